@@ -1,0 +1,1 @@
+../../../frittata/__init__.py

@@ -1,0 +1,41 @@
+# Everything runs in .venv, which is made on first use and again only when pyproject.toml changes.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+TYPES_INSTALLED := .venv/.types-installed
+TORCH := $(shell sed -n 's/^torch = \["\(.*\)"\]$$/\1/p' pyproject.toml)
+
+.PHONY: demo test lint types bench wheel clean
+
+demo: $(INSTALLED)  ## show what the compiler does with one model
+	$(BIN)/python examples/demo.py
+
+test: $(INSTALLED)  ## run the test suite; ARGS="-k name" narrows it
+	$(BIN)/pytest $(ARGS)
+
+lint: $(INSTALLED)  ## check style and imports
+	$(BIN)/ruff check .
+
+types: $(TYPES_INSTALLED)  ## check types
+	$(BIN)/pyright --pythonpath $(BIN)/python --project .ci/typing
+
+bench: $(INSTALLED)  ## measure against other compilers; ARGS go to the command
+	$(BIN)/python -m bench $(ARGS)
+
+wheel: $(INSTALLED)  ## build the wheel, install it away from the sources, and try it
+	$(BIN)/python .ci/try_wheel.py
+
+clean:  ## remove the environment and everything that was built
+	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# torch goes first and alone, so that resolving the rest never looks at another build of it.
+$(INSTALLED): pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet "$(TORCH)"
+	$(BIN)/python -m pip install --quiet --editable ".[torch,test]"
+	touch $@
+
+$(TYPES_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --editable ".[types]"
+	touch $@

@@ -1,0 +1,1 @@
+"""Frittata is an equality-saturation compiler for tensor programs."""
