@@ -1,0 +1,1 @@
+"""The term language, its operators and types, and the e-graph engine that saturates it."""

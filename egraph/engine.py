@@ -1,0 +1,222 @@
+"""Driving egglog: the schema, loading a model in linear time, running rules, reading everything back.
+
+Schema. Sorts T (tensors) and E (elements); one constructor for each operator, arguments first, attributes as interned
+ids. Facts: `ty` the type of a tensor class, `dt` the dtype of an element class, `const` what can be computed before
+run time. `by_<constructor>` holds the number of the rule that made a node; 0 is the import. Terms of the model are named
+`(tn i)` and `(en i)`, because nested or shared expressions are exponential to load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from egglog import bindings
+
+from frittata.egraph import interning, terms
+from frittata.egraph.errors import SaturationError
+from frittata.egraph.ops import registry
+from frittata.egraph.ops.registry import Op
+from frittata.egraph.terms import TensorType, Term
+
+SORT = {"tensor": "T", "element": "E"}
+CONFLICT = -1
+"""What a fact becomes when two classes that disagree on it are merged."""
+
+_SPAN = bindings.PanicSpan()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What Python adds to a rule between rounds: from the ids of a match's types and attributes to new ids.
+
+    Rows of `match_table` carry, after `skip` classes, `inputs` ids; `evaluate` gives the ids to insert after them into
+    `plan_table`, or None where the rule does not apply.
+    """
+
+    match_table: str
+    plan_table: str
+    skip: int
+    inputs: int
+    evaluate: Callable[[tuple[int, ...]], tuple[int, ...] | None]
+
+
+@dataclass(frozen=True)
+class Program:
+    """One compiled rule: egglog text, and its plan if it needs one."""
+
+    name: str
+    number: int
+    tables: str
+    rules: str
+    plan: Plan | None = None
+
+
+def schema_of(op: Op) -> str:
+    """Return the egglog declarations of one operator."""
+    columns = " ".join([*(SORT[sort] for _, sort in op.operands), *("i64" for _ in op.attrs)])
+    return (
+        f"(constructor {op.key} ({columns}) {SORT[op.sort]})\n"
+        f"(function by_{op.key} ({columns}) i64 :merge (min old new))\n"
+    )
+
+
+def _fact_rules() -> str:
+    """Constness moves up from operands to results; leaves are set when they are loaded."""
+    out = ["(ruleset facts)"]
+    for op in registry.every():
+        if op.sort == "tensor" and op.operands and all(sort == "tensor" for _, sort in op.operands):
+            names = [f"x{i}" for i in range(len(op.operands))]
+            given = " ".join([*names, *(f"a{i}" for i in range(len(op.attrs)))])
+            known = " ".join(f"(const {name})" for name in names)
+            out.append(f"(rule ((= e ({op.key} {given})) {known}) ((const e)) :ruleset facts)")
+    out.append("(rule ((= e (t_full v s))) ((const e)) :ruleset facts)")
+    out.append("(rule ((= e (e_const v))) ((set (scalar e) v)) :ruleset facts)")
+    return "\n".join(out)
+
+
+_TABLES = f"""
+(sort T) (sort E)
+(function tn (i64) T :no-merge)
+(function en (i64) E :no-merge)
+(function ty (T) i64 :merge {CONFLICT})
+(function dt (E) i64 :merge {CONFLICT})
+(function scalar (E) i64 :merge {CONFLICT})
+(relation const (T))
+"""
+
+
+@cache
+def _parse(text: str) -> tuple[Any, ...]:
+    return tuple(bindings.EGraph().parse_program(text))
+
+
+@dataclass
+class Statistics:
+    """What one phase did: matches and seconds for each rule by name, and seconds by activity."""
+
+    matches_by_rule: dict[str, int] = field(default_factory=dict[str, int])
+    seconds_by_rule: dict[str, float] = field(default_factory=dict[str, float])
+    rebuild_s: float = 0.0
+    updated: bool = False
+
+
+class Engine:
+    """One e-graph in egglog."""
+
+    def __init__(self) -> None:
+        self._egraph = bindings.EGraph()
+        self._number_by_term: dict[Term, int] = {}
+        self._seen_by_table: dict[str, set[Any]] = {}
+        self._plans: list[Plan] = []
+        self._run_text(_TABLES + "".join(schema_of(op) for op in registry.every()))
+
+    def load(self, roots: Iterable[Term], constants: Callable[[Term], bool]) -> None:
+        """Insert every term under `roots`, one node at a time; `constants` tells the leaves known before run time."""
+        commands: list[Any] = []
+        for term in terms.walk(*roots):
+            number = self._number_by_term[term] = len(self._number_by_term)
+            key = f"{term.sort[0]}_{term.op}"
+            columns = [*(self._name(arg) for arg in term.args), *(_int(interning.intern(a)) for a in term.attrs)]
+            commands.append(_set(f"{term.sort[0]}n", [_int(number)], bindings.Call(_SPAN, key, columns)))
+            commands.append(_set(f"by_{key}", columns, _int(0)))
+            name = self._name(term)
+            if isinstance(term.type, TensorType):
+                commands.append(_set("ty", [name], _int(interning.intern(term.type))))
+                if not term.args and constants(term):
+                    commands.append(_insert("const", [name]))
+            else:
+                commands.append(_set("dt", [name], _int(interning.intern(term.type.dtype))))
+        self._run(commands, "loading the model")
+        self._run_text(_fact_rules())  # after the data: egglog plans joins by the tables it sees
+
+    def add(self, family: str, programs: Iterable[Program]) -> None:
+        """Declare the rules of a family as a ruleset of its name."""
+        self._run_text(f"(ruleset {family})")
+        for program in programs:
+            self._run_text(program.tables)
+            self._run_text(program.rules)
+            if program.plan is not None:
+                self._plans.append(program.plan)
+
+    def combine(self, name: str, families: Iterable[str]) -> None:
+        """Declare a ruleset that runs several families and the facts together."""
+        self._run_text(f"(unstable-combined-ruleset {name} facts {' '.join(families)})")
+
+    def run(self, ruleset: str, rounds: int) -> Statistics:
+        """Run a ruleset for some rounds, or until nothing changes."""
+        schedule = bindings.Repeat(_SPAN, rounds, bindings.Run(_SPAN, bindings.RunConfig(ruleset)))
+        (output,) = self._run([bindings.RunSchedule(schedule)], f"running {ruleset}")
+        report = output.report
+        statistics = Statistics(updated=report.updated)
+        for name, count in report.num_matches_per_rule.items():
+            if "#" not in name:
+                statistics.matches_by_rule[name] = count
+        for name, time in report.search_and_apply_time_per_rule.items():
+            rule = name.partition("#")[0]
+            statistics.seconds_by_rule[rule] = statistics.seconds_by_rule.get(rule, 0.0) + time.total_seconds()
+        statistics.rebuild_s = sum(t.total_seconds() for t in report.rebuild_time_per_ruleset.values())
+        return statistics
+
+    def freeze(self) -> dict[str, list[Any]]:
+        """Return all rows of all tables."""
+        return {name: function.rows for name, function in self._egraph.freeze().functions.items()}
+
+    def integer(self, value: Any) -> int:
+        """Convert a column that holds a number."""
+        return self._egraph.value_to_i64(value)
+
+    def answer(self, rows_by_table: dict[str, list[Any]]) -> int:
+        """Evaluate the plans of all new matches and insert the results in one batch; return how many were new."""
+        commands: list[Any] = []
+        new = 0
+        for plan in self._plans:
+            seen = self._seen_by_table.setdefault(plan.match_table, set())
+            for row in rows_by_table[plan.match_table]:
+                columns = tuple(row.inputs[plan.skip :])
+                if columns in seen:
+                    continue
+                seen.add(columns)
+                given = tuple(map(self._egraph.value_to_i64, columns))
+                if CONFLICT in given:
+                    continue
+                result = plan.evaluate(given)
+                if result is not None:
+                    new += 1
+                    commands.append(_insert(plan.plan_table, [_int(i) for i in (*given, *result)]))
+        self._run(commands, "inserting guards and types")
+        return new
+
+    def number_of(self, term: Term) -> int:
+        """Return the number under which a loaded term is named."""
+        return self._number_by_term[term]
+
+    def _name(self, term: Term) -> Any:
+        return bindings.Call(_SPAN, f"{term.sort[0]}n", [_int(self._number_by_term[term])])
+
+    def _run_text(self, text: str) -> None:
+        self._run(list(_parse(text)), text.strip()[:200])
+
+    def _run(self, commands: list[Any], what: str) -> list[Any]:
+        try:
+            return self._egraph.run_program(*commands)
+        except bindings.EggSmolError as error:
+            raise SaturationError(f"egglog refused: {error.context}", what) from error
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":
+                raise
+            raise SaturationError(f"egglog panicked: {error}", what, "disable the family of rules named here") from error
+
+
+def _int(value: int) -> Any:
+    return bindings.Lit(_SPAN, bindings.Int(value))
+
+
+def _set(table: str, key: list[Any], value: Any) -> Any:
+    return bindings.ActionCommand(bindings.Set(_SPAN, table, key, value))
+
+
+def _insert(table: str, columns: list[Any]) -> Any:
+    return bindings.ActionCommand(bindings.Expr_(_SPAN, bindings.Call(_SPAN, table, columns)))

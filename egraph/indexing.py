@@ -1,0 +1,312 @@
+"""Index arithmetic: quasi-affine expressions of axes, and the maps of views.
+
+A view reads its operand at another index. Its map gives, for each axis of the operand, an expression of the
+axes of the result: sums of variables times numbers, quotients and remainders. Expressions are kept in a normal
+form, so that splitting an axis and merging it again gives the axis itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from frittata.egraph import shapes
+from frittata.egraph.errors import ModelError
+from frittata.egraph.shapes import Dim, Shape, Sym
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Var:
+    """A variable in 0 .. extent - 1: an axis (negative number) or a loop (name)."""
+
+    key: int | str
+    extent: Dim
+
+
+@dataclass(frozen=True)
+class Quot:
+    """The floor of `of` divided by `by`."""
+
+    of: Affine
+    by: int
+
+
+@dataclass(frozen=True)
+class Rem:
+    """The remainder, in 0 .. by - 1, of `of` divided by `by`."""
+
+    of: Affine
+    by: int
+
+
+Atom = Var | Quot | Rem
+
+
+@dataclass(frozen=True)
+class Affine:
+    """`constant` plus the sum of atoms times their factors, atoms in a fixed order."""
+
+    constant: int = 0
+    terms: tuple[tuple[Atom, int], ...] = ()
+
+    def __add__(self, other: Affine | int) -> Affine:
+        if isinstance(other, int):
+            return Affine(self.constant + other, self.terms)
+        factors: dict[Atom, int] = dict(self.terms)
+        for atom, factor in other.terms:
+            factors[atom] = factors.get(atom, 0) + factor
+        return _normal(self.constant + other.constant, factors)
+
+    def __mul__(self, by: int) -> Affine:
+        return _normal(self.constant * by, {atom: factor * by for atom, factor in self.terms})
+
+    def __floordiv__(self, by: int) -> Affine:
+        outer, inner = self._split(by)
+        if _within(inner, by):
+            return outer
+        match inner:
+            case Affine(constant=0, terms=((Quot(of=of, by=first), 1),)):
+                return outer + Affine(0, ((Quot(of, first * by), 1),))
+            case _:
+                return outer + Affine(0, ((Quot(inner, by), 1),))
+
+    def __mod__(self, by: int) -> Affine:
+        _, inner = self._split(by)
+        if _within(inner, by):
+            return inner
+        return Affine(0, ((Rem(inner, by), 1),))
+
+    def _split(self, by: int) -> tuple[Affine, Affine]:
+        """self = outer * by + inner, with as much as possible in outer."""
+        outer = {atom: factor // by for atom, factor in self.terms if factor % by == 0}
+        inner = {atom: factor for atom, factor in self.terms if factor % by != 0}
+        return _normal(self.constant // by, outer), _normal(self.constant % by, inner)
+
+    def bounds(self) -> tuple[float, float]:
+        """Return the least and the greatest value."""
+        low = high = float(self.constant)
+        for atom, factor in self.terms:
+            least, most = _atom_bounds(atom)
+            low += factor * (least if factor > 0 else most)
+            high += factor * (most if factor > 0 else least)
+        return low, high
+
+    def variables(self) -> set[int | str]:
+        """Return the keys of all variables mentioned."""
+        keys: set[int | str] = set()
+        for atom, _ in self.terms:
+            keys |= {atom.key} if isinstance(atom, Var) else atom.of.variables()
+        return keys
+
+    def factor_of(self, key: int | str) -> int | None:
+        """Return c if the value moves by c for each step of the variable `key`, None if it is not linear in it."""
+        linear = 0
+        for atom, factor in self.terms:
+            if isinstance(atom, Var):
+                if atom.key == key:
+                    linear = factor
+            elif key in atom.of.variables():
+                return None
+        return linear
+
+    def substitute(self, value_by_key: Mapping[int | str, Affine]) -> Affine:
+        """Replace variables by expressions and normalize again."""
+        out = Affine(self.constant)
+        for atom, factor in self.terms:
+            if isinstance(atom, Var):
+                out += value_by_key.get(atom.key, Affine(0, ((atom, 1),))) * factor
+            else:
+                inner = atom.of.substitute(value_by_key)
+                out += (inner // atom.by if isinstance(atom, Quot) else inner % atom.by) * factor
+        return out
+
+    def evaluate(self, value_of: Callable[[int | str], Any]) -> Any:
+        """Compute the value with `+ * // %` of whatever `value_of` returns (numbers, arrays, ...)."""
+        out: Any = self.constant
+        for atom, factor in self.terms:
+            if isinstance(atom, Var):
+                value = value_of(atom.key)
+            else:
+                inner = atom.of.evaluate(value_of)
+                value = inner // atom.by if isinstance(atom, Quot) else inner % atom.by
+            out = out + value * factor
+        return out
+
+    def __str__(self) -> str:
+        parts = [_atom_text(atom) + (f"*{factor}" if factor != 1 else "") for atom, factor in self.terms]
+        if self.constant or not parts:
+            parts.append(str(self.constant))
+        return " + ".join(parts)
+
+
+def _normal(constant: int, factor_by_atom: Mapping[Atom, int]) -> Affine:
+    for atom, factor in factor_by_atom.items():
+        if isinstance(atom, Rem) and factor:
+            joined = _joined(atom, factor, factor_by_atom)
+            if joined is not None:
+                return _normal(constant, joined[0]) + joined[1] * factor
+    kept = [(atom, factor) for atom, factor in factor_by_atom.items() if factor]
+    kept.sort(key=lambda pair: (-abs(pair[1]), repr(pair[0])))
+    return Affine(constant, tuple(kept))
+
+
+def _joined(rem: Rem, factor: int, factor_by_atom: Mapping[Atom, int]) -> tuple[dict[Atom, int], Affine] | None:
+    """Join a remainder with its quotient: (x // c) * c + x % c = x, and ((x // c) % d) * c + x % c = x % (c d)."""
+    for partner, other in factor_by_atom.items():
+        if other != factor * rem.by:
+            continue
+        if partner == Quot(rem.of, rem.by):
+            whole = rem.of
+        elif isinstance(partner, Rem) and partner.of == Affine(0, ((Quot(rem.of, rem.by), 1),)):
+            whole = rem.of % (rem.by * partner.by)
+        else:
+            continue
+        return {a: f for a, f in factor_by_atom.items() if a not in (rem, partner)}, whole
+    return None
+
+
+def _atom_bounds(atom: Atom) -> tuple[float, float]:
+    if isinstance(atom, Var):
+        return 0, float("inf") if isinstance(atom.extent, Sym) else atom.extent - 1
+    low, high = atom.of.bounds()
+    return (low // atom.by, high // atom.by) if isinstance(atom, Quot) else (0, atom.by - 1)
+
+
+def _within(value: Affine, by: int) -> bool:
+    low, high = value.bounds()
+    return low >= 0 and high < by
+
+
+def _atom_text(atom: Atom) -> str:
+    if isinstance(atom, Var):
+        return f"a{-atom.key}" if isinstance(atom.key, int) else atom.key
+    return f"(({atom.of}) {'//' if isinstance(atom, Quot) else '%'} {atom.by})"
+
+
+def var(key: int | str, extent: Dim) -> Affine:
+    """Return the expression of one variable; a variable of extent 1 is 0."""
+    return Affine() if extent == 1 else Affine(0, ((Var(key, extent), 1),))
+
+
+@dataclass(frozen=True)
+class IndexMap:
+    """The map of a view: `sources[i]` is the operand's index on axis i - len(sources), in terms of the result's axes.
+
+    Shapes: `source` that of the operand, `result` that of the view; indices are clamped to both.
+    """
+
+    source: Shape
+    result: Shape
+    sources: tuple[Affine, ...]
+
+    def __str__(self) -> str:
+        return f"{shapes.fmt(self.source)} -> {shapes.fmt(self.result)}: [{', '.join(map(str, self.sources))}]"
+
+    def is_linear_copy(self) -> bool:
+        """Whether the result holds the operand's values in the operand's row-major order."""
+        if any(isinstance(d, Sym) for d in (*self.source, *self.result)):
+            return False
+        source, result = shapes.concrete(self.source), shapes.concrete(self.result)
+        if shapes.size(self.source) != shapes.size(self.result):
+            return False
+        return flatten(self.sources, source) == flatten(axes_of(result), result)
+
+
+def flatten(indices: tuple[Affine, ...], shape: tuple[int, ...]) -> Affine:
+    """Return the row-major offset, in elements, of an index into a tensor of `shape`."""
+    out = Affine()
+    for index, stride in zip(indices, shapes.strides(shape), strict=True):
+        out += index * stride
+    return out
+
+
+def axes_of(shape: Shape) -> tuple[Affine, ...]:
+    """Return each axis of a shape as an expression."""
+    rank = len(shape)
+    return tuple(var(i - rank, dim) for i, dim in enumerate(shape))
+
+
+def permute_map(source: Shape, permutation: tuple[int, ...]) -> IndexMap:
+    """Result axis i is operand axis permutation[i] (non-negative, as in numpy.transpose)."""
+    rank = len(source)
+    result = tuple(source[p] for p in permutation)
+    sources: list[Affine] = [Affine()] * rank
+    for position, p in enumerate(permutation):
+        sources[p] = var(position - rank, source[p])
+    return IndexMap(source, result, tuple(sources))
+
+
+def slice_map(source: Shape, axis: int, start: int, step: int, length: int) -> IndexMap:
+    """Take `length` elements of a negative `axis` from `start` in steps of `step`."""
+    rank = len(source)
+    result = (*source[: axis + rank], length, *source[axis + rank + 1 :])
+    sources = list(axes_of(result))
+    sources[axis + rank] = sources[axis + rank] * step + start
+    return IndexMap(source, result, tuple(sources))
+
+
+def reshape_map(source: Shape, result: Shape) -> IndexMap:
+    """Read in row-major order; axes whose products agree are mapped group by group.
+
+    Raises: ModelError if the sizes differ, or a symbol is not an axis of its own on both sides.
+    """
+    sources: list[Affine] = []
+    i, j = len(source), len(result)
+    while i > 0 or j > 0:
+        low_i, low_j = i, j
+        left, right = 1, 1
+        while True:
+            if left == right and (low_i < i or low_j < j):
+                break
+            if left <= right and low_i > 0:
+                low_i -= 1
+                dim = source[low_i]
+                if isinstance(dim, Sym):
+                    _symbol_group(source, result, low_i, i, low_j, j)
+                    low_j -= 1
+                    break
+                left *= dim
+            elif low_j > 0 and not isinstance(result[low_j - 1], Sym):
+                low_j -= 1
+                dim = result[low_j]
+                assert isinstance(dim, int)
+                right *= dim
+            else:
+                raise ModelError(f"cannot reshape {shapes.fmt(source)} to {shapes.fmt(result)}")
+        sources = _group(source, result, low_i, i, low_j, j) + sources
+        i, j = low_i, low_j
+    return IndexMap(source, result, tuple(sources))
+
+
+def _symbol_group(source: Shape, result: Shape, low_i: int, i: int, low_j: int, j: int) -> None:
+    if low_i != i - 1 or low_j != j or low_j == 0 or result[low_j - 1] != source[low_i]:
+        raise ModelError(
+            f"cannot reshape {shapes.fmt(source)} to {shapes.fmt(result)}",
+            do=f"keep the symbolic dim {source[low_i]} as an axis of its own",
+        )
+
+
+def _group(source: Shape, result: Shape, low_i: int, i: int, low_j: int, j: int) -> list[Affine]:
+    """Map one group of axes with equal products: through the offset within the group."""
+    if i - low_i == 1 and j - low_j == 1:
+        return [var(low_j - len(result), source[low_i])]
+    outs = shapes.concrete(result[low_j:j])
+    offset = Affine()
+    for position, stride in enumerate(shapes.strides(outs)):
+        offset += var(low_j + position - len(result), outs[position]) * stride
+    ins = shapes.concrete(source[low_i:i])
+    out: list[Affine] = []
+    for position, stride in enumerate(shapes.strides(ins)):
+        index = offset // stride
+        out.append(index if position == 0 else index % ins[position])
+    return out
+
+
+def compose(outer: IndexMap, inner: IndexMap) -> IndexMap:
+    """Return the map of view `outer` of view `inner`: first outer's index, then inner's."""
+    rank = len(inner.result)
+    value_by_key: dict[int | str, Affine] = {k - rank: index for k, index in enumerate(outer.sources)}
+    return IndexMap(inner.source, outer.result, tuple(index.substitute(value_by_key) for index in inner.sources))

@@ -1,0 +1,188 @@
+"""The meaning of every term, in numpy. With precision "f64" this interpreter is the law for all other ways to compute.
+
+An element is evaluated on an index: for each axis an integer array, all of them broadcasting together. Binders add a
+trailing dimension to the arrays, evaluate, and reduce it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+
+from frittata.egraph import dtypes, shapes, terms
+from frittata.egraph.errors import ModelError
+from frittata.egraph.ops import registry
+from frittata.egraph.ops.elements import FOLDS, window_extents
+from frittata.egraph.terms import Scalar, Term
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Index = Mapping[int, Array]
+Precision = Literal["f64", "native"]
+
+
+def evaluate(
+    roots: tuple[Term, ...], value_by_name: Mapping[str, Array], precision: Precision = "f64"
+) -> tuple[Array, ...]:
+    """Evaluate tensor terms; `value_by_name` binds inputs and params.
+
+    With precision "f64" all floating-point work is done in float64, whatever the dtypes say; "native" rounds each
+    operation to its dtype.
+
+    Raises: ModelError if a leaf has no value or a value of another shape.
+    """
+    interpreter = Interpreter(value_by_name, precision)
+    return tuple(interpreter.tensor(root) for root in roots)
+
+
+class Interpreter:
+    """Evaluates terms under one binding of the leaves, each tensor once."""
+
+    def __init__(self, value_by_name: Mapping[str, Array], precision: Precision = "f64") -> None:
+        self._given = value_by_name
+        self._precision = precision
+        self._value_by_term: dict[Term, Array] = {}
+
+    def tensor(self, root: Term) -> Array:
+        """Return the values of a tensor term."""
+        for term in terms.walk(root):
+            if term.sort == "tensor" and term not in self._value_by_term:
+                with np.errstate(all="ignore"):
+                    self._value_by_term[term] = self._compute(term)
+        return self._value_by_term[root]
+
+    def element_at(self, element: Term, index: Index) -> Array:
+        """Return the values of an element at an index, in range or out of range."""
+        for term in terms.walk(element):
+            if term.sort == "tensor":
+                self.tensor(term)
+        with np.errstate(all="ignore"):
+            return self._element(element, index, {})
+
+    def _compute(self, term: Term) -> Array:
+        shape = shapes.concrete(term.shape, repr(term)[:80])
+        if term.op in ("input", "param"):
+            return self._leaf(term, shape)
+        if term.op == "full":
+            return np.full(shape, self._constant(term.attrs[0]))
+        if term.op == "build":
+            return np.array(np.broadcast_to(self._element(term.args[0], grid(shape), {}), shape))
+        reference = registry.get(term.op).reference
+        if reference is None:
+            raise ModelError(f"{term.op} has no numpy meaning", do="give its row a reference")
+        return np.asarray(reference(*(self._value_by_term[arg] for arg in term.args), *term.attrs))
+
+    def _leaf(self, term: Term, shape: tuple[int, ...]) -> Array:
+        name = term.attrs[0]
+        if name not in self._given:
+            raise ModelError(f"no value for {term.op} {name!r}", do="bind it")
+        value = np.asarray(self._given[name])
+        if value.shape != shape:
+            raise ModelError(f"{term.op} {name!r} has shape {value.shape}, declared {shape}")
+        if self._precision == "f64" and dtypes.is_float(term.dtype):
+            return value.astype(np.float64)
+        return value
+
+    def _constant(self, value: Scalar) -> Array:
+        wide = self._precision == "f64" and dtypes.is_float(value.dtype)
+        return np.asarray(value.value, np.float64 if wide else dtypes.to_numpy(value.dtype))
+
+    def _element(self, e: Term, index: Index, known: dict[Term, Array]) -> Array:
+        """Evaluate at one index; `known` holds what was computed there already."""
+        if e not in known:
+            known[e] = self._element_once(e, index, known)
+        return known[e]
+
+    def _element_once(self, e: Term, index: Index, known: dict[Term, Array]) -> Array:
+        match e.op:
+            case "load":
+                value = self._value_by_term[e.args[0]]
+                return value[tuple(_at(index, axis, value.shape[axis]) for axis in range(-value.ndim, 0))]
+            case "const":
+                return self._constant(e.attrs[0])
+            case "iota":
+                axis, extent, dtype = e.attrs
+                wide = self._precision == "f64" and dtypes.is_float(dtype)
+                return _at(index, axis, extent).astype(np.float64 if wide else dtypes.to_numpy(dtype))
+            case "fold":
+                op, axis, extent = e.attrs
+                inner = self._element(e.args[0], _bind(index, axis, np.arange(extent)), {})
+                return FOLDS[op].reduce(_spread(inner, extent), axis=-1)
+            case "dot":
+                (depth,) = e.attrs
+                left = self._element(e.args[0], _bind(index, -1, np.arange(depth)), {})
+                right = self._element(e.args[1], _bind(index, -2, np.arange(depth)), {})
+                return _contract(_spread(left, depth), _spread(right, depth))
+            case "window_dot":
+                return self._window_dot(e, index)
+            case "reindex":
+                return self._element(e.args[0], _mapped(index, e.attrs[0]), {})
+            case _:
+                reference = registry.get(e.op, "element").reference
+                assert reference is not None
+                return np.asarray(reference(*(self._element(arg, index, known) for arg in e.args), *e.attrs))
+
+    def _window_dot(self, e: Term, index: Index) -> Array:
+        source, channels, kernel, stride, padding, dilation, groups = e.attrs
+        rank = len(kernel)
+        inputs = source[0] // groups
+        spatial = window_extents(source[1:], kernel, stride, padding, dilation)
+        channel = _at(index, -rank - 1, channels)[..., None]
+        group = channel // (channels // groups)
+        places = [_at(index, i - rank, spatial[i])[..., None] * stride[i] - padding[i] for i in range(rank)]
+        outer = {axis: at[..., None] for axis, at in index.items() if axis < -rank - 1}
+        total: Any = 0
+        for offset in product(*map(range, kernel)):
+            at = [places[i] + offset[i] * dilation[i] for i in range(rank)]
+            inside: Any = np.asarray(True)
+            for i in range(rank):
+                inside = inside & (at[i] >= 0) & (at[i] < source[1 + i])
+            left_index = {**outer, -rank - 1: group * inputs + np.arange(inputs)}
+            left_index.update({i - rank: np.clip(at[i], 0, source[1 + i] - 1) for i in range(rank)})
+            right_index = {-rank - 2: channel, -rank - 1: np.arange(inputs)}
+            right_index.update({i - rank: np.asarray(offset[i]) for i in range(rank)})
+            left = self._element(e.args[0], left_index, {})
+            left = np.where(inside, left, np.zeros((), left.dtype))
+            total = total + _contract(_spread(left, inputs), _spread(self._element(e.args[1], right_index, {}), inputs))
+        return np.asarray(total)
+
+
+def grid(shape: tuple[int, ...]) -> Index:
+    """Return the index that visits every place of a tensor."""
+    rank = len(shape)
+    return {
+        axis: np.arange(shape[axis]).reshape(*(1,) * (rank + axis), -1, *(1,) * (-axis - 1))
+        for axis in range(-rank, 0)
+    }
+
+
+def _at(index: Index, axis: int, extent: int) -> Array:
+    return np.clip(index.get(axis, np.asarray(0)), 0, extent - 1)
+
+
+def _bind(index: Index, axis: int, values: Array) -> Index:
+    return {**{a: at[..., None] for a, at in index.items()}, axis: values}
+
+
+def _spread(value: Array, extent: int) -> Array:
+    """Give the trailing dimension its extent where the value does not depend on it."""
+    value = np.asarray(value)
+    lead = value.shape[:-1] if value.ndim else ()
+    return np.broadcast_to(value, (*lead, extent))
+
+
+def _contract(left: Array, right: Array) -> Array:
+    """Sum the product over the trailing dimension, as a product of matrices where the index is a grid."""
+    if left.ndim >= 3 and right.ndim >= 3 and left.shape[-2] == 1 and right.shape[-3] == 1:
+        return np.matmul(left[..., :, 0, :], np.swapaxes(right[..., 0, :, :], -1, -2))
+    return np.einsum("...k,...k->...", left, right)
+
+
+def _mapped(index: Index, mapping: Any) -> Index:
+    result: dict[int | str, Array] = {
+        axis: _at(index, axis, mapping.result[axis]) for axis in range(-len(mapping.result), 0)
+    }
+    rank = len(mapping.source)
+    return {i - rank: np.asarray(expr.evaluate(result.__getitem__)) for i, expr in enumerate(mapping.sources)}

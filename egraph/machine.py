@@ -1,0 +1,53 @@
+"""What the cost model knows of a machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine profile.
+
+    Units: `*_bytes_per_s` for all threads together, read plus write; `fma_f32_per_s` fused multiply-adds (two flops) in
+    float32 for all threads; `scalar_per_s` additions in vector code; capacities in bytes (level one and two for each
+    core); `launch_s` what one step of the driver costs; `sync_s` what splitting a step among threads costs more.
+    """
+
+    name: str
+    threads: int
+    lanes_f32: int
+    registers: int
+    fma_f32_per_s: float
+    scalar_per_s: float
+    memory_bytes_per_s: float
+    l3_bytes_per_s: float
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+    launch_s: float
+    sync_s: float
+    library_gemm_share: float
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the profile as plain data."""
+        return asdict(self)
+
+
+REFERENCE = Machine(
+    name="reference-avx2-2",
+    threads=2,
+    lanes_f32=8,
+    registers=16,
+    fma_f32_per_s=100e9,
+    scalar_per_s=40e9,
+    memory_bytes_per_s=36e9,
+    l3_bytes_per_s=120e9,
+    l1_bytes=32 << 10,
+    l2_bytes=512 << 10,
+    l3_bytes=32 << 20,
+    launch_s=0.3e-6,
+    sync_s=0.5e-6,
+    library_gemm_share=0.72,
+)
+"""The checked-in profile of a two-core AVX2 machine, for tests whose outcome must not depend on where they run."""

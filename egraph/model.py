@@ -1,0 +1,119 @@
+"""A model: named functions over tensor terms, and the values of its params."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from frittata.egraph import interpret, terms
+from frittata.egraph.errors import ModelError
+from frittata.egraph.indexing import Affine, IndexMap, Quot, Rem, Var
+from frittata.egraph.ops import registry
+from frittata.egraph.shapes import Sym
+from frittata.egraph.terms import Term
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function: its inputs, which are `input` terms, and what it returns."""
+
+    inputs: tuple[Term, ...]
+    outputs: tuple[Term, ...]
+
+    def __post_init__(self) -> None:
+        known = set(self.inputs)
+        for term in terms.walk(*self.outputs):
+            if term.op == "input" and term not in known:
+                raise ModelError(f"input {term.attrs[0]!r} is used but not declared")
+        names = [term.attrs[0] for term in self.inputs]
+        if len(set(names)) != len(names):
+            raise ModelError(f"inputs have equal names: {', '.join(names)}")
+
+    def walk(self) -> Iterator[Term]:
+        """Visit every term of the outputs once, arguments first."""
+        return terms.walk(*self.outputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """Functions by name and the values of the params by name; two models are equal if their functions are."""
+
+    functions: Mapping[str, Function]
+    params: Mapping[str, Array] = field(default_factory=dict[str, Array])
+    origin_by_term: Mapping[Term, str] = field(default_factory=dict[Term, str])
+
+    def __getitem__(self, name: str) -> Function:
+        return self.functions[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.functions)
+
+    def __len__(self) -> int:
+        return len(self.functions)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Model) and dict(self.functions) == dict(other.functions)
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted(self.functions.items())))
+
+    def __str__(self) -> str:
+        from frittata.egraph.script import show
+
+        return show(self)
+
+    @property
+    def main(self) -> Function:
+        """The function named main."""
+        return self.functions["main"]
+
+    def interpret(self, *args: Array, precision: interpret.Precision = "f64") -> tuple[Array, ...]:
+        """Run `main` in numpy.
+
+        Raises: ModelError if the arguments do not fit.
+        """
+        inputs = self.main.inputs
+        if len(args) != len(inputs):
+            raise ModelError(f"main takes {len(inputs)} arguments, got {len(args)}")
+        named = {term.attrs[0]: np.asarray(arg) for term, arg in zip(inputs, args, strict=True)}
+        return interpret.evaluate(self.main.outputs, {**self.params, **named}, precision)
+
+    def bind_dims(self, extent_by_name: Mapping[str, int]) -> Model:
+        """Replace symbolic dims by numbers."""
+        return replace(self, functions={n: _bind_function(f, extent_by_name) for n, f in self.functions.items()})
+
+
+def _bind_function(function: Function, extent_by_name: Mapping[str, int]) -> Function:
+    def bind(term: Term, args: tuple[Term, ...]) -> Term:
+        return registry.make(term.op, term.sort, args, tuple(bind_attr(a, extent_by_name) for a in term.attrs))
+
+    bound = terms.rebuild_all((*function.inputs, *function.outputs), bind)
+    return Function(bound[: len(function.inputs)], bound[len(function.inputs) :])
+
+
+def bind_attr(value: Any, extent_by_name: Mapping[str, int]) -> Any:
+    """Replace symbols inside an attribute."""
+
+    def bind(part: Any) -> Any:
+        match part:
+            case Sym(name=name):
+                return extent_by_name.get(name, part)
+            case tuple():
+                return tuple(map(bind, part))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            case IndexMap():
+                return IndexMap(bind(part.source), bind(part.result), bind(part.sources))
+            case Affine():
+                return Affine(part.constant, bind(part.terms))
+            case Var():
+                return Var(part.key, bind(part.extent))
+            case Quot() | Rem():
+                return type(part)(bind(part.of), part.by)
+            case _:
+                return part
+
+    return bind(value)

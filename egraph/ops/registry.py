@@ -1,0 +1,149 @@
+"""Rows of operators: what each takes, what type it gives, what it means in numpy, what it costs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from frittata.egraph import terms
+from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.terms import Sort, Term, Type
+
+REQUIRED: Any = object()
+"""The default of an attribute that has none."""
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operator.
+
+    `operands` names its arguments and gives their sorts; `attrs` names its attributes and gives their defaults.
+    `infer(types, attrs)` returns the result's type or raises ModelError. `reference(*values, *attrs)` is its meaning in
+    numpy; binders and atoms of elements, whose meaning needs an index, have none. `cost` is what one value costs, in
+    units of one addition.
+    """
+
+    name: str
+    sort: Sort
+    operands: tuple[tuple[str, Sort], ...]
+    attrs: tuple[tuple[str, Any], ...]
+    infer: Callable[[tuple[Any, ...], tuple[Any, ...]], Type]
+    reference: Callable[..., Any] | None = None
+    cost: float = 1.0
+    pointwise: bool = False
+    doc: str = ""
+
+    @property
+    def key(self) -> str:
+        """The name with its sort: `t_add` works on tensors, `e_add` on elements."""
+        return f"{self.sort[0]}_{self.name}"
+
+
+_OP_BY_KEY: dict[str, Op] = {}
+
+
+def register(op: Op) -> Op:
+    """Add a row.
+
+    Raises: ModelError if the name is taken.
+    """
+    if op.key in _OP_BY_KEY:
+        raise ModelError(f"operator {op.name} of sort {op.sort} is registered already", do="choose another name")
+    _OP_BY_KEY[op.key] = op
+    return op
+
+
+def unregister(name: str, sort: Sort = "tensor") -> None:
+    """Take a user's row out again."""
+    del _OP_BY_KEY[f"{sort[0]}_{name}"]
+
+
+def find(name: str, sort: Sort) -> Op | None:
+    """Return the row, or None."""
+    return _OP_BY_KEY.get(f"{sort[0]}_{name}")
+
+
+def get(name: str, sort: Sort = "tensor") -> Op:
+    """Return the row of an operator.
+
+    Raises: UnsupportedOpError that names the nearest if there is none.
+    """
+    op = find(name, sort)
+    if op is None:
+        near = nearest(name, sort)
+        raise UnsupportedOpError(f"unknown {sort} operator {name!r}", do=f"did you mean {near!r}?" if near else "")
+    return op
+
+
+def by_key(key: str) -> Op:
+    """Return the row of `t_name` or `e_name`."""
+    return _OP_BY_KEY[key]
+
+
+def names(sort: Sort = "tensor") -> list[str]:
+    """List all operators of a sort."""
+    return sorted(op.name for op in _OP_BY_KEY.values() if op.sort == sort)
+
+
+def every() -> list[Op]:
+    """List all rows."""
+    return list(_OP_BY_KEY.values())
+
+
+def nearest(name: str, sort: Sort | None = None) -> str | None:
+    """Return the operator whose name is most like `name`."""
+    candidates = sorted({op.name for op in _OP_BY_KEY.values() if sort in (None, op.sort)})
+    found = difflib.get_close_matches(name, candidates, 1, 0.5)
+    return found[0] if found else None
+
+
+def make(name: str, sort: Sort, args: tuple[Term, ...], attrs: tuple[Any, ...]) -> Term:
+    """Build a typed term.
+
+    Raises: UnsupportedOpError, ModelError if the arguments or attributes do not fit the row.
+    """
+    op = get(name, sort)
+    if len(args) != len(op.operands):
+        raise ModelError(f"{name} takes {len(op.operands)} operands, got {len(args)}")
+    for (label, wanted), arg in zip(op.operands, args, strict=True):
+        if arg.sort != wanted:
+            raise ModelError(f"operand {label} of {name} must be a {wanted}, got {arg!r}")
+    full = complete(op, attrs)
+    try:
+        type_ = op.infer(tuple(arg.type for arg in args), full)
+    except ModelError as error:
+        given = ", ".join(str(arg.type) for arg in args)
+        error.where = error.where or f"{name}({given}) with {dict(zip((a for a, _ in op.attrs), full, strict=True))}"
+        raise
+    return terms.intern(name, sort, args, full, type_)
+
+
+def complete(op: Op, attrs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Fill in the defaults of trailing attributes."""
+    if len(attrs) > len(op.attrs):
+        raise ModelError(f"{op.name} takes {len(op.attrs)} attributes, got {len(attrs)}")
+    rest = tuple(default for _, default in op.attrs[len(attrs) :])
+    if any(value is REQUIRED for value in rest):
+        missing = [label for label, default in op.attrs[len(attrs) :] if default is REQUIRED]
+        raise ModelError(f"{op.name} needs attribute {', '.join(missing)}")
+    return (*attrs, *rest)
+
+
+def tensor(name: str, /, *args: Term, **attrs: Any) -> Term:
+    """Build a tensor term with attributes by name: `tensor("softmax", x, axis=-1)`."""
+    return _by_name(name, "tensor", args, attrs)
+
+
+def element(name: str, /, *args: Term, **attrs: Any) -> Term:
+    """Build an element term with attributes by name: `element("fold", e, op="sum", axis=-1, extent=4)`."""
+    return _by_name(name, "element", args, attrs)
+
+
+def _by_name(name: str, sort: Sort, args: tuple[Term, ...], attrs: dict[str, Any]) -> Term:
+    op = get(name, sort)
+    unknown = set(attrs) - {label for label, _ in op.attrs}
+    if unknown:
+        raise ModelError(f"{name} has no attribute {', '.join(sorted(unknown))}")
+    return make(name, sort, args, tuple(attrs.get(label, default) for label, default in op.attrs))

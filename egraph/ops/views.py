@@ -1,0 +1,68 @@
+"""Operators that only move values: permute, reshape, slice, expand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from frittata.egraph import indexing, shapes
+from frittata.egraph.errors import ModelError
+from frittata.egraph.ops.registry import REQUIRED, Op, register
+from frittata.egraph.ops.tensors import check_axis
+from frittata.egraph.shapes import Sym
+from frittata.egraph.terms import TensorType, Type
+
+
+def _permute(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
+    (x,), (permutation,) = types, attrs
+    if sorted(permutation) != list(range(len(x.shape))):
+        raise ModelError(f"{permutation} is no permutation of the axes of {x}")
+    return TensorType(tuple(x.shape[p] for p in permutation), x.dtype)
+
+
+def _reshape(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
+    (x,), (shape,) = types, attrs
+    indexing.reshape_map(x.shape, shape)
+    return TensorType(shape, x.dtype)
+
+
+def _slice(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
+    (x,), (axis, start, step, length) = types, attrs
+    check_axis(x.shape, axis)
+    extent = x.shape[axis]
+    if isinstance(extent, Sym) or start < 0 or step < 1 or length < 1 or start + (length - 1) * step >= extent:
+        raise ModelError(f"slice {start} : : {step} of length {length} on axis {axis} of {x}")
+    return TensorType(indexing.slice_map(x.shape, axis, start, step, length).result, x.dtype)
+
+
+def _slice_numpy(x: Any, axis: int, start: int, step: int, length: int) -> Any:
+    index = [slice(None)] * x.ndim
+    index[axis] = slice(start, start + (length - 1) * step + 1, step)
+    return x[tuple(index)]
+
+
+def _expand(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
+    (x,), (shape,) = types, attrs
+    if shapes.broadcast(x.shape, shape) != shape:
+        raise ModelError(f"cannot expand {x} to {shapes.fmt(shape)}")
+    return TensorType(shape, x.dtype)
+
+
+_X = (("x", "tensor"),)
+register(
+    Op("permute", "tensor", _X, (("permutation", REQUIRED),), _permute, np.transpose, cost=0,
+       doc="Axis i of the result is axis permutation[i] of x.")
+)  # fmt: skip
+register(
+    Op("reshape", "tensor", _X, (("shape", REQUIRED),), _reshape, np.reshape, cost=0,
+       doc="The same values in row-major order under another shape.")
+)  # fmt: skip
+register(
+    Op("slice", "tensor", _X, (("axis", REQUIRED), ("start", REQUIRED), ("step", REQUIRED), ("length", REQUIRED)), _slice,
+       _slice_numpy, cost=0, doc="`length` values of one axis, from `start` in steps of `step`.")
+)  # fmt: skip
+register(
+    Op("expand", "tensor", _X, (("shape", REQUIRED),), _expand, np.broadcast_to, cost=0,
+       doc="Broadcast to a shape.")
+)  # fmt: skip

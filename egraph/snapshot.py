@@ -1,0 +1,112 @@
+"""A saturated e-graph as flat arrays: classes, nodes, facts, and the rule that made each node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from frittata.egraph import interning
+from frittata.egraph.engine import CONFLICT, Engine
+from frittata.egraph.errors import SaturationError
+from frittata.egraph.ops import registry
+from frittata.egraph.terms import Sort, TensorType, Term
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Node:
+    """One e-node: an operator over classes; `rule` is the number of the rule that made it, 0 for the import."""
+
+    op: str
+    sort: Sort
+    args: tuple[int, ...]
+    attrs: tuple[Any, ...]
+    rule: int
+    subsumed: bool
+
+    def __repr__(self) -> str:
+        return f"{self.op}({', '.join([*(f'#{a}' for a in self.args), *map(str, self.attrs)])})"
+
+
+@dataclass(eq=False)
+class Snapshot:
+    """The e-graph read back.
+
+    `nodes[c]` are the nodes of class c, `sorts[c]` its sort; `types[c]` its type if it is a tensor class, its dtype if
+    it is an element class. `constants` are the tensor classes known before run time. `class_by_term` finds the class of
+    each imported term.
+    """
+
+    nodes: list[list[Node]] = field(default_factory=list[list[Node]])
+    sorts: list[Sort] = field(default_factory=list[Sort])
+    types: list[Any] = field(default_factory=list[Any])
+    constants: set[int] = field(default_factory=set[int])
+    class_by_term: dict[Term, int] = field(default_factory=dict[Term, int])
+
+    @property
+    def node_count(self) -> int:
+        """How many nodes there are."""
+        return sum(map(len, self.nodes))
+
+    def tensor_type(self, class_: int) -> TensorType:
+        """Return the type of a tensor class."""
+        return self.types[class_]
+
+
+def read(engine: Engine, roots: tuple[Term, ...], rule_names: dict[int, str]) -> Snapshot:
+    """Read an engine's e-graph.
+
+    Raises: SaturationError if two types or two constants met in one class.
+    """
+    rows = engine.freeze()
+    out = Snapshot()
+    number_by_value: dict[tuple[str, Any], int] = {}
+
+    def class_of(sort: Sort, value: Any) -> int:
+        key = (sort, value)
+        if key not in number_by_value:
+            number_by_value[key] = len(out.nodes)
+            out.nodes.append([])
+            out.sorts.append(sort)
+            out.types.append(None)
+        return number_by_value[key]
+
+    for op in registry.every():
+        rule_by_columns = {tuple(row.inputs): engine.integer(row.output) for row in rows[f"by_{op.key}"]}
+        split = len(op.operands)
+        for row in rows[op.key]:
+            args = tuple(
+                class_of(sort, value) for (_, sort), value in zip(op.operands, row.inputs[:split], strict=True)
+            )
+            attrs = tuple(interning.value_of(engine.integer(value)) for value in row.inputs[split:])
+            rule = rule_by_columns.get(tuple(row.inputs), 0)
+            out.nodes[class_of(op.sort, row.output)].append(Node(op.name, op.sort, args, attrs, rule, row.subsumed))
+    for table, sort in (("ty", "tensor"), ("dt", "element")):
+        for row in rows[table]:
+            number = engine.integer(row.output)
+            class_ = class_of(sort, row.inputs[0])  # pyright: ignore[reportArgumentType]
+            if number == CONFLICT:
+                raise _alarm("types", out, class_, rule_names)
+            out.types[class_] = interning.value_of(number)
+    for row in rows["scalar"]:
+        if engine.integer(row.output) == CONFLICT:
+            raise _alarm("constants", out, class_of("element", row.inputs[0]), rule_names)
+    out.constants = {class_of("tensor", row.inputs[0]) for row in rows["const"]}
+    value_by_number = {
+        sort: {engine.integer(row.inputs[0]): row.output for row in rows[table]}
+        for table, sort in (("tn", "tensor"), ("en", "element"))
+    }
+    from frittata.egraph.terms import walk
+
+    for term in walk(*roots):
+        out.class_by_term[term] = class_of(term.sort, value_by_number[term.sort][engine.number_of(term)])
+    return out
+
+
+def _alarm(what: str, snapshot: Snapshot, class_: int, rule_names: dict[int, str]) -> SaturationError:
+    nodes = snapshot.nodes[class_]
+    rules = sorted({rule_names.get(node.rule, "import") for node in nodes})
+    return SaturationError(
+        f"unsound: two different {what} met in one e-class",
+        f"nodes {', '.join(map(repr, nodes[:8]))}",
+        f"audit the rules that met there: {', '.join(rules)}",
+    )

@@ -1,0 +1,159 @@
+"""Terms: immutable, hash-consed nodes with an operator, arguments, attributes and a type.
+
+There are two sorts. A tensor term has a shape. An element term is what happens at one index: a total function of an
+unbounded right-aligned index, whose atoms carry their extents and clamp to them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from frittata.egraph import dtypes, shapes
+from frittata.egraph.dtypes import DType
+from frittata.egraph.shapes import Shape
+
+Sort = Literal["tensor", "element"]
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """The type of a tensor: its shape and the dtype of its values."""
+
+    shape: Shape
+    dtype: DType
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class ElementType:
+    """The type of an element: right-aligned extents of the axes it mentions (1: not mentioned), and its dtype."""
+
+    extents: Shape
+    dtype: DType
+
+    def __str__(self) -> str:
+        return f"{self.dtype}<{', '.join(map(str, self.extents))}>"
+
+
+Type = TensorType | ElementType
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A constant, known by its dtype and bit pattern: 0.0 is not -0.0, 1 is neither 1.0 nor True."""
+
+    dtype: DType
+    bits: int
+
+    @staticmethod
+    def of(value: Any, dtype: DType) -> Scalar:
+        """Round a Python number to `dtype`."""
+        array = np.asarray(value).astype(dtypes.to_numpy(dtype))
+        return Scalar(dtype, int.from_bytes(array.tobytes(), "little"))
+
+    @property
+    def value(self) -> Any:
+        """The value as a Python number."""
+        kind = dtypes.to_numpy(self.dtype)
+        return np.frombuffer(self.bits.to_bytes(kind.itemsize, "little"), kind)[0].item()
+
+    def __str__(self) -> str:
+        if self.dtype == "f32" and struct.pack("<f", self.value) != self.bits.to_bytes(4, "little"):
+            return f"{self.dtype}(0x{self.bits:x})"  # a NaN payload
+        text = repr(self.value) if self.dtype != "f32" else str(np.float32(self.value))
+        return f"{self.dtype}({text})"
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Term:
+    """One node. Equal terms are the same object, so `is` and `==` agree and hashing is free."""
+
+    op: str
+    sort: Sort
+    args: tuple[Term, ...]
+    attrs: tuple[Any, ...]
+    type: Type
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of a tensor, the extents of an element."""
+        return self.type.shape if isinstance(self.type, TensorType) else self.type.extents
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of the values."""
+        return self.type.dtype
+
+    def __repr__(self) -> str:
+        inner = [*(repr(a) for a in self.args), *(str(a) for a in self.attrs)]
+        return f"{self.op}({', '.join(inner)})"
+
+
+_TERMS: WeakValueDictionary[tuple[Any, ...], Term] = WeakValueDictionary()
+
+
+def intern(op: str, sort: Sort, args: tuple[Term, ...], attrs: tuple[Any, ...], type_: Type) -> Term:
+    """Return the one term with these parts; `ops.registry.make` computes the type and checks them."""
+    key = (op, sort, args, tuple((type(a), a.hex() if isinstance(a, float) else a) for a in attrs), type_)
+    found = _TERMS.get(key)
+    if found is None:
+        found = Term(op, sort, args, attrs, type_)
+        _TERMS[key] = found
+    return found
+
+
+def walk(*roots: Term) -> Iterator[Term]:
+    """Visit every distinct term once, arguments before their users, without recursion."""
+    seen: set[Term] = set()
+    stack: list[tuple[Term, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        term, done = stack.pop()
+        if done:
+            yield term
+        elif term not in seen:
+            seen.add(term)
+            stack.append((term, True))
+            stack.extend((arg, False) for arg in reversed(term.args) if arg not in seen)
+
+
+def rebuild(root: Term, replace: Callable[[Term, tuple[Term, ...]], Term]) -> Term:
+    """Rebuild a term bottom-up: `replace` gets each node and its new arguments."""
+    return rebuild_all((root,), replace)[0]
+
+
+def rebuild_all(roots: tuple[Term, ...], replace: Callable[[Term, tuple[Term, ...]], Term]) -> tuple[Term, ...]:
+    """Rebuild several terms that share nodes."""
+    new: dict[Term, Term] = {}
+    for term in walk(*roots):
+        new[term] = replace(term, tuple(new[arg] for arg in term.args))
+    return tuple(new[root] for root in roots)
+
+
+def substitute(root: Term, value_by_term: Mapping[Term, Term]) -> Term:
+    """Replace whole terms by others of the same type."""
+
+    def replace(term: Term, args: tuple[Term, ...]) -> Term:
+        from frittata.egraph.ops.registry import make
+
+        if term in value_by_term:
+            return value_by_term[term]
+        return term if args == term.args else make(term.op, term.sort, args, term.attrs)
+
+    return rebuild(root, replace)
+
+
+def is_well_formed_body(shape: Shape, element: Term) -> bool:
+    """Whether `build(shape, element)` may be computed: every extent is 1 or that of the shape."""
+    rank = len(element.shape)
+    return all(
+        extent == 1 or extent == shapes.dim_at(shape, axis)
+        for axis, extent in zip(range(-rank, 0), element.shape, strict=True)
+    )
