@@ -1,0 +1,419 @@
+"""Kernel candidates: for a tensor class, the ways to compute it in one kernel.
+
+A body is an element term over `input` leaves named after tensor classes. At every element class that holds both
+`load(t)` and the element t was built from there is a choice: load t, which then must be materialized, or inline it.
+Bodies are enumerated bottom-up for each element class in its context, the extents of the axes in reach, and pruned.
+What is held at an outer loop level, rather than recomputed, the templates decide and price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice, product
+from typing import Any
+
+from frittata.egraph import dtypes, shapes, terms
+from frittata.egraph.errors import ModelError
+from frittata.egraph.machine import Machine
+from frittata.egraph.ops import registry
+from frittata.egraph.program import Estimate, Template, operands_of
+from frittata.egraph.shapes import Shape
+from frittata.egraph.snapshot import Node, Snapshot
+from frittata.egraph.terms import Term
+
+OPTION_LIMIT = 16
+"""How many bodies of one element class are kept."""
+
+_COMBINATION_LIMIT = 128
+
+POINTWISE, FOLDED, CONTRACTED = range(3)
+"""What a body contains: no binder, folds, or one contraction."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Body:
+    """One way to compute an element class: a term, the classes it loads, and those it computes on the way.
+
+    `inlined` has the tensor classes whose value the term passes through at the kernel's own index, with their terms.
+    `anchor` is the contraction inside, if there is one. `work` counts additions over the whole context.
+    """
+
+    term: Term
+    loads: frozenset[int]
+    inlined: Mapping[int, Term]
+    kind: int
+    anchor: Term | None
+    work: float
+    rules: frozenset[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """One kernel, or a view: what it produces from what, and its price in seconds."""
+
+    bodies: tuple[tuple[int, Term], ...]
+    loads: frozenset[int]
+    template: str
+    estimate: Estimate
+    rules: frozenset[int] = frozenset()
+
+    @property
+    def produces(self) -> tuple[int, ...]:
+        """The classes that it computes."""
+        return tuple(class_ for class_, _ in self.bodies)
+
+    @property
+    def cost(self) -> float:
+        """Seconds."""
+        return self.estimate.seconds
+
+
+VIEW = "view"
+"""The template of a candidate that only renames memory."""
+
+
+@dataclass
+class Enumerator:
+    """Enumerates candidates over one snapshot. `free` are classes that cost nothing to have: `constants` and inputs."""
+
+    snapshot: Snapshot
+    templates: tuple[Template, ...]
+    machine: Machine
+    constants: frozenset[int]
+    free: frozenset[int]
+    outputs: frozenset[int]
+    _bodies: dict[tuple[int, Shape], list[Body]] = field(default_factory=dict[tuple[int, Shape], list[Body]])
+    _open: dict[tuple[int, Shape], int] = field(default_factory=dict[tuple[int, Shape], int])
+    _prices: dict[Any, tuple[str, Estimate] | None] = field(default_factory=dict[Any, "tuple[str, Estimate] | None"])
+
+    def __post_init__(self) -> None:
+        self._parents = _parents(self.snapshot)
+        self._readers = _readers(self.snapshot, self._parents)
+        self._heavy = _heavy(self.snapshot)
+        self._sizes: dict[Term, float] = {}
+
+    def candidates(self, class_: int) -> list[Candidate]:
+        """Return the candidates of a tensor class, cheapest first, none dominated."""
+        shape = self.snapshot.tensor_type(class_).shape
+        out: list[Candidate] = []
+        for node in self.snapshot.nodes[class_]:
+            if node.op == "build" and node.attrs[0] == shape:
+                for body in self.bodies(node.args[0], shape):
+                    out.extend(self._candidates_of(class_, shape, body, node.rule))
+        return _undominated(out)
+
+    def _candidates_of(self, class_: int, shape: Shape, body: Body, rule: int) -> Iterable[Candidate]:
+        if class_ in body.loads:
+            return
+        built = registry.make("build", "tensor", (body.term,), (shape,))
+        rules = body.rules | {rule}
+        loads = body.loads - self.free
+        if _is_view(built):
+            yield Candidate(((class_, built),), body.loads, VIEW, Estimate(0.0, 0.0, 0.0), rules)
+            return
+        price = self._price((built,))
+        if price is None:
+            return
+        yield Candidate(((class_, built),), loads, price[0], price[1], rules)
+        stored = [c for c in body.inlined if c != class_ and c not in self.free and self._worth_storing(c)]
+        for count in range(1, min(len(stored), 2) + 1):
+            chosen = stored[:count]
+            bodies = (
+                (class_, built),
+                *((c, registry.make("build", "tensor", (body.inlined[c],), (shape,))) for c in chosen),
+            )
+            price = self._price(tuple(b for _, b in bodies))
+            if price is not None and not loads & set(chosen):
+                yield Candidate(bodies, loads, price[0], price[1], rules)
+
+    def _worth_storing(self, class_: int) -> bool:
+        """A tensor that this kernel computes anyway is worth storing if somebody else may read it."""
+        if class_ in self.outputs:
+            return True
+        return self._readers.get(class_, 0) > 1
+
+    def _price(self, bodies: tuple[Term, ...]) -> tuple[str, Estimate] | None:
+        """Ask every template, once for each structure: equal layers share the answer."""
+        leaves = list(operands_of(*bodies))
+        renamed = {
+            leaf: registry.make("input", "tensor", (), (f"x{i}", leaf.shape, leaf.dtype)) for i, leaf in enumerate(leaves)
+        }
+        constants = frozenset(
+            f"x{i}" for i, leaf in enumerate(leaves) if int(leaf.attrs[0][1:]) in self.constants
+        )
+        canonical = tuple(terms.substitute(body, renamed) for body in bodies)
+        key = (canonical, constants)
+        if key not in self._prices:
+            best: tuple[str, Estimate] | None = None
+            for template in self.templates:
+                estimate = template.estimate(canonical, constants, self.machine)
+                if estimate is not None and (best is None or estimate.seconds < best[1].seconds):
+                    best = template.name, estimate
+            self._prices[key] = best
+        return self._prices[key]
+
+    def bodies(self, class_: int, context: Shape) -> list[Body]:
+        """Return the bodies of an element class where the axes in reach have the extents of `context`."""
+        return self._search(class_, context)[0]
+
+    def _search(self, class_: int, context: Shape) -> tuple[list[Body], int]:
+        """Also return the outermost open class that was met again: results cut short by a cycle are not remembered."""
+        key = (class_, context)
+        known = self._bodies.get(key)
+        if known is not None:
+            return known, len(self._open)
+        if key in self._open:
+            return [], self._open[key]
+        depth = self._open[key] = len(self._open)
+        found: list[Body] = []
+        low = depth
+        nodes = self.snapshot.nodes[class_]
+        inline = [node for node in nodes if node.op != "load"]
+        for node in nodes:
+            if node.op == "load":
+                if self._may_cut(class_, node.args[0], inline):
+                    found.extend(self._load(node, context))
+            else:
+                bodies, met = self._apply(node, context)
+                low = min(low, met)
+                found.extend(self._passing(nodes, bodies, context))
+        del self._open[key]
+        found = self._prune(found)
+        if low >= depth:
+            self._bodies[key] = found
+        return found, low
+
+    def _passing(self, nodes: list[Node], bodies: list[Body], context: Shape) -> list[Body]:
+        """Note the tensors that bodies of this class pass through at the whole context."""
+        passed = [
+            node.args[0] for node in nodes if node.op == "load" and self.snapshot.tensor_type(node.args[0]).shape == context
+        ]
+        if not passed:
+            return bodies
+        return [
+            Body(b.term, b.loads, {**b.inlined, **dict.fromkeys(passed, b.term)}, b.kind, b.anchor, b.work, b.rules)
+            for b in bodies
+        ]
+
+    def _may_cut(self, class_: int, tensor: int, inline: list[Node]) -> bool:
+        """Whether loading can be better than inlining.
+
+        A tensor that one point-wise operator reads, at its own index and with no other heavy operand, never needs to
+        be stored: whatever computes it can compute that operator too.
+        """
+        if any(node.op in ("const", "iota") for node in inline):
+            return False
+        if not inline or tensor in self.free or tensor in self.outputs:
+            return True
+        parents = self._parents.get(class_, [])
+        if len({parent for parent, _ in parents}) != 1:
+            return True
+        for _, node in parents:
+            if node.op == "build":
+                continue
+            if not registry.get(node.op, "element").pointwise:
+                return True
+            if any(arg != class_ and arg in self._heavy for arg in node.args):
+                return True
+        return False
+
+    def _load(self, node: Node, context: Shape) -> list[Body]:
+        (tensor,) = node.args
+        type_ = self.snapshot.tensor_type(tensor)
+        if not _fits(type_.shape, context):
+            return []
+        leaf = registry.make("input", "tensor", (), (f"c{tensor}", type_.shape, type_.dtype))
+        term = registry.make("load", "element", (leaf,), ())
+        return [Body(term, frozenset((tensor,)), {}, POINTWISE, None, self._size(term), frozenset((node.rule,)))]
+
+    def _apply(self, node: Node, context: Shape) -> tuple[list[Body], int]:
+        """Combine the bodies of a node's arguments."""
+        contexts = _contexts(node, context)
+        if contexts is None:
+            return [], len(self._open)
+        low = len(self._open)
+        choices: list[list[Body]] = []
+        for arg, inner in zip(node.args, contexts, strict=True):
+            bodies, met = self._search(arg, inner)
+            low = min(low, met)
+            choices.append([b for b in bodies if _may_stand_under(node.op, b.kind)])
+        out: list[Body] = []
+        for combination in islice(product(*choices), _COMBINATION_LIMIT):
+            body = self._combine(node, combination)
+            if body is not None:
+                out.append(body)
+        return out, low
+
+    def _combine(self, node: Node, parts: tuple[Body, ...]) -> Body | None:
+        kind = max((part.kind for part in parts), default=POINTWISE)
+        anchors = {part.anchor for part in parts if part.anchor is not None}
+        if kind == CONTRACTED and (len(anchors) > 1 or any(part.kind == FOLDED for part in parts)):
+            return None
+        try:
+            term = registry.make(node.op, "element", tuple(part.term for part in parts), node.attrs)
+        except ModelError:
+            return None
+        anchor = next(iter(anchors), None)
+        if node.op in ("dot", "window_dot"):
+            kind, anchor = CONTRACTED, term
+        elif node.op == "fold":
+            kind = FOLDED
+        pointwise = registry.get(node.op, "element").pointwise
+        inlined = {c: t for part in parts for c, t in part.inlined.items()} if pointwise else {}
+        loads = frozenset[int]().union(*(part.loads for part in parts))
+        rules = frozenset((node.rule,)).union(*(part.rules for part in parts))
+        work = sum(self._size(t) for t in terms.walk(term) if t.sort == "element")
+        return Body(term, loads, inlined, kind, anchor, work, rules)
+
+    def _size(self, term: Term) -> float:
+        """Additions for all distinct values of one node, with everything hoisted as far out as it goes."""
+        if term not in self._sizes:
+            self._sizes[term] = node_work(term)
+        return self._sizes[term]
+
+    def _prune(self, found: list[Body]) -> list[Body]:
+        """Keep at most OPTION_LIMIT bodies, none worse than another of its kind in both work and loads."""
+        unique = {body.term: body for body in found}
+        ranked = sorted(unique.values(), key=self._rank)
+        kept: list[Body] = []
+        for body in ranked:
+            if not any(
+                other.kind == body.kind
+                and other.anchor is body.anchor
+                and other.work <= body.work
+                and other.loads <= body.loads
+                and not set(body.inlined) - set(other.inlined)
+                for other in kept
+            ):
+                kept.append(body)
+        return kept[:OPTION_LIMIT]
+
+    def _rank(self, body: Body) -> tuple[float, int]:
+        moved = sum(self._bytes(c) * (1 if c in self.free else 2) for c in body.loads)
+        return body.work / self.machine.scalar_per_s + moved / self.machine.l3_bytes_per_s, len(body.loads)
+
+    def _bytes(self, class_: int) -> float:
+        type_ = self.snapshot.tensor_type(class_)
+        return float(shapes.size(type_.shape) * dtypes.itemsize(type_.dtype))
+
+
+def node_work(term: Term) -> float:
+    """Return what one node of a body costs over its own extents, in units of one addition."""
+    match term.op:
+        case "fold":
+            return float(shapes.size(term.args[0].shape))
+        case "dot":
+            return 2.0 * shapes.size(term.shape) * term.attrs[0] / 8
+        case "window_dot":
+            source, _, kernel, *_, groups = term.attrs
+            return 2.0 * shapes.size(term.shape) * source[0] / groups * shapes.size(kernel) / 8
+        case "load":
+            return float(shapes.size(term.shape))
+        case _:
+            return registry.get(term.op, "element").cost * shapes.size(term.shape)
+
+
+def _contexts(node: Node, context: Shape) -> list[Shape] | None:
+    """Return the context of each argument of an element node, None if the node may not stand in `context`."""
+    match node.op:
+        case "fold":
+            _, axis, extent = node.attrs
+            return [_with(context, axis, extent)]
+        case "dot":
+            (depth,) = node.attrs
+            return [_with(context, -1, depth), _with(context, -2, depth)]
+        case "window_dot":
+            source, channels, kernel, *_, groups = node.attrs
+            rank = len(kernel)
+            return [
+                (*context[: max(0, len(context) - rank - 1)], *source),
+                (channels, source[0] // groups, *kernel),
+            ]
+        case "reindex":
+            mapping = node.attrs[0]
+            return [mapping.source] if _fits(mapping.result, context) else None
+        case "iota":
+            axis, extent, _ = node.attrs
+            return [] if extent in (1, shapes.dim_at(context, axis)) else None
+        case _:
+            return [context] * len(node.args)
+
+
+def _with(context: Shape, axis: int, extent: Any) -> Shape:
+    padded = (*(1,) * (-axis - len(context)), *context)
+    return (*padded[: len(padded) + axis], extent, *padded[len(padded) + axis + 1 :])
+
+
+def _fits(shape: Shape, context: Shape) -> bool:
+    return all(
+        dim == 1 or dim == shapes.dim_at(context, axis) for axis, dim in zip(range(-len(shape), 0), shape, strict=True)
+    )
+
+
+def _may_stand_under(op: str, kind: int) -> bool:
+    """No contraction under a binder, no fold under a contraction or a view: only a template of its own could claim it."""
+    if op == "fold":
+        return kind != CONTRACTED
+    if op in ("dot", "window_dot", "reindex"):
+        return kind == POINTWISE
+    return True
+
+
+def _is_view(built: Term) -> bool:
+    element = built.args[0]
+    if element.op == "load":
+        return shapes.size(element.args[0].shape) == shapes.size(built.shape)
+    if element.op != "reindex" or element.args[0].op != "load":
+        return False
+    mapping = element.attrs[0]
+    return mapping.source == element.args[0].args[0].shape and mapping.result == built.shape and mapping.is_linear_copy()
+
+
+def _undominated(found: list[Candidate]) -> list[Candidate]:
+    kept: list[Candidate] = []
+    for candidate in sorted(found, key=lambda c: (c.cost, len(c.loads), -len(c.bodies))):
+        produces = set(candidate.produces)
+        if not any(k.loads <= candidate.loads and produces <= set(k.produces) for k in kept):
+            kept.append(candidate)
+    return kept
+
+
+def _parents(snapshot: Snapshot) -> dict[int, list[tuple[int, Node]]]:
+    """Map each element class to the classes and nodes that use it."""
+    out: dict[int, list[tuple[int, Node]]] = {}
+    for class_, nodes in enumerate(snapshot.nodes):
+        for node in nodes:
+            if node.op != "load":
+                for arg in set(node.args):
+                    if snapshot.sorts[arg] == "element":
+                        out.setdefault(arg, []).append((class_, node))
+    return out
+
+
+def _readers(snapshot: Snapshot, parents: dict[int, list[tuple[int, Node]]]) -> dict[int, int]:
+    """Count the element classes that read each tensor class."""
+    out: dict[int, set[int]] = {}
+    for class_, nodes in enumerate(snapshot.nodes):
+        for node in nodes:
+            if node.op == "load":
+                out.setdefault(node.args[0], set()).update(parent for parent, _ in parents.get(class_, ()))
+    return {tensor: len(found) for tensor, found in out.items()}
+
+
+def _heavy(snapshot: Snapshot) -> set[int]:
+    """Element classes that can contain a binder when everything is inlined."""
+    heavy: set[int] = set()
+    changed = True
+    while changed:
+        changed = False
+        for class_, nodes in enumerate(snapshot.nodes):
+            if class_ in heavy or snapshot.sorts[class_] != "element":
+                continue
+            if any(
+                node.op in ("fold", "dot", "window_dot") or (node.op != "load" and any(a in heavy for a in node.args))
+                for node in nodes
+            ):
+                heavy.add(class_)
+                changed = True
+    return heavy

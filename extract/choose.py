@@ -1,0 +1,143 @@
+"""Extraction as a whole: from a saturated e-graph to the program that costs least."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from frittata.egraph.machine import Machine
+from frittata.egraph.ops import registry
+from frittata.egraph.program import Kernel, Output, Program, Template, View, operands_of
+from frittata.egraph.snapshot import Snapshot
+from frittata.egraph.terms import TensorType, Term, rebuild, walk
+from frittata.extract import check
+from frittata.extract.candidates import VIEW, Candidate, Enumerator
+from frittata.extract.constants import Folder
+from frittata.extract.exact import Solution, solve
+from frittata.extract.greedy import greedy
+from frittata.extract.problem import Problem, collect
+
+
+@dataclass
+class Extraction:
+    """The chosen program and how it was found: all candidates, the choice, costs in seconds, and seconds by activity."""
+
+    program: Program
+    problem: Problem
+    chosen: tuple[int, ...]
+    solution: Solution
+    greedy_cost_s: float
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+
+
+def extract(
+    snapshot: Snapshot,
+    inputs: tuple[Term, ...],
+    outputs: tuple[Term, ...],
+    templates: tuple[Template, ...],
+    machine: Machine,
+    rule_names: dict[int, str],
+    time_limit_s: float = 3.0,
+) -> Extraction:
+    """Choose the program for `outputs`, which are terms of the imported model.
+
+    Raises: ExtractionError if some output has no legal program.
+    """
+    start = time.perf_counter()
+    folder = Folder(snapshot)
+    roots = [snapshot.class_by_term[term] for term in outputs]
+    given = {snapshot.class_by_term[term]: term for term in inputs if term in snapshot.class_by_term}
+    constants = folder.classes()
+    enumerator = Enumerator(snapshot, templates, machine, constants, constants | given.keys(), frozenset(roots))
+    problem = collect(enumerator, roots)
+    enumerated = time.perf_counter()
+    first = greedy(problem)
+    solution = solve(problem, first, time_limit_s)
+    chosen = tuple(check.order(problem, solution.chosen))
+    solved = time.perf_counter()
+    builder = _Builder(snapshot, folder, rule_names, given)
+    program = builder.program(inputs, roots, [problem.candidates[n] for n in chosen], solution)
+    seconds = {"enumerate": enumerated - start, "solve": solved - enumerated}
+    return Extraction(program, problem, chosen, solution, check.cost(problem, first), seconds)
+
+
+@dataclass
+class _Builder:
+    """Names buffers and kernels, and writes bodies over the buffers' names."""
+
+    snapshot: Snapshot
+    folder: Folder
+    rule_names: dict[int, str]
+    input_by_class: dict[int, Term]
+    name_by_class: dict[int, str] = field(default_factory=dict[int, str])
+    constants: dict[str, Term] = field(default_factory=dict[str, Term])
+    taken: dict[str, int] = field(default_factory=dict[str, int])
+
+    def program(
+        self, inputs: tuple[Term, ...], roots: list[int], chosen: list[Candidate], solution: Solution
+    ) -> Program:
+        for term in inputs:
+            self.taken[term.attrs[0]] = 1
+        for class_, term in self.input_by_class.items():
+            self.name_by_class[class_] = term.attrs[0]
+        steps = [self._step(candidate) for candidate in chosen]
+        types = {term.attrs[0]: TensorType(term.shape, term.dtype) for term in inputs}
+        names = tuple(self._name(class_) for class_ in roots)
+        return Program(types, self.constants, tuple(steps), names, solution.cost_s, solution.gap)
+
+    def _step(self, candidate: Candidate) -> Kernel | View:
+        if candidate.template == VIEW:
+            ((class_, body),) = candidate.bodies
+            (leaf,) = operands_of(body)
+            source = self._name(int(leaf.attrs[0][1:]))
+            name = self.name_by_class[class_] = self._fresh("view")
+            assert isinstance(body.type, TensorType)
+            return View(name, source, body.type)
+        written = [(class_, self._written(body)) for class_, body in candidate.bodies]
+        label = self._fresh(self._label(candidate))
+        outputs: list[Output] = []
+        for i, (class_, body) in enumerate(written):
+            name = self.name_by_class[class_] = label if i == 0 else self._fresh(f"{label}_also")
+            outputs.append(Output(name, body))
+        operands = tuple(leaf.attrs[0] for leaf in operands_of(*(body for _, body in written)))
+        rules = tuple(sorted(self.rule_names[r] for r in candidate.rules if r))
+        return Kernel(label, candidate.template, tuple(outputs), operands, candidate.estimate, rules, candidate.produces)
+
+    def _written(self, body: Term) -> Term:
+        def replace(term: Term, args: tuple[Term, ...]) -> Term:
+            if term.op == "input":
+                return registry.make("input", "tensor", (), (self._name(int(term.attrs[0][1:])), *term.attrs[1:]))
+            return registry.make(term.op, term.sort, args, term.attrs)
+
+        return rebuild(body, replace)
+
+    def _name(self, class_: int) -> str:
+        if class_ not in self.name_by_class:
+            term = self.folder.term(class_)
+            name = self._fresh(str(term.attrs[0]).replace(".", "_") if term.op == "param" else "folded")
+            self.name_by_class[class_] = name
+            self.constants[name] = term
+        return self.name_by_class[class_]
+
+    def _fresh(self, stem: str) -> str:
+        count = self.taken[stem] = self.taken.get(stem, 0) + 1
+        if count == 1:
+            return stem
+        name = f"{stem}_{count}"
+        return self._fresh(stem) if name in self.taken else name
+
+    def _label(self, candidate: Candidate) -> str:
+        """Name a kernel after its binders and the operator of its result: `matmul_relu`."""
+        class_, body = candidate.bodies[0]
+        parts = [part for op, part in (("window_dot", "conv"), ("dot", "matmul")) if _mentions(body, op)]
+        nodes = [node for node in self.snapshot.nodes[class_] if node.op != "build"]
+        nodes.sort(key=lambda node: node.rule)
+        result = nodes[0].op if nodes else body.args[0].op
+        if result not in parts:
+            parts.append(result)
+        return "_".join(parts)
+
+
+def _mentions(body: Term, op: str) -> bool:
+    return any(term.op == op for term in walk(body))
+

@@ -1,0 +1,85 @@
+"""Constant folding: for a class known before run time, the smallest term over params that computes it."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+from frittata.egraph.errors import ExtractionError, ModelError
+from frittata.egraph.ops import registry
+from frittata.egraph.snapshot import Node, Snapshot
+from frittata.egraph.terms import Term
+
+_BUILD_COST = 20.0
+"""What a definition by elements costs more than a named operator, which numpy computes at once."""
+
+
+@dataclass
+class Folder:
+    """Finds terms of constant classes, each once."""
+
+    snapshot: Snapshot
+    _best: dict[int, Node] = field(default_factory=dict[int, Node])
+    _term_by_class: dict[int, Term] = field(default_factory=dict[int, Term])
+
+    def __post_init__(self) -> None:
+        users: dict[int, list[tuple[int, Node]]] = {}
+        heap: list[tuple[float, int, int]] = []
+        entries: list[tuple[int, Node]] = []
+        waiting: list[int] = []
+        total: list[float] = []
+        index_by_node: dict[Node, int] = {}
+        for class_, nodes in enumerate(self.snapshot.nodes):
+            for node in nodes:
+                if node.op == "input":
+                    continue
+                index = index_by_node[node] = len(entries)
+                entries.append((class_, node))
+                waiting.append(len(set(node.args)))
+                total.append(1.0 + (_BUILD_COST if node.op == "build" else 0.0))
+                for arg in set(node.args):
+                    users.setdefault(arg, []).append((class_, node))
+                if not node.args:
+                    heap.append((total[index], class_, index))
+        heapq.heapify(heap)
+        while heap:
+            price, class_, index = heapq.heappop(heap)
+            if class_ in self._best:
+                continue
+            self._best[class_] = entries[index][1]
+            for user, node in users.get(class_, ()):
+                i = index_by_node[node]
+                waiting[i] -= 1
+                total[i] += price
+                if waiting[i] == 0:
+                    heapq.heappush(heap, (total[i], user, i))
+
+    def classes(self) -> frozenset[int]:
+        """Return the tensor classes that need no input."""
+        return frozenset(c for c in self._best if self.snapshot.sorts[c] == "tensor")
+
+    def term(self, class_: int) -> Term:
+        """Return the smallest term of a constant class.
+
+        Raises: ExtractionError if the class is not constant.
+        """
+        stack = [class_]
+        while stack:
+            current = stack[-1]
+            if current in self._term_by_class:
+                stack.pop()
+                continue
+            node = self._best.get(current)
+            if node is None:
+                raise ExtractionError(f"class {current} is not constant")
+            missing = [arg for arg in node.args if arg not in self._term_by_class]
+            if missing:
+                stack.extend(missing)
+                continue
+            args = tuple(self._term_by_class[arg] for arg in node.args)
+            try:
+                self._term_by_class[current] = registry.make(node.op, node.sort, args, node.attrs)
+            except ModelError as error:
+                raise ExtractionError(f"cannot fold {node}", do=str(error)) from error
+            stack.pop()
+        return self._term_by_class[class_]

@@ -1,0 +1,59 @@
+"""The greedy choice: least tree cost for each class, then single changes as long as they help. Always valid."""
+
+from __future__ import annotations
+
+import heapq
+
+from frittata.extract import check
+from frittata.extract.problem import Problem
+
+_PASSES = 4
+
+
+def greedy(problem: Problem) -> set[int]:
+    """Return a valid choice of candidates."""
+    choice = _least_trees(problem)
+    best = check.needed(problem, choice)
+    price = check.cost(problem, best)
+    for _ in range(_PASSES):
+        before = price
+        for class_ in sorted(problem.by_class):
+            if not any(class_ in problem.candidates[n].produces for n in best):
+                continue
+            for number in problem.by_class[class_]:
+                trial = {**choice, **dict.fromkeys(problem.candidates[number].produces, number)}
+                chosen = check.needed(problem, trial)
+                found = check.cost(problem, chosen)
+                if found < price and check.is_valid(problem, chosen):
+                    choice, best, price = trial, chosen, found
+        if price == before:
+            break
+    return best
+
+
+def _least_trees(problem: Problem) -> dict[int, int]:
+    """Knuth's generalization of Dijkstra: classes are settled in order of tree cost, so the choice has no cycle."""
+    users: dict[int, list[int]] = {}
+    waiting: list[int] = []
+    total = [c.cost for c in problem.candidates]
+    heap: list[tuple[float, int]] = []
+    for number, candidate in enumerate(problem.candidates):
+        waiting.append(len(candidate.loads))
+        for class_ in candidate.loads:
+            users.setdefault(class_, []).append(number)
+        if not candidate.loads:
+            heap.append((total[number], number))
+    heapq.heapify(heap)
+    choice: dict[int, int] = {}
+    while heap:
+        price, number = heapq.heappop(heap)
+        for class_ in problem.candidates[number].produces:
+            if class_ in choice:
+                continue
+            choice[class_] = number
+            for user in users.get(class_, ()):
+                waiting[user] -= 1
+                total[user] += price
+                if waiting[user] == 0:
+                    heapq.heappush(heap, (total[user], user))
+    return choice

@@ -1,0 +1,47 @@
+"""What a caller may choose: one field for each option, with its unit and default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from frittata.egraph.errors import FrittataError
+from frittata.egraph.machine import Machine
+
+Numerics = Literal["exact", "reassoc", "approx"]
+Form = Literal["fast", "plain"]
+
+_NUMERICS = ("exact", "reassoc", "approx")
+_FORMS = ("fast", "plain")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of `optimize`.
+
+    `rules`: files of rules that join the built-in ones. `numerics`: the loosest level of rules admitted. `disable`: names
+    of families or of single rules (`family/name`). `library`: whether calls into a library may be chosen. `form`: kernels
+    as vector code, or the plain `@njit(parallel=True)` form. `freeze`: None folds parameters and guards them against
+    later changes, True folds without the guard. `time_limit_s` bounds the search for the optimum, in seconds.
+    `machine`: a profile; None measures this machine once and remembers it. `cache`: a folder for compiled kernels; None
+    is the user's cache folder.
+    """
+
+    rules: tuple[Path, ...] = ()
+    numerics: Numerics = "reassoc"
+    disable: tuple[str, ...] = ()
+    library: bool = True
+    form: Form = "fast"
+    freeze: bool | None = None
+    time_limit_s: float = 3.0
+    machine: Machine | None = None
+    cache: Path | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        if self.numerics not in _NUMERICS:
+            raise FrittataError(f"no numerics level {self.numerics!r}", do=f"use one of {', '.join(_NUMERICS)}")
+        if self.form not in _FORMS:
+            raise FrittataError(f"no form {self.form!r}", do=f"use one of {', '.join(_FORMS)}")
+        if self.freeze is False:
+            raise FrittataError("freeze=False keeps parameters as inputs, which is not there yet", do="use None or True")

@@ -1,0 +1,278 @@
+"""From a rule as data to egglog.
+
+A rule whose right side needs nothing computed runs in egglog alone. Any other is split. First egglog matches the left
+side and records the match with the types and attributes that matter; between rounds Python evaluates the guard, the
+attributes and the types of new nodes once for each distinct row of ids (its plan); then egglog joins matches with plans
+and acts. Rows are few: twelve equal layers share theirs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from frittata.egraph import interning
+from frittata.egraph.engine import SORT, Plan, Program
+from frittata.egraph.errors import ModelError
+from frittata.egraph.ops import registry
+from frittata.egraph.terms import ElementType, Scalar, Sort, TensorType
+from frittata.rules import facts
+from frittata.rules.pattern import AttrVariable, Expression, Family, Node, Number, Pattern, Rule, Variable
+
+
+def compile_families(families: tuple[Family, ...]) -> dict[str, tuple[Program, ...]]:
+    """Compile the equations of every family; rules are numbered from 1 in order."""
+    out: dict[str, tuple[Program, ...]] = {}
+    number = 0
+    for family in families:
+        programs: list[Program] = []
+        for rule in family.rules:
+            if rule.kind == "equation":
+                number += 1
+                programs.append(_Compiler(rule, number).program())
+        out[family.name] = tuple(programs)
+    return out
+
+
+@dataclass
+class _Built:
+    """One node of the right side in the making: how egglog names it, and where its computed parts come from."""
+
+    pattern: Node | Number
+    args: list[str]
+    name: str
+    inner: bool
+    outputs: list[str] = field(default_factory=list[str])
+
+
+class _Compiler:
+    def __init__(self, rule: Rule, number: int) -> None:
+        self.rule = rule
+        self.number = number
+        self.roots = {binding.name for binding in rule.left}
+        self.literals: list[tuple[str, Number]] = []
+        self.built: list[_Built] = []
+        self.result_by_name: dict[str, str] = {}
+        self.sort_by_name: dict[str, Sort] = dict(rule.sort_by_variable)
+        for binding in rule.left:
+            assert isinstance(binding.pattern, Node)
+            self.sort_by_name[binding.name] = binding.pattern.sort
+        self.attr_names: set[str] = set()
+
+    def program(self) -> Program:
+        """Compile the rule."""
+        atoms = [f"(= {_term(b.name)} {self._left(b.pattern)})" for b in self.rule.left]
+        constants = [name for c in self.rule.conditions for name in c.constants]
+        atoms += [f"(const {_term(name)})" for name in constants]
+        for binding in self.rule.right:
+            self.result_by_name[binding.name] = self._right(binding.pattern, binding.name not in self.roots)
+        actions = [line for built in self.built for line in self._actions(built)]
+        for name in self.roots:
+            if name in self.result_by_name:
+                actions.append(f"(union {_term(name)} {self.result_by_name[name]})")
+        outputs = [output for built in self.built for output in built.outputs]
+        if not outputs and not self.literals and not any(c.expression for c in self.rule.conditions):
+            rules = self._rule(atoms, actions, "")
+            return Program(self.rule.full_name, self.number, "", rules)
+        return self._planned(atoms, actions, outputs)
+
+    def _planned(self, atoms: list[str], actions: list[str], outputs: list[str]) -> Program:
+        names = self._needed()
+        atoms += [
+            f"(= {_column(n, self)} ({'ty' if self.sort_by_name[n] == 'tensor' else 'dt'} {_term(n)}))"
+            for n in names
+            if n not in self.attr_names
+        ]
+        columns = [_column(n, self) for n in names] + [column for column, _ in self.literals]
+        used = sorted(self._used_terms())
+        attrs = sorted(self._used_attrs())
+        kept = [_term(name) for name in used] + [f"a_{name}" for name in attrs]
+        match, plan = f"match_{self.number}", f"plan_{self.number}"
+        sorts = [SORT[self.sort_by_name[name]] for name in used] + ["i64"] * (len(attrs) + len(columns))
+        tables = (
+            f"(relation {match} ({' '.join(sorts)}))\n"
+            f"(relation {plan} ({' '.join(['i64'] * (len(columns) + len(outputs)))}))\n"
+        )
+        row = f"({match} {' '.join([*kept, *columns])})"
+        rules = self._rule(atoms, [row], "#match") + self._rule(
+            [row, f"({plan} {' '.join([*columns, *outputs])})"], actions, ""
+        )
+
+        def evaluate(given: tuple[int, ...]) -> tuple[int, ...] | None:
+            values = [interning.value_of(number) for number in given]
+            try:
+                return self._evaluate(dict(zip(names, values[: len(names)], strict=True)), values[len(names) :])
+            except (ModelError, facts.NotApplicable):
+                return None
+
+        return Program(
+            self.rule.full_name, self.number, tables, rules, Plan(match, plan, len(kept), len(columns), evaluate)
+        )
+
+    def _rule(self, atoms: list[str], actions: list[str], suffix: str) -> str:
+        body, head = " ".join(atoms), " ".join(actions)
+        return f'(rule ({body}) ({head}) :ruleset {self.rule.family} :name "{self.rule.full_name}{suffix}")\n'
+
+    def _left(self, pattern: Pattern) -> str:
+        match pattern:
+            case Variable(name=name):
+                return _term(name)
+            case Number():
+                column = f"c_{len(self.literals)}"
+                self.literals.append((column, pattern))
+                return f"(e_const {column})"
+            case Node():
+                parts = [self._left(arg) for arg in pattern.args]
+                for attr in pattern.attrs:
+                    if isinstance(attr, AttrVariable):
+                        self.attr_names.add(attr.name)
+                        parts.append(f"a_{attr.name}")
+                    else:
+                        assert attr is not None
+                        parts.append(str(interning.intern(facts.evaluate(attr, {}))))
+                return f"({' '.join([f'{pattern.sort[0]}_{pattern.op}', *parts])})"
+
+    def _right(self, pattern: Pattern, inner: bool) -> str:
+        if isinstance(pattern, Variable):
+            return self.result_by_name.get(pattern.name, _term(pattern.name))
+        args = [self._right(arg, True) for arg in pattern.args] if isinstance(pattern, Node) else []
+        built = _Built(pattern, args, f"n{len(self.built)}", inner)
+        first = sum(len(b.outputs) for b in self.built)
+        computed = 1 if isinstance(pattern, Number) else sum(map(_is_computed, pattern.attrs))
+        built.outputs = [f"o{first + i}" for i in range(computed + inner)]
+        self.built.append(built)
+        return built.name
+
+    def _actions(self, built: _Built) -> list[str]:
+        outputs = iter(built.outputs)
+        pattern = built.pattern
+        if isinstance(pattern, Number):
+            shape = f" {interning.intern(())}" if pattern.sort == "tensor" else ""
+            key = "e_const" if pattern.sort == "element" else "t_full"
+            columns = f"{next(outputs)}{shape}"
+        else:
+            key = f"{pattern.sort[0]}_{pattern.op}"
+            columns = " ".join([*built.args, *(self._attr(attr, outputs) for attr in pattern.attrs)])
+        lines = [f"(let {built.name} ({key} {columns}))", f"(set (by_{key} {columns}) {self.number})"]
+        if built.inner:
+            fact = "ty" if pattern.sort == "tensor" else "dt"
+            lines.append(f"(set ({fact} {built.name}) {next(outputs)})")
+        return lines
+
+    def _attr(self, attr: AttrVariable | Expression | None, outputs: Any) -> str:
+        if isinstance(attr, AttrVariable):
+            return f"a_{attr.name}"
+        if isinstance(attr, Expression) and not attr.names:
+            return str(interning.intern(facts.evaluate(attr, {})))
+        return next(outputs)
+
+    def _needed(self) -> list[str]:
+        """Variables whose type or value the plan reads, in order of first mention."""
+        names: dict[str, None] = {}
+        for condition in self.rule.conditions:
+            if condition.expression:
+                names.update(dict.fromkeys(condition.expression.names))
+        for built in self.built:
+            pattern = built.pattern
+            if isinstance(pattern, Number):
+                names[pattern.like or self.rule.left[0].name] = None
+                continue
+            for attr in pattern.attrs:
+                if attr is None:
+                    names[self.rule.left[0].name] = None
+                elif isinstance(attr, Expression):
+                    names.update(dict.fromkeys(attr.names))
+                elif built.inner:
+                    names[attr.name] = None
+            if built.inner:
+                names.update(dict.fromkeys(a.name for a in pattern.args if isinstance(a, Variable)))
+        return [name for name in names if name in self.sort_by_name or name in self.attr_names]
+
+    def _used_terms(self) -> set[str]:
+        found = {name for name in self.roots if name in self.result_by_name}
+        for binding in self.rule.right:
+            found |= _variables(binding.pattern)
+        return {name for name in found if name in self.sort_by_name and name not in self.result_by_name or name in self.roots}
+
+    def _used_attrs(self) -> set[str]:
+        return {
+            attr.name
+            for built in self.built
+            if isinstance(built.pattern, Node)
+            for attr in built.pattern.attrs
+            if isinstance(attr, AttrVariable)
+        }
+
+    def _evaluate(self, env: dict[str, Any], literals: list[Any]) -> tuple[int, ...] | None:
+        """The plan: check the guard, then compute attributes and types in the order of `outputs`."""
+        for (_, number), found in zip(self.literals, literals, strict=True):
+            if found != Scalar.of(number.value, found.dtype):
+                return None
+        readable = {
+            name: facts.ElementFacts(value, frozenset()) if self.sort_by_name.get(name) == "element" else value
+            for name, value in env.items()
+        }
+        for condition in self.rule.conditions:
+            if condition.expression is not None and not facts.evaluate(condition.expression, readable):
+                return None
+        return tuple(self._outputs(env, readable))
+
+    def _outputs(self, env: dict[str, Any], readable: dict[str, Any]) -> list[int]:
+        type_by_name: dict[str, Any] = {}
+        for name, value in env.items():
+            if name in self.sort_by_name:
+                type_by_name[_term(name)] = value if isinstance(value, TensorType) else ElementType((), value)
+        out: list[int] = []
+        for built in self.built:
+            pattern = built.pattern
+            if isinstance(pattern, Number):
+                like = type_by_name[_term(pattern.like or self.rule.left[0].name)]
+                scalar = Scalar.of(pattern.value, like.dtype)
+                type_: Any = TensorType((), like.dtype) if pattern.sort == "tensor" else ElementType((), like.dtype)
+                out.append(interning.intern(scalar))
+            else:
+                attrs: list[Any] = []
+                for attr in pattern.attrs:
+                    if isinstance(attr, AttrVariable):
+                        attrs.append(env.get(attr.name))
+                    else:
+                        attrs.append(self._value(attr, env, readable))
+                        if _is_computed(attr):
+                            out.append(interning.intern(attrs[-1]))
+                type_ = self._infer(built, attrs, type_by_name) if built.inner else None
+            type_by_name[built.name] = type_
+            if built.inner:
+                out.append(interning.intern(type_ if isinstance(type_, TensorType) else type_.dtype))
+        return out
+
+    def _value(self, attr: Expression | None, env: dict[str, Any], readable: dict[str, Any]) -> Any:
+        if attr is None:
+            return env[self.rule.left[0].name].shape
+        return facts.evaluate(attr, readable)
+
+    def _infer(self, built: _Built, attrs: list[Any], type_by_name: dict[str, Any]) -> Any:
+        assert isinstance(built.pattern, Node)
+        op = registry.get(built.pattern.op, built.pattern.sort)
+        return op.infer(tuple(type_by_name[arg] for arg in built.args), tuple(attrs))
+
+
+def _is_computed(attr: AttrVariable | Expression | None) -> bool:
+    return attr is None or (isinstance(attr, Expression) and bool(attr.names))
+
+
+def _term(name: str) -> str:
+    return f"v_{name}"
+
+
+def _column(name: str, compiler: _Compiler) -> str:
+    return f"a_{name}" if name in compiler.attr_names else f"t_{name}"
+
+
+def _variables(pattern: Pattern) -> set[str]:
+    match pattern:
+        case Variable(name=name):
+            return {name}
+        case Node(args=args):
+            return set().union(*map(_variables, args)) if args else set()
+        case _:
+            return set()

@@ -1,0 +1,147 @@
+"""What a rule says, as data: patterns on both sides, conditions, numerics level."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal as Choice
+
+from frittata.egraph.terms import Sort
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a rule stands: file, line and column count from 1."""
+
+    file: str
+    line: int
+    column: int
+    text: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, eq=False)
+class Expression:
+    """An expression of attributes, types and numbers, in Python's syntax; `names` are the variables it mentions."""
+
+    text: str
+    tree: ast.expr
+    names: tuple[str, ...]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Expression) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable for a whole term; or, on the right, a name given to a result on either side."""
+
+    name: str
+    sort: Sort
+
+
+@dataclass(frozen=True)
+class Number:
+    """A literal: an element `const`, or a tensor `full` of shape (), in the dtype of the variable `like` (None: of the root)."""
+
+    value: int | float | bool
+    sort: Sort
+    like: str | None
+
+
+@dataclass(frozen=True)
+class AttrVariable:
+    """A variable for an attribute: binds it on the left, stands for it on the right."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operator applied to patterns; each attribute is a variable or an expression.
+
+    On the left an expression without variables must equal the attribute; one with variables is compared with it.
+    `build` without a shape, allowed at a root on the right, has the shape of the class it joins: its attribute is None.
+    """
+
+    op: str
+    sort: Sort
+    args: tuple[Pattern, ...]
+    attrs: tuple[AttrVariable | Expression | None, ...]
+
+
+Pattern = Variable | Number | Node
+
+
+@dataclass(frozen=True)
+class Binding:
+    """`name = pattern`; a rule with a single pattern calls it `it`."""
+
+    name: str
+    pattern: Pattern
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One conjunct of a guard: either that variables are constants, or an expression that must be true."""
+
+    constants: tuple[str, ...] = ()
+    expression: Expression | None = None
+
+
+@dataclass(frozen=True)
+class Level:
+    """The numerics level: exact, reassoc, or approx with a relative tolerance."""
+
+    kind: Choice["exact", "reassoc", "approx"] = "exact"
+    tolerance: float = 0.0
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One directed rule. `<=>` is read as two of these, named `name` and `name.reverse`.
+
+    Equation (`=>`): both sides mean the same, they join one class. Transform (`~>`): replaces, before saturation.
+    """
+
+    name: str
+    family: str
+    kind: Choice["equation", "transform"]
+    left: tuple[Binding, ...]
+    right: tuple[Binding, ...]
+    conditions: tuple[Condition, ...]
+    level: Level
+    location: Location
+    sort_by_variable: dict[str, Sort] = field(hash=False, default_factory=dict[str, Sort])
+
+    @property
+    def full_name(self) -> str:
+        """`family/name`."""
+        return f"{self.family}/{self.name}"
+
+    def __str__(self) -> str:
+        return self.location.text.strip() or self.full_name
+
+
+@dataclass(frozen=True)
+class Family:
+    """The rules of one file."""
+
+    name: str
+    rules: tuple[Rule, ...]
+    opt_level: int = 0
+    native: str = ""
+
+
+def nodes(pattern: Pattern) -> Iterator[Node]:
+    """Visit the operator applications of a pattern, outermost first."""
+    if isinstance(pattern, Node):
+        yield pattern
+        for arg in pattern.args:
+            yield from nodes(arg)

@@ -1,0 +1,65 @@
+"""The solver against brute force, on random problems."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from frittata.egraph.program import Estimate
+from frittata.extract import check
+from frittata.extract.candidates import Candidate
+from frittata.extract.exact import solve
+from frittata.extract.greedy import greedy
+from frittata.extract.problem import Problem
+from frittata.extract.regions import cut, necessary
+
+
+def random_problem(seed: int) -> Problem:
+    """Classes 0 .. n-1, cyclic loads and kernels with several outputs included."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(3, 7))
+    problem = Problem(frozenset({0} | {int(c) for c in rng.integers(0, count, int(rng.integers(0, 2)))}))
+    for class_ in range(count):
+        for number in range(int(rng.integers(1, 4))):
+            loads = {int(c) for c in rng.integers(0, count, int(rng.integers(0, 3)))} if number else set()
+            if not number:
+                loads = {int(c) for c in range(class_ + 1, count) if rng.random() < 0.4}
+            produces = {class_} | ({int(rng.integers(0, count))} if number and rng.random() < 0.2 else set())
+            if loads & produces:
+                continue
+            estimate = Estimate(float(rng.integers(1, 20)) * 1e-6, 0, 0)
+            bodies = tuple((c, None) for c in sorted(produces, key=lambda c: c != class_))
+            problem.candidates.append(Candidate(bodies, frozenset(loads), "any", estimate))  # type: ignore[arg-type]
+    problem.by_class = {
+        c: [n for n, k in enumerate(problem.candidates) if c in k.produces] for c in range(count)
+    }
+    return problem
+
+
+def brute_force(problem: Problem) -> float:
+    best = float("inf")
+    for chosen in product((False, True), repeat=len(problem.candidates)):
+        numbers = [n for n, taken in enumerate(chosen) if taken]
+        price = check.cost(problem, numbers)
+        if price < best and check.is_valid(problem, numbers):
+            best = price
+    return best
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_exact_is_optimal_and_never_worse_than_greedy(seed: int) -> None:
+    problem = random_problem(seed)
+    first = greedy(problem)
+    assert check.is_valid(problem, first)
+    solution = solve(problem, first, 5.0)
+    best = brute_force(problem)
+    assert check.is_valid(problem, solution.chosen)
+    assert solution.cost_s == pytest.approx(best)
+    assert solution.cost_s <= check.cost(problem, first) + 1e-15
+    assert solution.bound_s <= best + 1e-12
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_regions_hold_every_necessary_class_once(seed: int) -> None:
+    problem = random_problem(seed)
+    needed = [c for region in cut(problem) for c in region.needed]
+    assert sorted(needed) == sorted(necessary(problem))
