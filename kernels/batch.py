@@ -1,0 +1,110 @@
+"""Compiling many kernels: those found in the cache are loaded, the others shared out over forked processes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from frittata.egraph.errors import CompileError
+from frittata.kernels.cache import KernelCache
+from frittata.kernels.compile import CompiledKernel, compile_kernel, kernel_digest
+
+log = logging.getLogger(__name__)
+
+_FEWEST_TO_FORK = 4
+_PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """What `compile_kernel` takes, to be compiled later."""
+
+    source: str
+    name: str
+    namespace: Mapping[str, Any] = field(repr=False)
+    key: str = ""
+    fastmath: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """The content key of the kernel."""
+        return kernel_digest(self.source, self.key, self.fastmath)
+
+    def compile(self, cache: KernelCache | None) -> CompiledKernel:
+        """Compile it in this process, or load it."""
+        return compile_kernel(self.source, self.name, self.namespace, key=self.key, cache=cache, fastmath=self.fastmath)
+
+
+def compile_kernels(
+    sources: Sequence[KernelSource], cache: KernelCache | None = None, processes: int | None = None
+) -> list[CompiledKernel]:
+    """Compile kernels, equal ones once, in as many processes as there are processors unless told.
+
+    Raises: CompileError if numba or LLVM refuses one of them.
+    """
+    unique = {source.digest: source for source in sources}
+    if cache is None:
+        with TemporaryDirectory(prefix="frittata-") as folder:
+            kernels = _compile_unique(unique, KernelCache(Path(folder)), processes)
+    else:
+        kernels = _compile_unique(unique, cache, processes)
+    return [kernels[source.digest] for source in sources]
+
+
+def _compile_unique(
+    unique: Mapping[str, KernelSource], cache: KernelCache, processes: int | None
+) -> dict[str, CompiledKernel]:
+    missing = [source for digest, source in unique.items() if not cache.has(digest)]
+    count = min(processes or os.cpu_count() or 1, len(missing))
+    if count > 1 and len(missing) >= _FEWEST_TO_FORK and _may_fork():
+        children = [_compile_in_child(missing[i::count], cache) for i in range(1, count)]
+        try:
+            for source in missing[::count]:
+                source.compile(cache)
+        finally:
+            _wait(children)
+    # whatever a child has left undone is compiled here, and an error in it raised here
+    return {digest: source.compile(cache) for digest, source in unique.items()}
+
+
+def _may_fork() -> bool:
+    """Whether a child can compile: another thread of ours might hold a lock that would never be released in it."""
+    return sys.platform == "linux" and threading.active_count() == 1
+
+
+def _compile_in_child(sources: Sequence[KernelSource], cache: KernelCache) -> int:
+    with warnings.catch_warnings():
+        # Python warns of threads that libraries have started; the child runs nothing but the compiler
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child:
+        return child
+    try:
+        for source in sources:
+            source.compile(cache)
+    except CompileError:
+        pass  # the parent meets the same error and raises it
+    finally:
+        os._exit(0)
+
+
+def _wait(children: Sequence[int]) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    for child in children:
+        while os.waitpid(child, os.WNOHANG) == (0, 0):
+            if time.monotonic() > deadline:
+                log.warning("compile: process %d takes too long, its kernels are compiled here", child)
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                break
+            time.sleep(0.002)

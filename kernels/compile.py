@@ -1,0 +1,135 @@
+"""Compiling generated source to serial kernels, and taking kernels back from their object code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import linecache
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba
+from llvmlite import binding
+from numba.core import config as numba_config
+from numba.core import registry, types
+from numba.core.errors import NumbaError
+
+from frittata.egraph.errors import CompileError
+from frittata.kernels.cache import KernelCache
+from frittata.kernels.intrinsics import TABLE_TYPE
+
+_numba: Any = numba
+_config: Any = numba_config
+_registry: Any = registry
+
+KERNEL_SIGNATURE: Any = types.void(TABLE_TYPE, types.int64)
+"""`void kernel(int64* table, int64 chunk)`."""
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """A kernel in memory: its address may be called for as long as this object lives."""
+
+    name: str
+    digest: str
+    address: int
+    object_code: bytes = field(repr=False)
+    library: Any = field(repr=False, compare=False)
+
+
+def compile_kernel(
+    source: str,
+    name: str,
+    namespace: Mapping[str, Any],
+    *,
+    key: str = "",
+    cache: KernelCache | None = None,
+    fastmath: Iterable[str] = (),
+) -> CompiledKernel:
+    """Compile the function `name(table, chunk)` of `source`, or load it from `cache`.
+
+    `namespace` holds what the source calls. What the namespace's intrinsics emit is not visible in the source, so
+    `key` must tell apart whatever they depend on.
+
+    Raises: CompileError if numba or LLVM refuses the source.
+    """
+    flags = frozenset(fastmath)
+    digest = kernel_digest(source, key, flags)
+    stored = cache.load(digest) if cache else None
+    if stored is not None:
+        loaded = load_kernel(name, digest, stored)
+        if loaded is not None:
+            return loaded
+    kernel = _compile(source, name, digest, namespace, flags)
+    if cache:
+        cache.store(digest, kernel.object_code)
+    return kernel
+
+
+def kernel_digest(source: str, key: str, fastmath: Iterable[str] = ()) -> str:
+    """Return the sha256 of all that a kernel's object code depends on."""
+    parts = [source, key, sorted(fastmath), _toolchain()]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+@cache
+def _toolchain() -> list[str]:
+    """Describe what turns source into object code: our own files, the compilers and the processor."""
+    own = hashlib.sha256()
+    root = Path(__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        own.update(f"{path.relative_to(root).as_posix()}\0".encode() + path.read_bytes())
+    processor = [binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()]
+    overrides = [str(_config.CPU_NAME), str(_config.CPU_FEATURES), str(_config.OPT)]
+    return [own.hexdigest(), numba.__version__, llvmlite.__version__, *processor, *overrides]
+
+
+def _compile(
+    source: str, name: str, digest: str, namespace: Mapping[str, Any], fastmath: frozenset[str]
+) -> CompiledKernel:
+    filename = f"<frittata kernel {name} {digest[:16]}>"
+    # numba quotes the source in its errors
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    scope = dict(namespace)
+    try:
+        exec(compile(source, filename, "exec"), scope)
+        function = scope[name]
+        # Symbols are global to the process: kernels loaded from a cache must never share one with those compiled here.
+        function.__qualname__ = f"{name}_{digest[:32]}"
+        declare = _numba.cfunc(KERNEL_SIGNATURE, error_model="numpy", boundscheck=False, fastmath=set(fastmath))
+        compiled = declare(function)
+    except (NumbaError, RuntimeError, SyntaxError) as error:
+        raise CompileError(f"kernel {name} does not compile: {error}", where=filename) from error
+    library = compiled._library
+    code = _pack(compiled._wrapper_name, library.serialize_using_object_code())
+    return CompiledKernel(name, digest, compiled.address, code, library)
+
+
+def load_kernel(name: str, digest: str, object_code: bytes) -> CompiledKernel | None:
+    """Take a kernel back from its object code; None if the code is not one that `compile_kernel` made."""
+    try:
+        symbol, state = _unpack(object_code)
+        library = _registry.cpu_target.target_context.codegen().unserialize_library(state)
+        address = library.get_pointer_to_function(symbol)
+    except (ValueError, KeyError, TypeError, RuntimeError):
+        return None
+    return CompiledKernel(name, digest, address, object_code, library) if address else None
+
+
+def _pack(symbol: str, state: Any) -> bytes:
+    library, kind, (code, bitcode) = state
+    head = json.dumps({"symbol": symbol, "library": library, "kind": kind, "code": len(code), "bitcode": len(bitcode)})
+    return head.encode() + b"\n" + code + bitcode
+
+
+def _unpack(object_code: bytes) -> tuple[str, Any]:
+    line, _, body = object_code.partition(b"\n")
+    head = json.loads(line)
+    if len(body) != head["code"] + head["bitcode"]:
+        raise ValueError("object code of another length than announced")
+    data = body[: head["code"]], body[head["code"] :]
+    return head["symbol"], (head["library"], head["kind"], data)

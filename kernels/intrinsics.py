@@ -1,0 +1,64 @@
+"""Functions that generated numba source calls, whose bodies are LLVM IR emitted by Python.
+
+A kernel is `void kernel(int64* table, int64 chunk)`; the table holds addresses of buffers and run-time sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba.core import types
+from numba.extending import intrinsic
+
+from frittata.kernels.simd import Builder, Index, Lane, Value, as_index
+
+TABLE_TYPE: Any = types.CPointer(types.int64)
+
+
+def make_tile_intrinsic(name: str, emit: Callable[..., None], arity: int) -> Any:
+    """Return a function that generated source calls as `name(table, i, j, ...)`, `arity` int64 values after the table.
+
+    `emit(builder, table, *values)` appends the body at the builder's position and may open blocks; it returns nothing.
+    """
+    signature = types.void(TABLE_TYPE, *[types.int64] * arity)
+
+    def generate(context: Any, builder: Builder, _signature: Any, arguments: Any) -> Value:
+        emit(builder, *arguments)
+        return context.get_dummy_value()
+
+    return _declare(name, signature, generate)
+
+
+def make_index_intrinsic(name: str, emit: Callable[..., Value], arity: int) -> Any:
+    """Return a function like that of `make_tile_intrinsic` whose `emit` returns an int64."""
+    signature = types.int64(TABLE_TYPE, *[types.int64] * arity)
+
+    def generate(_context: Any, builder: Builder, _signature: Any, arguments: Any) -> Value:
+        return emit(builder, *arguments)
+
+    return _declare(name, signature, generate)
+
+
+def _declare(name: str, signature: Any, generate: Callable[..., Value]) -> Any:
+    parameters = ", ".join(f"a{i}" for i in range(len(signature.args)))
+    # numba reads the parameters off the function, so it has to be spelled with as many as the signature has
+    scope: dict[str, Any] = {"signature": signature, "generate": generate}
+    exec(f"def {name}(context, {parameters}):\n    return signature, generate", scope)
+    return intrinsic(scope[name])
+
+
+def table_value(builder: Builder, table: Value, index: Index) -> Value:
+    """Read entry `index` of the argument table as an int64; the table does not change while a kernel runs."""
+    value = builder.load(builder.gep(table, [as_index(index)]), align=8)
+    value.set_metadata("invariant.load", builder.module.add_metadata([]))
+    return value
+
+
+def table_pointer(builder: Builder, table: Value, index: Index, dtype: str) -> Value:
+    """Read entry `index` of the argument table as the address of elements of `dtype`."""
+    return builder.inttoptr(table_value(builder, table, index), Lane(dtype).memory_scalar.as_pointer())
+
+
+argument = make_index_intrinsic("argument", table_value, 1)
+"""`argument(table, index)` in generated source: an entry of the table as an int64."""

@@ -1,0 +1,111 @@
+"""What a template hands to the runtime: generated source, what fills its argument table, and into how many chunks it falls.
+
+A kernel is `void name(int64* table, int64 chunk)`. Entry i of the table is the address of what `arguments[i]` stands for.
+Buffers are row-major and contiguous; those that kernels write start at a cache line, except outputs of the program, which
+like arguments and constants are aligned to one element. Elements are f32, f64, i32, i64, and bool as one byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from frittata.egraph import program
+from frittata.egraph.terms import Term
+
+ALIGNMENT_BYTES = 64
+
+Array = NDArray[Any]
+Pack = Callable[..., Array]
+"""Takes the values of constant operands in their shapes, returns one array in the layout that the kernel reads."""
+
+
+def aligned(size_bytes: int) -> int:
+    """Round a size up to whole cache lines."""
+    return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+@dataclass(frozen=True)
+class Operand:
+    """The address of a buffer that the kernel reads: number `index` of `program.operands_of(*bodies)`."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """The address of the buffer that body number `index` fills."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class PackedConstant:
+    """The address of an array computed once, before run time, from constant operands.
+
+    `key` tells apart functions that pack the same operands differently: weights are packed once for each key.
+    """
+
+    operands: tuple[int, ...]
+    pack: Pack = field(compare=False)
+    key: str
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The address of a constant array, such as int32 offsets."""
+
+    array: Array
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """The address of `chunks * stride_bytes` bytes that live while the step runs; chunk c owns the c-th stride.
+
+    The kernel itself adds `chunk * stride_bytes`. What the memory holds at first is not defined.
+    """
+
+    bytes_per_chunk: int
+
+    @property
+    def stride_bytes(self) -> int:
+        """The distance between the memory of two chunks: whole cache lines."""
+        return aligned(self.bytes_per_chunk)
+
+
+Argument = Operand | Result | PackedConstant | Table | Scratch
+
+
+@dataclass(frozen=True, eq=False)
+class LoweredKernel:
+    """Generated source with all that compiling and calling it takes.
+
+    `source` defines the function `name(table, chunk)`; `namespace` holds what it calls; `key` tells apart what the
+    namespace's intrinsics emit, which the source does not show. Equal (source, key, fastmath) is one compiled kernel.
+    `chunks` depends on shapes only, never on the number of threads: that keeps results the same bit for bit.
+    """
+
+    name: str
+    source: str
+    namespace: Mapping[str, Any]
+    chunks: int
+    arguments: tuple[Argument, ...]
+    key: str = ""
+    fastmath: frozenset[str] = frozenset()
+
+
+class KernelTemplate(program.Template, Protocol):
+    """A template that can also write its kernels."""
+
+    def lower(self, name: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> LoweredKernel:
+        """Write the kernel that computes `bodies`, `build` terms of one shape, as the function `name`.
+
+        `constants` names the operands known before run time. The runtime gives operands the names x0, x1, ... in the
+        order of `program.operands_of(*bodies)`, so that kernels equal up to names are lowered and compiled once.
+
+        Raises: LoweringError if `estimate` would return None.
+        """
+        ...

@@ -1,0 +1,90 @@
+"""How a contraction is cut: rows into register tiles, columns into packed panels, rows of tiles into cache blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST_ROWS = 6
+_BLOCK_BYTES = 300_000
+_ALIGNMENT_BYTES = 64
+
+
+@dataclass(frozen=True)
+class RowTiling:
+    """`large_tiles` tiles of `large_rows` rows, then `small_tiles` tiles of one row less: two kernels at most."""
+
+    large_rows: int
+    large_tiles: int
+    small_tiles: int
+
+    @property
+    def small_rows(self) -> int:
+        """The rows of a small tile."""
+        return self.large_rows - 1
+
+    @property
+    def tiles(self) -> int:
+        """The number of tiles."""
+        return self.large_tiles + self.small_tiles
+
+
+def tile_rows(rows: int, most: int = MOST_ROWS) -> RowTiling:
+    """Cut rows into the fewest tiles of at most `most` rows, as equal as can be: 8 -> 4 + 4, not 6 + 2."""
+    tiles = -(-rows // most)
+    least, rest = divmod(rows, tiles)
+    return RowTiling(least + 1, rest, tiles - rest) if rest else RowTiling(least, tiles, 0)
+
+
+@dataclass(frozen=True)
+class RegisterTile:
+    """The accumulators of a tile: at most `rows` by `panels` panels of `vectors` vectors."""
+
+    rows: int
+    vectors: int
+    panels: int = 1
+
+    def width(self, lanes: int) -> int:
+        """The columns of a panel."""
+        return self.vectors * lanes
+
+
+def register_tile(rows: int) -> RegisterTile:
+    """Choose the tile for a contraction of `rows` rows: 8 to 12 accumulators of 16 registers, wider for few rows.
+
+    Source: measured on Zen 3 (rows x vectors, % of the peak): 6x2 98, 5x2 98, 4x2 99, 4x3 98, 3x3 95, 2x4 92.
+    """
+    if rows == 1:
+        return RegisterTile(1, 2, panels=4)
+    if rows == 2:
+        return RegisterTile(2, 4)
+    if rows == 3:
+        return RegisterTile(3, 3)
+    return RegisterTile(MOST_ROWS, 2)
+
+
+def block_rows(depth: int, itemsize: int, most: int = 96) -> int:
+    """Return how many rows of the left operand to keep in the second-level cache while panels pass by."""
+    return max(MOST_ROWS, min(most, _BLOCK_BYTES // (itemsize * depth)))
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """Return zeros whose first element lies at the start of a cache line."""
+    item = np.dtype(dtype).itemsize
+    count = int(np.prod(shape))
+    raw = np.zeros(count + _ALIGNMENT_BYTES // item, dtype)
+    start = -raw.ctypes.data % _ALIGNMENT_BYTES // item
+    return raw[start : start + count].reshape(shape)
+
+
+def pack_panels(weights: NDArray[Any], width: int) -> NDArray[Any]:
+    """Cut (depth, columns) into panels (ceil(columns / width), depth, width), aligned; missing columns are zeros."""
+    depth, columns = weights.shape
+    panels = aligned_zeros((-(-columns // width), depth, width), weights.dtype)
+    for i, panel in enumerate(panels):
+        part = weights[:, i * width : (i + 1) * width]
+        panel[:, : part.shape[1]] = part
+    return panels

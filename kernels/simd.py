@@ -1,0 +1,250 @@
+"""Vector values on an LLVM IR builder: their types, constants, selection and reductions, for any dtype and lane count.
+
+A value of one lane has the scalar LLVM type, never a vector of one. Booleans are `i1` in registers, a byte in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+
+from frittata.egraph.errors import LoweringError
+
+Builder = Any
+Value = Any
+Index = Any
+"""An int64 LLVM value, or a Python int where it is known."""
+
+I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
+F32, F64 = ir.FloatType(), ir.DoubleType()
+_TYPE_BY_DTYPE: dict[str, Any] = {"bool": I1, "i32": I32, "i64": I64, "f32": F32, "f64": F64}
+_SIZE_BY_DTYPE = {"bool": 1, "i32": 4, "i64": 8, "f32": 4, "f64": 8}
+
+
+@dataclass(frozen=True)
+class Lane:
+    """The type of a value: an element type, and how many of it side by side."""
+
+    dtype: str
+    lanes: int = 1
+
+    @property
+    def scalar(self) -> Any:
+        """The LLVM type of one element in a register."""
+        return _TYPE_BY_DTYPE[self.dtype]
+
+    @property
+    def type(self) -> Any:
+        """The LLVM type in a register."""
+        return _widen(self.scalar, self.lanes)
+
+    @property
+    def memory_scalar(self) -> Any:
+        """The LLVM type of one element in memory."""
+        return I8 if self.dtype == "bool" else self.scalar
+
+    @property
+    def memory_type(self) -> Any:
+        """The LLVM type in memory."""
+        return _widen(self.memory_scalar, self.lanes)
+
+    @property
+    def itemsize(self) -> int:
+        """The size of one element in memory, in bytes."""
+        return _SIZE_BY_DTYPE[self.dtype]
+
+    def of(self, dtype: str) -> Lane:
+        """Return the type with as many lanes of another dtype."""
+        return Lane(dtype, self.lanes)
+
+
+def _widen(scalar: Any, lanes: int) -> Any:
+    return scalar if lanes == 1 else ir.VectorType(scalar, lanes)
+
+
+def overload_name(type_: Any) -> str:
+    """Return the name of a type in the names of overloaded LLVM intrinsics, such as `v8f32`."""
+    if isinstance(type_, ir.VectorType):
+        return f"v{type_.count}{overload_name(type_.element)}"
+    return {F32: "f32", F64: "f64"}.get(type_) or f"i{type_.width}"
+
+
+def lane_of(value: Value) -> Lane:
+    """Return the type of a value in a register."""
+    vector = isinstance(value.type, ir.VectorType)
+    scalar = value.type.element if vector else value.type
+    for dtype, type_ in _TYPE_BY_DTYPE.items():
+        if type_ == scalar:
+            return Lane(dtype, value.type.count if vector else 1)
+    raise LoweringError(f"no element type for the LLVM type {value.type}")
+
+
+def call_intrinsic(builder: Builder, name: str, result: Any, arguments: Sequence[Value], overload: Any = None) -> Value:
+    """Call `llvm.<name>.<overload>`; the overload is the type of the result unless given."""
+    symbol = f"llvm.{name}.{overload_name(result if overload is None else overload)}"
+    return call_symbol(builder, symbol, result, arguments)
+
+
+def call_symbol(builder: Builder, symbol: str, result: Any, arguments: Sequence[Value]) -> Value:
+    """Call an external function by its symbol."""
+    known = builder.module.globals.get(symbol)
+    if known is None:
+        known = ir.Function(builder.module, ir.FunctionType(result, [a.type for a in arguments]), name=symbol)
+    return builder.call(known, list(arguments))
+
+
+# ---- constants -------------------------------------------------------------------------------------------------------
+
+
+def constant(lane: Lane, value: float | int | bool) -> Value:
+    """Return a constant, the same in every lane, rounded to the dtype."""
+    number = float(value) if lane.dtype[0] == "f" else int(value)
+    return ir.Constant(lane.type, number if lane.lanes == 1 else [number] * lane.lanes)
+
+
+def constant_like(value: Value, number: float | int | bool) -> Value:
+    """Return a constant of the type of `value`."""
+    return constant(lane_of(value), number)
+
+
+def lane_numbers(lanes: int, dtype: str = "i64") -> Value:
+    """Return 0, 1, 2, ... lane by lane."""
+    lane = Lane(dtype, lanes)
+    return constant(lane, 0) if lanes == 1 else ir.Constant(lane.type, [lane.scalar(i).constant for i in range(lanes)])
+
+
+def splat(builder: Builder, scalar: Value, lanes: int) -> Value:
+    """Return a vector with `scalar` in every lane."""
+    if lanes == 1:
+        return scalar
+    undefined = ir.Constant(ir.VectorType(scalar.type, lanes), ir.Undefined)
+    first = builder.insert_element(undefined, scalar, I32(0))
+    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
+
+
+def as_index(value: Index) -> Value:
+    """Return an index as an LLVM value."""
+    return I64(value) if isinstance(value, int) else value
+
+
+def extract(builder: Builder, value: Value, lane: int) -> Value:
+    """Return one lane of a value."""
+    return builder.extract_element(value, I32(lane)) if isinstance(value.type, ir.VectorType) else value
+
+
+def from_scalars(builder: Builder, scalars: Sequence[Value]) -> Value:
+    """Return the value whose lanes are `scalars`."""
+    if len(scalars) == 1:
+        return scalars[0]
+    result = ir.Constant(ir.VectorType(scalars[0].type, len(scalars)), ir.Undefined)
+    for i, scalar in enumerate(scalars):
+        result = builder.insert_element(result, scalar, I32(i))
+    return result
+
+
+# ---- arithmetic ------------------------------------------------------------------------------------------------------
+
+
+def fma(builder: Builder, a: Value, b: Value, c: Value) -> Value:
+    """Return `a * b + c`, rounded once."""
+    return call_intrinsic(builder, "fma", a.type, [a, b, c])
+
+
+def compare(builder: Builder, relation: str, a: Value, b: Value) -> Value:
+    """Return `a <relation> b` for one of `== != < <= > >=`; with a NaN only `!=` holds."""
+    dtype = lane_of(a).dtype
+    if dtype[0] == "f":
+        emit = builder.fcmp_unordered if relation == "!=" else builder.fcmp_ordered
+    else:
+        emit = builder.icmp_unsigned if dtype == "bool" else builder.icmp_signed
+    return emit(relation, a, b)
+
+
+def select(builder: Builder, condition: Value, a: Value, b: Value) -> Value:
+    """Return `a` in the lanes where `condition` holds and `b` in the others."""
+    return builder.select(condition, a, b)
+
+
+def any_lane(builder: Builder, condition: Value) -> Value:
+    """Return whether a condition holds in any lane, as one `i1`."""
+    lanes = lane_of(condition).lanes
+    if lanes == 1:
+        return condition
+    bits = builder.bitcast(condition, ir.IntType(lanes))
+    return builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
+
+
+def maximum(builder: Builder, a: Value, b: Value) -> Value:
+    """Return the larger; a NaN wins, and +0.0 beats -0.0, so that the order of operands never matters."""
+    return _extremum(builder, a, b, "maximum", "smax", builder.or_)
+
+
+def minimum(builder: Builder, a: Value, b: Value) -> Value:
+    """Return the smaller; a NaN wins, and -0.0 beats +0.0, so that the order of operands never matters."""
+    return _extremum(builder, a, b, "minimum", "smin", builder.and_)
+
+
+def _extremum(builder: Builder, a: Value, b: Value, floating: str, integer: str, logical: Any) -> Value:
+    dtype = lane_of(a).dtype
+    if dtype == "bool":
+        return logical(a, b)
+    return call_intrinsic(builder, floating if dtype[0] == "f" else integer, a.type, [a, b])
+
+
+def add(builder: Builder, a: Value, b: Value) -> Value:
+    """Return `a + b`; on booleans, or."""
+    dtype = lane_of(a).dtype
+    if dtype == "bool":
+        return builder.or_(a, b)
+    return builder.fadd(a, b) if dtype[0] == "f" else builder.add(a, b)
+
+
+def multiply(builder: Builder, a: Value, b: Value) -> Value:
+    """Return `a * b`; on booleans, and."""
+    dtype = lane_of(a).dtype
+    if dtype == "bool":
+        return builder.and_(a, b)
+    return builder.fmul(a, b) if dtype[0] == "f" else builder.mul(a, b)
+
+
+COMBINE_BY_FOLD: dict[str, Callable[[Builder, Value, Value], Value]] = {
+    "sum": add,
+    "prod": multiply,
+    "max": maximum,
+    "min": minimum,
+}
+"""How two partial results of a fold become one."""
+
+
+def neutral(lane: Lane, fold: str) -> Value:
+    """Return the value that changes nothing in a fold."""
+    if fold in ("sum", "prod"):
+        return constant(lane, int(fold == "prod"))
+    sign = -1 if fold == "max" else 1
+    if lane.dtype[0] == "f":
+        return constant(lane, sign * float("inf"))
+    if lane.dtype == "bool":
+        return constant(lane, fold == "min")
+    bits = 8 * lane.itemsize - 1
+    return constant(lane, -(2**bits) if fold == "max" else 2**bits - 1)
+
+
+def reduce(builder: Builder, fold: str, value: Value) -> Value:
+    """Fold the lanes, a power of two of them, to one element: halves are combined until one lane is left."""
+    combine = COMBINE_BY_FOLD[fold]
+    lanes = lane_of(value).lanes
+    while lanes > 1:
+        lanes //= 2
+        low, high = (_slice(builder, value, start, lanes) for start in (0, lanes))
+        value = combine(builder, low, high)
+    return value
+
+
+def _slice(builder: Builder, value: Value, start: int, lanes: int) -> Value:
+    if lanes == 1:
+        return extract(builder, value, start)
+    numbers = ir.Constant(ir.VectorType(I32, lanes), list(range(start, start + lanes)))
+    return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), numbers)

@@ -1,0 +1,104 @@
+"""Writing a loop nest as Python source that numba compiles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from frittata.egraph import terms
+from frittata.egraph.terms import Term
+from frittata.kernels import spelling
+from frittata.kernels.loops import (
+    Accumulate,
+    Accumulator,
+    Assign,
+    AssignIndex,
+    Guard,
+    Loop,
+    Row,
+    Statement,
+    Store,
+)
+
+INDENT = "    "
+_WIDTH = 116
+
+Special = Callable[[Statement], list[str] | None]
+"""Lines that stand for a statement, or None for the usual ones; of a loop only the lines above its body."""
+
+
+def write(body: list[Statement], special: Special, level: int = 1) -> Iterator[str]:
+    """Yield the lines of a block."""
+    for statement in body:
+        lines = special(statement)
+        for line in _lines(statement) if lines is None else lines:
+            yield INDENT * level + line
+        if isinstance(statement, Loop | Guard):
+            yield from write(statement.body, special, level + 1)
+
+
+def _lines(statement: Statement) -> list[str]:
+    match statement:
+        case Assign(name=name, value=value):
+            return [f"{name} = {spelling.expression(value)}"]
+        case AssignIndex(name=name, index=index, clamp=None):
+            return [f"{name} = {spelling.index(index)}"]
+        case AssignIndex(name=name, index=index, clamp=extent):
+            return [f"{name} = min(max({spelling.index(index)}, 0), {extent} - 1)"]
+        case Accumulator(name=name, fold=fold, dtype=dtype):
+            return [f"{name} = {spelling.neutral(fold, dtype)}"]
+        case Accumulate(name=name, fold=fold, value=value):
+            return [spelling.accumulation(name, fold, value)]
+        case Store(array=array, offset=offset, value=value):
+            return [f"{array}[{spelling.index(offset)}] = {spelling.expression(value)}"]
+        case Row(array=array, dtype=dtype, extent=extent):
+            return [f"{array} = np.empty({extent}, {memory_dtype(dtype)})"]
+        case Loop(var=var, extent=extent):
+            return [f"for {var} in range({extent}):"]
+        case Guard(bounds=bounds):
+            return ["if " + " and ".join(f"0 <= {spelling.index(at)} < {extent}" for at, extent in bounds) + ":"]
+
+
+def memory_dtype(dtype: str) -> str:
+    """Spell the numpy dtype of elements in memory, where a bool is a byte."""
+    return "np.uint8" if dtype == "bool" else spelling.NUMPY_BY_DTYPE[dtype]
+
+
+# ---- the comment that opens a kernel -----------------------------------------------------------------------------------
+
+
+def comment(bodies: tuple[Term, ...], results: tuple[str, ...]) -> list[str]:
+    """Write the element terms of a kernel; what is used more than once gets a name."""
+    elements = tuple(body.args[0] for body in bodies)
+    uses = Counter(arg for term in terms.walk(*elements) for arg in term.args if arg.sort == "element")
+    text: dict[Term, str] = {}
+    lines: list[str] = []
+    for term in terms.walk(*elements):
+        if term.sort == "tensor":
+            text[term] = str(term.attrs[0])
+            continue
+        text[term] = _text(term, text)
+        if uses[term] > 1 and term.op not in ("load", "const"):
+            name = f"e{len(lines)}"
+            lines.append(f"{name} = {text[term]}")
+            text[term] = name
+    for body, element, result in zip(bodies, elements, results, strict=True):
+        lines.append(f"{result}: {body.type} = {text[element]}")
+    return [piece for line in lines for piece in _wrapped(line)]
+
+
+def _text(term: Term, text: dict[Term, str]) -> str:
+    if term.op == "const":
+        return str(term.attrs[0])
+    return f"{term.op}({', '.join([*(text[arg] for arg in term.args), *map(str, term.attrs)])})"
+
+
+def _wrapped(line: str) -> Iterator[str]:
+    lead = "# "
+    while len(lead + line) > _WIDTH:
+        cut = line.rfind(" ", 0, _WIDTH - len(lead))
+        if cut <= 0:
+            break
+        yield lead + line[:cut]
+        line, lead = line[cut + 1 :], "#     "
+    yield lead + line

@@ -1,0 +1,165 @@
+"""How expressions of loop nests are spelled in Python, so that numba rounds each operation to its dtype."""
+
+from __future__ import annotations
+
+import math
+
+from frittata.egraph.dtypes import DType
+from frittata.egraph.errors import LoweringError
+from frittata.egraph.indexing import Affine, Atom, Quot, Var
+from frittata.egraph.ops.elements import fold_identity
+from frittata.egraph.terms import Scalar
+from frittata.kernels.loops import Apply, Constant, Expression, Load, Local, Position
+
+NUMPY_BY_DTYPE = {"bool": "np.bool_", "i32": "np.int32", "i64": "np.int64", "f32": "np.float32", "f64": "np.float64"}
+
+_TEXT_BY_OP = {
+    "add": "({0} + {1})",
+    "sub": "({0} - {1})",
+    "mul": "({0} * {1})",
+    "div": "({0} / {1})",
+    "max": "np.maximum({0}, {1})",
+    "min": "np.minimum({0}, {1})",
+    "pow": "({0} ** {1})",
+    "fma": "({0} * {1} + {2})",
+    "neg": "(-{0})",
+    "abs": "abs({0})",
+    "sign": "np.sign({0})",
+    "sqrt": "math.sqrt({0})",
+    "rsqrt": "({one} / math.sqrt({0}))",
+    "reciprocal": "({one} / {0})",
+    "exp": "math.exp({0})",
+    "log": "math.log({0})",
+    "tanh": "math.tanh({0})",
+    "erf": "math.erf({0})",
+    "sigmoid": "({one} / ({one} + math.exp(-{0})))",
+    "sin": "math.sin({0})",
+    "cos": "math.cos({0})",
+    "floor": "np.floor({0})",
+    "ceil": "np.ceil({0})",
+    "round": "np.rint({0})",
+    "lt": "({0} < {1})",
+    "le": "({0} <= {1})",
+    "gt": "({0} > {1})",
+    "ge": "({0} >= {1})",
+    "eq": "({0} == {1})",
+    "ne": "({0} != {1})",
+    "and": "({0} and {1})",
+    "or": "({0} or {1})",
+    "not": "(not {0})",
+    "where": "({1} if {0} else {2})",
+}
+OPS = frozenset(_TEXT_BY_OP) | {"cast", "square"}
+"""The scalar operators that have a spelling."""
+
+
+def expression(value: Expression) -> str:
+    """Spell an expression.
+
+    Raises: LoweringError for an operator that has no spelling.
+    """
+    return _bare(_spelled(value))
+
+
+def _spelled(value: Expression) -> str:
+    match value:
+        case Local(name=name):
+            return name
+        case Constant(value=scalar):
+            text = constant(scalar)
+            return f"({text})" if text.startswith("-") else text
+        case Position(index=at, dtype=dtype):
+            return f"{NUMPY_BY_DTYPE[dtype]}({index(at)})"
+        case Load(array=array, offset=offset, dtype=dtype):
+            element = f"{array}[{index(offset)}]"
+            return f"({element} != 0)" if dtype == "bool" else element
+        case Apply():
+            return _applied(value)
+
+
+def _applied(value: Apply) -> str:
+    args = [_spelled(arg) for arg in value.args]
+    if value.op == "cast":
+        return _cast(_bare(args[0]), value.args[0].dtype, value.dtype)
+    form = _TEXT_BY_OP.get(value.op)
+    if form is None:
+        raise LoweringError(f"no loop code for the operator {value.op}", do="add its spelling to kernels/spelling.py")
+    if form[0] != "(":
+        args = [_bare(arg) for arg in args]
+    one = constant(Scalar.of(1, value.dtype)) if "{one}" in form else ""
+    return _narrow(form.format(*args, one=one), value)
+
+
+def _narrow(text: str, value: Apply) -> str:
+    """numba computes in int64 whatever the width of integer operands."""
+    if value.dtype == "i32" and value.op != "where":
+        return f"np.int32({_bare(text)})"
+    return text
+
+
+def _cast(text: str, source: DType, target: DType) -> str:
+    if target == "bool":
+        return text if source == "bool" else f"({text} != 0)"
+    return f"{NUMPY_BY_DTYPE[target]}({text})"
+
+
+def _bare(text: str) -> str:
+    """Drop parentheses around the whole."""
+    if not text.startswith("("):
+        return text
+    depth = 0
+    for position, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            return text[1:-1] if position == len(text) - 1 else text
+    return text
+
+
+def constant(scalar: Scalar) -> str:
+    """Spell a number of its dtype."""
+    value = scalar.value
+    if scalar.dtype == "bool":
+        return str(bool(value))
+    if scalar.dtype[0] == "i":
+        return f"{NUMPY_BY_DTYPE[scalar.dtype]}({value})"
+    number = f"np.{'nan' if math.isnan(value) else 'inf'}" if not math.isfinite(value) else repr(value)
+    if scalar.dtype == "f32":
+        number = str(Scalar.of(value, "f32"))[4:-1] if math.isfinite(value) else number
+    if math.isinf(value) and value < 0:
+        number = "-np.inf"
+    return f"np.float32({number})" if scalar.dtype == "f32" else number
+
+
+def neutral(fold: str, dtype: DType) -> str:
+    """Spell the value of an empty fold."""
+    return constant(fold_identity(fold, dtype))
+
+
+def accumulation(name: str, fold: str, value: Expression) -> str:
+    """Spell name = name <fold> value."""
+    if value.dtype == "i32":
+        step = Apply({"sum": "add", "prod": "mul"}.get(fold, fold), (Local(name, "i32"), value), "i32")
+        return f"{name} = {expression(step)}"
+    if fold in ("sum", "prod"):
+        return f"{name} {'+' if fold == 'sum' else '*'}= {expression(value)}"
+    return f"{name} = np.{fold}imum({name}, {expression(value)})"
+
+
+def index(at: Affine) -> str:
+    """Spell an index: i*768 + k0."""
+    parts: list[str] = []
+    for atom, factor in at.terms:
+        sign = "-" if factor < 0 else "+"
+        text = _atom(atom) + (f"*{abs(factor)}" if abs(factor) != 1 else "")
+        parts += [sign, text]
+    if at.constant or not parts:
+        parts += ["-" if at.constant < 0 else "+", str(abs(at.constant))]
+    return " ".join(parts[1:] if parts[0] == "+" else [parts[0] + parts[1], *parts[2:]])
+
+
+def _atom(atom: Atom) -> str:
+    if isinstance(atom, Var):
+        return str(atom.key)
+    inner = index(atom.of)
+    inner = inner if inner.isidentifier() else f"({inner})"
+    return f"({inner} {'//' if isinstance(atom, Quot) else '%'} {atom.by})"

@@ -1,0 +1,149 @@
+"""The template that takes every body: its loop nest as it is, in scalar code, a slice of the outer loops to a chunk."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from frittata.egraph import dtypes, program, shapes
+from frittata.egraph.machine import Machine
+from frittata.egraph.program import Estimate
+from frittata.egraph.shapes import Sym
+from frittata.egraph.terms import Term
+from frittata.kernels import source
+from frittata.kernels.holding import recompute_units
+from frittata.kernels.loops import Loop, Nest, Row, Statement, statements
+from frittata.kernels.lower import lower, result_names
+from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch, aligned
+from frittata.kernels.pointers import POINTERS
+
+_MOST_CHUNKS = 16
+_LEAST_CHUNK_UNITS = 20_000.0
+_SHARE_OF_VECTOR_PEAK = 1 / 16
+
+
+@dataclass(frozen=True)
+class Split:
+    """How the two outermost loops are cut: into `outer` slices, and each of those into `inner` slices of the second."""
+
+    outer: int
+    inner: int = 1
+
+
+class NestTemplate:
+    """Runs any well-formed bodies; the last resort of extraction."""
+
+    name = "nest"
+
+    def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
+        """Predict the time of scalar code; None for shapes with a symbol."""
+        if any(isinstance(dim, Sym) for term in (*bodies, *program.operands_of(*bodies)) for dim in term.shape):
+            return None
+        flops = sum(_units(body) for body in bodies)
+        moved = sum(_bytes(term) for term in (*bodies, *program.operands_of(*bodies)))
+        bandwidth = machine.memory_bytes_per_s if moved > machine.l3_bytes / 2 else machine.l3_bytes_per_s
+        threads = 1 if flops < _LEAST_CHUNK_UNITS else machine.threads
+        compute = flops / (machine.scalar_per_s * _SHARE_OF_VECTOR_PEAK * threads / machine.threads)
+        return Estimate(machine.launch_s + max(compute, moved / bandwidth), flops, moved)
+
+    def lower(self, name: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> LoweredKernel:
+        """Write the loop nest over pointers from the table."""
+        nest = lower(bodies)
+        split = _split(nest, sum(_units(body) for body in bodies))
+        scratch = sum(aligned(_row_bytes(row)) for row in nest.rows())
+        arguments: list[Argument] = [*map(Operand, range(len(nest.operands))), *map(Result, range(len(nest.results)))]
+        if scratch:
+            arguments.append(Scratch(scratch))
+        lines = [
+            *source.comment(bodies, result_names(bodies)),
+            f"def {name}(table, chunk):",
+            *(source.INDENT + line for line in _bindings(nest, scratch)),
+            *source.write(nest.body, _Chunked(nest, split).special),
+        ]
+        namespace = {"np": np, "math": math, **POINTERS}
+        chunks = split.outer * split.inner
+        return LoweredKernel(name, "\n".join(lines) + "\n", namespace, chunks, tuple(arguments))
+
+
+NEST = NestTemplate()
+
+
+def _units(body: Term) -> float:
+    axes = frozenset(range(-len(body.shape), 0))
+    return shapes.size(body.shape) * max(1.0, recompute_units(body.args[0], axes))
+
+
+def _bytes(term: Term) -> float:
+    return float(shapes.size(term.shape) * dtypes.itemsize(term.dtype))
+
+
+def _row_bytes(row: Row) -> int:
+    return row.extent * dtypes.itemsize(row.dtype)
+
+
+def _bindings(nest: Nest, scratch: int) -> list[str]:
+    """Give names to the addresses in the table."""
+    arrays = (*nest.operands, *nest.results)
+    lines = [f"{array.name} = {array.dtype}_pointer(table[{i}])" for i, array in enumerate(arrays)]
+    offset = 0
+    for row in nest.rows():
+        at = f"table[{len(arrays)}] + chunk*{scratch} + {offset}"
+        lines.append(f"{row.array} = {row.dtype}_pointer({at})")
+        offset += aligned(_row_bytes(row))
+    return lines
+
+
+def _split(nest: Nest, units: float) -> Split:
+    """Cut into chunks that are worth a thread; never so that work outside of the loops cut is done more often."""
+    outer = _outer_loop(nest.body)
+    if outer is None or units < 2 * _LEAST_CHUNK_UNITS:
+        return Split(1)
+    chunks = int(min(_MOST_CHUNKS, units // _LEAST_CHUNK_UNITS))
+    if outer.extent >= chunks:
+        return Split(chunks)
+    inner = _only_loop(outer)
+    return Split(outer.extent, min(inner.extent, chunks // outer.extent) if inner else 1)
+
+
+def _outer_loop(body: list[Statement]) -> Loop | None:
+    for statement in body:
+        if isinstance(statement, Loop) and statement.parallel:
+            return statement
+    return None
+
+
+def _only_loop(loop: Loop) -> Loop | None:
+    """Return the loop in a loop if nothing else in it takes time."""
+    inner = [s for s in loop.body if isinstance(s, Loop)]
+    if len(inner) != 1 or any(isinstance(s, Row) for s in statements(loop.body)):
+        return None
+    return inner[0] if loop.body[-1] is inner[0] else None
+
+
+class _Chunked:
+    """Writes the loops that are cut, and rows, which are scratch."""
+
+    def __init__(self, nest: Nest, split: Split) -> None:
+        self._split = split
+        self._outer = _outer_loop(nest.body)
+        self._inner = _only_loop(self._outer) if self._outer is not None and split.inner > 1 else None
+
+    def special(self, statement: Statement) -> list[str] | None:
+        """Return the lines of a statement that differs from the plain form."""
+        if isinstance(statement, Row):
+            return []
+        if statement is self._outer and self._split.outer > 1:
+            at = "chunk" if self._split.inner == 1 else f"(chunk // {self._split.inner})"
+            return [_sliced(self._outer, at, self._split.outer)]
+        if statement is self._inner and self._inner is not None:
+            return [_sliced(self._inner, f"(chunk % {self._split.inner})", self._split.inner)]
+        return None
+
+
+def _sliced(loop: Loop, at: str, slices: int) -> str:
+    if loop.extent == slices:
+        return f"for {loop.var} in range({at}, {at} + 1):"
+    low, high = f"{at}*{loop.extent} // {slices}", f"({at} + 1)*{loop.extent} // {slices}"
+    return f"for {loop.var} in range({low}, {high}):"

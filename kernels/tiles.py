@@ -1,0 +1,192 @@
+"""Register tiles: the inner loops of contractions and convolutions, as vector LLVM IR.
+
+A tile is `rows` by `vectors` accumulators that stay in registers while one loop runs over the depth. The left operand
+is read in place, row by row, the right one from panels made by `packing.pack_panels`. The caller goes on with the
+accumulators and stores them; nothing here knows an epilogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from frittata.kernels import simd
+from frittata.kernels.flow import for_range
+from frittata.kernels.memory import advance, load, load_splat, prefetch
+from frittata.kernels.simd import I64, Builder, Index, Lane, Value, as_index
+
+Accumulators = list[list[Value]]
+"""One vector per row and column vector: `accumulators[row][vector]`."""
+
+CACHE_LINE_BYTES = 64
+
+
+def zero_accumulators(rows: int, vectors: int, lane: Lane) -> Accumulators:
+    """Return accumulators that hold zeros."""
+    return [[simd.constant(lane, 0)] * vectors for _ in range(rows)]
+
+
+def emit_dot_tile(
+    builder: Builder,
+    rows: int,
+    vectors: int,
+    lanes: int,
+    dtype: str,
+    depth: Index,
+    a_pointers: Sequence[Value],
+    b_pointer: Value,
+    accumulators: Accumulators | None = None,
+    *,
+    unroll: int = 4,
+    a_stride: int = 1,
+    prefetch_pointer: Value | None = None,
+) -> Accumulators:
+    """Add `sum over k of a[row, k] * b[k, column]` to each accumulator, one fma a term, in the order of k.
+
+    Shapes: a_pointers (rows), each to elements `a_stride` apart; b a panel (depth, vectors * lanes).
+    What `prefetch_pointer` points to, usually a part of the next panel, is fetched into the second-level cache, a line
+    every `unroll` steps: a panel whose rows are a line long takes `unroll` tiles to fetch.
+    """
+    return emit_panels_tile(
+        builder, rows, vectors, lanes, dtype, depth, a_pointers, [b_pointer], accumulators,
+        unroll=unroll, a_stride=a_stride, prefetch_pointer=prefetch_pointer,
+    )  # fmt: skip
+
+
+def emit_panels_tile(
+    builder: Builder,
+    rows: int,
+    vectors: int,
+    lanes: int,
+    dtype: str,
+    depth: Index,
+    a_pointers: Sequence[Value],
+    b_pointers: Sequence[Value],
+    accumulators: Accumulators | None = None,
+    *,
+    unroll: int = 4,
+    a_stride: int = 1,
+    prefetch_pointer: Value | None = None,
+) -> Accumulators:
+    """Like `emit_dot_tile` over several panels side by side, for few rows: as many streams of b as there are panels.
+
+    Shapes: each of b_pointers a panel (depth, vectors * lanes); accumulators (rows, panels * vectors), panel by panel.
+    """
+    lane = Lane(dtype, lanes)
+    columns = [(panel, lanes * vector) for panel in b_pointers for vector in range(vectors)]
+    start = accumulators or zero_accumulators(rows, len(columns), lane)
+
+    def step(k: Value, values: list[Value]) -> list[Value]:
+        offset = builder.mul(k, I64(vectors * lanes))
+        b = [load(builder, lane, panel, builder.add(offset, I64(column))) for panel, column in columns]
+        position = builder.mul(k, I64(a_stride))
+        results: list[Value] = []
+        for row in range(rows):
+            a = load_splat(builder, lane, a_pointers[row], position)
+            sums = values[row * len(b) : (row + 1) * len(b)]
+            results += [simd.fma(builder, a, right, total) for right, total in zip(b, sums, strict=True)]
+        return results
+
+    def fetch(k: Value) -> None:
+        if prefetch_pointer is not None:
+            elements = max(1, CACHE_LINE_BYTES // lane.itemsize // unroll)
+            prefetch(builder, prefetch_pointer, builder.mul(k, I64(elements)))
+
+    flat = _unrolled(builder, depth, unroll, [value for row in start for value in row], step, fetch)
+    return [flat[row * len(columns) : (row + 1) * len(columns)] for row in range(rows)]
+
+
+def _unrolled(
+    builder: Builder,
+    count: Index,
+    unroll: int,
+    carried: list[Value],
+    step: Callable[[Value, list[Value]], list[Value]],
+    before: Callable[[Value], None],
+) -> list[Value]:
+    """Emit `for k in range(count): carried = step(k, carried)`, in turns of `unroll` steps that start with `before`."""
+
+    def turn(k: Value, values: list[Value]) -> list[Value]:
+        before(k)
+        for u in range(unroll):
+            values = step(builder.add(k, I64(u)), values)
+        return values
+
+    if isinstance(count, int):
+        main = count - count % unroll
+        carried = for_range(builder, 0, main, unroll, carried, turn)
+        for k in range(main, count):
+            carried = step(I64(k), carried)
+        return carried
+    main = builder.sub(count, builder.srem(count, I64(unroll)))
+    carried = for_range(builder, 0, main, unroll, carried, turn)
+    return for_range(builder, main, count, 1, carried, step)
+
+
+def emit_window_tile(
+    builder: Builder,
+    rows: int,
+    vectors: int,
+    lanes: int,
+    dtype: str,
+    segments: Sequence[tuple[int, int]],
+    segment_length: int,
+    a_pointers: Sequence[Value],
+    b_pointer: Value,
+    accumulators: Accumulators | None = None,
+    *,
+    unroll: int | None = None,
+    prefetch_pointer: Value | None = None,
+) -> Accumulators:
+    """Add a convolution's products to the accumulators: an implicit matrix product with windows of the input as rows.
+
+    A window is a nest of `segments`, (count, stride in elements) outermost first, of `segment_length` elements each.
+    An input (height, width, channels) without dilation has [(kernel height, width * channels)] of kernel width *
+    channels; dilated [(kernel height, dilation * width * channels), (kernel width, dilation * channels)] of channels.
+
+    Shapes: a_pointers (rows), each to the first element of a window; b a panel (segments * segment_length, vectors *
+    lanes) in the order of the nest. The lines at `prefetch_pointer` are fetched in that order too.
+    """
+    turns = unroll or unroll_for(segment_length)
+    lane = Lane(dtype, lanes)
+    shape = rows, vectors, lanes, dtype
+    panel = segment_length * vectors * lanes
+    fetched = segment_length * max(1, CACHE_LINE_BYTES // lane.itemsize // turns)
+
+    def nest(level: int, first: Index, pointers: Sequence[Value], values: list[Value]) -> list[Value]:
+        if level == len(segments):
+            b = advance(builder, b_pointer, builder.mul(as_index(first), I64(panel)))
+            ahead = prefetch_pointer
+            if ahead is not None:
+                ahead = advance(builder, ahead, builder.mul(as_index(first), I64(fetched)))
+            sums = _grid(values, rows)
+            tile = emit_dot_tile(
+                builder, *shape, segment_length, pointers, b, sums, unroll=turns, prefetch_pointer=ahead
+            )
+            return [value for row in tile for value in row]
+        count, stride = segments[level]
+
+        def body(i: Value, carried: list[Value]) -> list[Value]:
+            moved = [advance(builder, pointer, builder.mul(i, I64(stride))) for pointer in pointers]
+            number = builder.add(builder.mul(as_index(first), I64(count)), i)
+            return nest(level + 1, number, moved, carried)
+
+        return for_range(builder, 0, count, 1, values, body)
+
+    start = accumulators or zero_accumulators(rows, vectors, lane)
+    return _grid(nest(0, 0, a_pointers, [value for row in start for value in row]), rows)
+
+
+def _grid(values: list[Value], rows: int) -> Accumulators:
+    columns = len(values) // rows
+    return [values[row * columns : (row + 1) * columns] for row in range(rows)]
+
+
+def offset_pointers(builder: Builder, base: Value, offsets: Value, rows: int, dtype: str = "i32") -> list[Value]:
+    """Return `base + offsets[row]` for each row, the offsets being read from a table of integers."""
+    numbers = [load(builder, Lane(dtype), offsets, row) for row in range(rows)]
+    return [advance(builder, base, builder.sext(n, I64) if dtype == "i32" else n) for n in numbers]
+
+
+def unroll_for(depth: int) -> int:
+    """Return how many steps of the loop over `depth` to unroll: preferably a divisor, so that nothing is left over."""
+    return next((u for u in (4, 8, 7, 6, 5, 3, 2) if depth % u == 0), 4)

@@ -1,0 +1,182 @@
+"""Element-wise operators as LLVM IR, for every dtype and lane count: `emit(op, builder, *args)`.
+
+Operators agree with numpy, NaN and infinities included; what is not rounded once is in `transcendental`.
+No fast-math flag is set anywhere: the same operands give the same bits wherever an operator is emitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from frittata.egraph.errors import LoweringError
+from frittata.kernels import simd, transcendental
+from frittata.kernels.expressions import Expr
+from frittata.kernels.simd import Builder, Value, constant_like, lane_of
+
+
+def emit(op: str, builder: Builder, *args: Value) -> Value:
+    """Emit one operator on values of one dtype and lane count; `OPS` names them.
+
+    Raises: LoweringError for an operator or a dtype that has no code here.
+    """
+    kind = "float" if lane_of(args[-1]).dtype[0] == "f" else "bool" if lane_of(args[-1]).dtype == "bool" else "int"
+    emitter = _EMITTERS[kind].get(op)
+    if emitter is None:
+        raise LoweringError(f"no vector code for {op} on {lane_of(args[-1]).dtype}")
+    return emitter(builder, *args)
+
+
+def cast(builder: Builder, value: Value, dtype: str) -> Value:
+    """Convert to another dtype as C on x86 does: floats truncate, and those out of range give the least integer."""
+    source = lane_of(value)
+    target = source.of(dtype)
+    if source.dtype == dtype:
+        return value
+    if dtype == "bool":
+        return simd.compare(builder, "!=", value, constant_like(value, 0))
+    if source.dtype[0] == "f":
+        return Expr(builder, value).to(dtype).value if dtype[0] == "f" else _truncate(builder, value, dtype)
+    if dtype[0] == "f":
+        convert = builder.uitofp if source.dtype == "bool" else builder.sitofp
+    elif source.dtype == "bool":
+        convert = builder.zext
+    else:
+        convert = builder.sext if target.itemsize > source.itemsize else builder.trunc
+    return convert(value, target.type)
+
+
+def _truncate(builder: Builder, value: Value, dtype: str) -> Value:
+    x, target = Expr(builder, value), lane_of(value).of(dtype)
+    limit = 2.0 ** (8 * target.itemsize - 1)
+    low = x.is_(">=", -limit) if (dtype, x.lane.dtype) != ("i32", "f64") else x.is_(">", -limit - 1.0)
+    fits = builder.and_(low, x.is_("<", limit))
+    # an operand out of range would be poison even if the result is not used
+    safe = x.where(fits, 0.0)
+    return builder.select(fits, builder.fptosi(safe.value, target.type), simd.constant(target, -int(limit)))
+
+
+def _formula(function: Callable[..., Expr]) -> Callable[..., Value]:
+    """Return the emitter of a function on expressions."""
+    return lambda builder, *args: function(*(Expr(builder, arg) for arg in args)).value
+
+
+def _comparison(relation: str) -> Callable[[Builder, Value, Value], Value]:
+    return lambda builder, a, b: simd.compare(builder, relation, a, b)
+
+
+def _sign(builder: Builder, x: Value) -> Value:
+    zero, one = constant_like(x, 0), constant_like(x, 1)
+    negative = builder.select(simd.compare(builder, "<", x, zero), constant_like(x, -1), zero)
+    result = builder.select(simd.compare(builder, ">", x, zero), one, negative)
+    if lane_of(x).dtype[0] != "f":
+        return result
+    return builder.select(builder.fcmp_unordered("uno", x, x), x, result)
+
+
+def _abs_integer(builder: Builder, x: Value) -> Value:
+    return builder.select(simd.compare(builder, "<", x, constant_like(x, 0)), builder.neg(x), x)
+
+
+def _divide_integer(builder: Builder, a: Value, b: Value) -> tuple[Value, Value]:
+    """Return quotient and remainder rounded towards minus infinity; by zero both are 0, as in numpy."""
+    zero, one, minus_one = (constant_like(b, n) for n in (0, 1, -1))
+    by_zero, negates = (simd.compare(builder, "==", b, n) for n in (zero, minus_one))
+    # the processor traps on a zero divisor and on the least integer by -1
+    divisor = builder.select(builder.or_(by_zero, negates), one, b)
+    quotient, remainder = builder.sdiv(a, divisor), builder.srem(a, divisor)
+    opposite = simd.compare(builder, "<", builder.xor(remainder, divisor), zero)
+    down = builder.and_(opposite, simd.compare(builder, "!=", remainder, zero))
+    quotient = builder.select(down, builder.sub(quotient, one), quotient)
+    remainder = builder.select(down, builder.add(remainder, divisor), remainder)
+    quotient = builder.select(by_zero, zero, builder.select(negates, builder.neg(a), quotient))
+    return quotient, builder.select(by_zero, zero, remainder)
+
+
+def _remainder(a: Expr, b: Expr) -> tuple[Expr, Value]:
+    """Return the exact remainder with the sign of a, and where that sign differs from b's."""
+    rest = a.wrap(a.builder.frem(a.value, b.value))
+    differs = a.builder.xor(rest.is_("<", 0.0), b.is_("<", 0.0))
+    return rest, a.builder.and_(differs, rest.is_("!=", 0.0))
+
+
+def _mod(a: Expr, b: Expr) -> Expr:
+    """Return a - b * floor(a / b), exact, with the sign of b."""
+    rest, differs = _remainder(a, b)
+    proper = (rest + b).where(differs, rest).where(rest.is_("!=", 0.0), a.number(0.0).copysign(b))
+    return proper.where(b.is_("!=", 0.0), rest)
+
+
+def _floordiv(a: Expr, b: Expr) -> Expr:
+    """Return floor(a / b), from the exact remainder so that rounding cannot cross an integer."""
+    rest, differs = _remainder(a, b)
+    toward_zero = (a - rest) / b
+    quotient = (toward_zero - 1.0).where(differs, toward_zero)
+    floor = quotient.call("floor")
+    nearest = (floor + 1.0).where((quotient - floor).is_(">", 0.5), floor)
+    ratio = a / b
+    signed = nearest.where(quotient.is_("!=", 0.0), a.number(0.0).copysign(ratio))
+    return signed.where(b.is_("!=", 0.0), ratio)
+
+
+_ANY: dict[str, Callable[..., Value]] = {
+    "add": simd.add,
+    "mul": simd.multiply,
+    "max": simd.maximum,
+    "min": simd.minimum,
+    "square": lambda builder, x: simd.multiply(builder, x, x),
+    "where": simd.select,
+    "lt": _comparison("<"),
+    "le": _comparison("<="),
+    "gt": _comparison(">"),
+    "ge": _comparison(">="),
+    "eq": _comparison("=="),
+    "ne": _comparison("!="),
+}
+_BITS: dict[str, Callable[..., Value]] = {
+    "and": lambda builder, a, b: builder.and_(a, b),
+    "or": lambda builder, a, b: builder.or_(a, b),
+    "xor": lambda builder, a, b: builder.xor(a, b),
+    "not": lambda builder, a: builder.not_(a),
+}
+_INTEGER: dict[str, Callable[..., Value]] = {
+    "sub": lambda builder, a, b: builder.sub(a, b),
+    "neg": lambda builder, a: builder.neg(a),
+    "abs": _abs_integer,
+    "sign": _sign,
+    "mod": lambda builder, a, b: _divide_integer(builder, a, b)[1],
+    "floordiv": lambda builder, a, b: _divide_integer(builder, a, b)[0],
+}
+_FLOAT: dict[str, Callable[..., Value]] = {
+    "sub": _formula(lambda a, b: a - b),
+    "div": _formula(lambda a, b: a / b),
+    "neg": _formula(lambda a: -a),
+    "abs": _formula(Expr.__abs__),
+    "fma": simd.fma,
+    "sqrt": _formula(lambda a: a.call("sqrt")),
+    "rsqrt": _formula(lambda a: 1.0 / a.call("sqrt")),
+    "reciprocal": _formula(lambda a: 1.0 / a),
+    "floor": _formula(lambda a: a.call("floor")),
+    "ceil": _formula(lambda a: a.call("ceil")),
+    "round": _formula(lambda a: a.call("rint")),
+    "trunc": _formula(lambda a: a.call("trunc")),
+    "sign": _sign,
+    "mod": _formula(_mod),
+    "floordiv": _formula(_floordiv),
+    "exp": _formula(transcendental.exp),
+    "log": _formula(transcendental.log),
+    "log1p": _formula(transcendental.log1p),
+    "expm1": _formula(transcendental.expm1),
+    "tanh": _formula(transcendental.tanh),
+    "sigmoid": _formula(transcendental.sigmoid),
+    "erf": _formula(transcendental.erf),
+    "sin": _formula(transcendental.sin),
+    "cos": _formula(transcendental.cos),
+    "pow": _formula(transcendental.pow_),
+}
+_EMITTERS: Mapping[str, dict[str, Any]] = MappingProxyType(
+    {"bool": _ANY | _BITS, "int": _ANY | _BITS | _INTEGER, "float": _ANY | _FLOAT}
+)
+OPS: frozenset[str] = frozenset().union(*_EMITTERS.values())
+"""The operators that `emit` knows for at least one dtype; `cast` is a function of its own."""

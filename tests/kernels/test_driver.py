@@ -1,0 +1,123 @@
+"""The driver: chunks, threads, callers, forks and clocks."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+from llvmlite import ir
+
+from frittata.kernels import driver
+from frittata.kernels.compile import CompiledKernel, compile_kernel
+from frittata.kernels.flow import for_range
+from frittata.kernels.intrinsics import make_tile_intrinsic, table_pointer, table_value
+from frittata.kernels.memory import load, store
+from frittata.kernels.simd import Lane
+
+Array = np.ndarray[Any, np.dtype[Any]]
+CHUNKS = 7
+LANE = Lane("f64")
+
+
+@pytest.fixture(scope="module")
+def affine() -> CompiledKernel:
+    """Return a kernel that sets `data[i] = data[i] * scale + i` in its chunk of `size` elements."""
+
+    def emit(builder: Any, table: Any, chunk: Any) -> None:
+        data, scale = table_pointer(builder, table, 0, "f64"), table_pointer(builder, table, 1, "f64")
+        size = table_value(builder, table, 2)
+        factor = load(builder, LANE, scale)
+
+        def body(i: Any, _: Any) -> list[Any]:
+            scaled = builder.fmul(load(builder, LANE, data, i), factor)
+            store(builder, builder.fadd(scaled, builder.sitofp(i, ir.DoubleType())), data, i)
+            return []
+
+        first = builder.mul(chunk, size)
+        for_range(builder, first, builder.add(first, size), 1, [], body)
+
+    source = "def affine(table, chunk):\n    body(table, chunk)\n"
+    return compile_kernel(source, "affine", {"body": make_tile_intrinsic("body", emit, 1)})
+
+
+class Chain:
+    """A program of `length` steps over one buffer, and what it should compute."""
+
+    def __init__(self, kernel: CompiledKernel, length: int = 50, size: int = 100) -> None:
+        self.data = np.zeros(CHUNKS * size)
+        self.scale = np.array([0.5])
+        self.table = np.array([self.data.ctypes.data, self.scale.ctypes.data, size], np.int64)
+        self.steps = np.array([[kernel.address, self.table.ctypes.data, CHUNKS]] * length, np.int64)
+        self.expected = np.zeros_like(self.data)
+        for _ in range(length):
+            self.expected = self.expected * 0.5 + np.arange(len(self.data))
+
+    def run(self) -> Array:
+        self.data[:] = 0
+        driver.run(self.steps)
+        return self.data.copy()
+
+    def agrees(self) -> bool:
+        return bool((self.run() == self.expected).all())
+
+
+def test_steps_run_in_order_and_every_chunk_once(affine: CompiledKernel) -> None:
+    assert Chain(affine).agrees()
+
+
+def test_a_program_may_have_no_steps() -> None:
+    driver.run(np.zeros((0, 3), np.int64))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_results_do_not_depend_on_the_number_of_threads(affine: CompiledKernel, threads: int) -> None:
+    chain, before = Chain(affine), numba.get_num_threads()
+    numba.set_num_threads(min(threads, before))
+    try:
+        assert chain.agrees()
+    finally:
+        numba.set_num_threads(before)
+
+
+def test_callers_in_several_threads_do_not_disturb_each_other(affine: CompiledKernel) -> None:
+    good: list[bool] = []
+
+    def work() -> None:
+        chain = Chain(affine)
+        good.append(all(chain.agrees() for _ in range(20)))
+
+    callers = [threading.Thread(target=work) for _ in range(2)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert good == [True, True]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this system")
+def test_a_forked_child_runs_with_one_thread(affine: CompiledKernel) -> None:
+    chain = Chain(affine)
+    assert chain.agrees()
+    context = multiprocessing.get_context("fork")
+    results: Any = context.SimpleQueue()
+    child = context.Process(target=lambda: results.put((chain.agrees(), driver.thread_count())))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert results.get() == (True, 1)
+
+
+def test_seconds_are_measured_for_each_step(affine: CompiledKernel) -> None:
+    small, large = Chain(affine, 1, 10), Chain(affine, 1, 100_000)
+    steps = np.concatenate([small.steps, large.steps, small.steps])
+    driver.run_timed(steps)
+    seconds = driver.run_timed(steps)
+    assert seconds.shape == (3,)
+    assert (seconds >= 0).all()
+    assert 1e-5 < seconds[1] < 1
+    assert seconds[1] > 2 * min(seconds[0], seconds[2])

@@ -1,0 +1,146 @@
+"""Vector loads, stores, folds and loops at every lane count."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+from frittata.egraph.dtypes import to_numpy
+from frittata.kernels import memory, simd
+from frittata.kernels.compile import compile_kernel
+from frittata.kernels.flow import for_range, rarely
+from frittata.kernels.intrinsics import make_tile_intrinsic, table_pointer, table_value
+from frittata.kernels.simd import Lane
+
+Array = np.ndarray[Any, np.dtype[Any]]
+DTYPES = ["bool", "i32", "i64", "f32", "f64"]
+
+
+def run(emit: Any, key: str, dtype: str, source: Array, size: int, count: int = 0) -> Array:
+    """Run `emit(builder, source pointer, result pointer, count)` once; the result starts as ones."""
+
+    def body(builder: Any, table: Any) -> None:
+        pointers = [table_pointer(builder, table, i, dtype) for i in range(2)]
+        emit(builder, *pointers, table_value(builder, table, 2))
+
+    result = np.ones(size, source.dtype)
+    namespace = {"body": make_tile_intrinsic("body", body, 0)}
+    kernel = compile_kernel("def probe(table, chunk):\n    body(table)\n", "probe", namespace, key=key)
+    table = np.array([source.ctypes.data, result.ctypes.data, count], np.int64)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(kernel.address)(table.ctypes.data, 0)
+    return result
+
+
+def data(dtype: str, size: int = 64) -> Array:
+    return (np.arange(size) % 7 % 3).astype(to_numpy(dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("lanes", [1, 4, 8])
+def test_lanes_are_copied(dtype: str, lanes: int) -> None:
+    lane, x = Lane(dtype, lanes), data(dtype)
+
+    def emit(builder: Any, source: Any, result: Any, _: Any) -> None:
+        memory.store(builder, memory.load(builder, lane, source, 3), result, 1)
+
+    expected = np.ones(16, x.dtype)
+    expected[1 : 1 + lanes] = x[3 : 3 + lanes]
+    np.testing.assert_array_equal(run(emit, f"copy {lane}", dtype, x, 16), expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [1, 3, 8])
+@pytest.mark.parametrize("known", [True, False])
+def test_masked_lanes_leave_memory_alone(dtype: str, count: int, known: bool) -> None:
+    lane, x = Lane(dtype, 8), data(dtype)
+
+    def emit(builder: Any, source: Any, result: Any, number: Any) -> None:
+        valid = count if known else number
+        value = memory.load_masked(builder, lane, source, 2, valid, 1)
+        memory.store(builder, value, result, 0)
+        memory.store_masked(builder, value, result, 10, valid)
+
+    expected = np.ones(20, x.dtype)
+    expected[:count] = expected[10 : 10 + count] = x[2 : 2 + count]
+    np.testing.assert_array_equal(run(emit, f"mask {lane} {count} {known}", dtype, x, 20, count), expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("lanes", [1, 8])
+def test_strided_lanes_are_gathered_and_scattered(dtype: str, lanes: int) -> None:
+    lane, x = Lane(dtype, lanes), data(dtype)
+
+    def emit(builder: Any, source: Any, result: Any, count: Any) -> None:
+        value = memory.load_strided(builder, lane, source, 1, 5)
+        memory.store_scatter(builder, value, result, memory.strided_offsets(builder, lanes, 2, 3))
+        short = memory.load_strided(builder, lane, source, 0, 2, count)
+        memory.store_scatter(builder, short, result, memory.strided_offsets(builder, lanes, 30, 1), count)
+        memory.store(builder, short, result, 40)
+
+    count = min(3, lanes)
+    expected = np.ones(64, x.dtype)
+    expected[2 : 2 + 3 * lanes : 3] = x[1 : 1 + 5 * lanes : 5]
+    expected[30 : 30 + count] = x[0 : 2 * count : 2]
+    expected[40 : 40 + lanes] = x[2 * np.minimum(np.arange(lanes), count - 1)]
+    np.testing.assert_array_equal(run(emit, f"stride {lane}", dtype, x, 64, count), expected)
+
+
+@pytest.mark.parametrize("dtype", ["i32", "i64", "f32", "f64"])
+@pytest.mark.parametrize("lanes", [1, 4, 8])
+def test_lanes_fold_to_one(dtype: str, lanes: int) -> None:
+    lane = Lane(dtype, lanes)
+    x = (np.arange(64) % 5 - 2.5).astype(to_numpy(dtype))
+
+    def emit(builder: Any, source: Any, result: Any, _: Any) -> None:
+        value = memory.load(builder, lane, source)
+        for i, (fold, combine) in enumerate(simd.COMBINE_BY_FOLD.items()):
+            memory.store(builder, simd.reduce(builder, fold, value), result, i)
+            neutral = combine(builder, value, simd.neutral(lane, fold))
+            memory.store(builder, simd.reduce(builder, fold, neutral), result, 4 + i)
+
+    part = x[:lanes]
+    expected = [part.sum(), part.prod(), part.max(), part.min()] * 2
+    np.testing.assert_array_equal(run(emit, f"fold {lane}", dtype, x, 8), expected)
+
+
+@pytest.mark.parametrize("position", range(8))
+def test_a_nan_in_any_lane_reaches_the_fold(position: int) -> None:
+    x = np.ones(8, np.float32)
+    x[position] = np.nan
+
+    def emit(builder: Any, source: Any, result: Any, _: Any) -> None:
+        for i, fold in enumerate(simd.COMBINE_BY_FOLD):
+            memory.store(builder, simd.reduce(builder, fold, memory.load(builder, Lane("f32", 8), source)), result, i)
+
+    assert np.isnan(run(emit, "nan", "f32", x, 4)).all()
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_loop_runs_as_often_as_range(count: int, known: bool) -> None:
+    lane = Lane("i64")
+
+    def emit(builder: Any, _: Any, result: Any, number: Any) -> None:
+        limit = 2 * count if known else builder.mul(number, simd.I64(2))
+        zeros = [simd.constant(lane, 0)] * 2
+        loop = for_range(
+            builder, 0, limit, 2, zeros, lambda i, c: [builder.add(c[0], i), builder.add(c[1], simd.I64(1))]
+        )
+        for i, value in enumerate(loop):
+            memory.store(builder, value, result, i)
+
+    expected = [sum(range(0, 2 * count, 2)), count]
+    assert run(emit, f"loop {count} {known}", "i64", np.zeros(1, np.int64), 2, count).tolist() == expected
+
+
+@pytest.mark.parametrize("value", [1, 7])
+def test_a_rare_branch_is_taken_when_its_condition_holds(value: int) -> None:
+    def emit(builder: Any, _: Any, result: Any, number: Any) -> None:
+        condition = simd.compare(builder, ">", number, simd.I64(5))
+        chosen = rarely(builder, condition, number, lambda: builder.neg(number))
+        memory.store(builder, chosen, result)
+
+    assert run(emit, "rare", "i64", np.zeros(1, np.int64), 1, value).tolist() == [value if value <= 5 else -value]

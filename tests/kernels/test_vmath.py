@@ -1,0 +1,315 @@
+"""Element operators against numpy in a wider type, and against C's rules for special values."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+
+from frittata.egraph.dtypes import to_numpy
+from frittata.kernels import vmath
+from frittata.kernels.compile import CompiledKernel, compile_kernel
+from frittata.kernels.flow import for_range
+from frittata.kernels.intrinsics import make_tile_intrinsic, table_pointer, table_value
+from frittata.kernels.memory import load, store
+from frittata.kernels.simd import Lane
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Emit = Callable[..., Any]
+
+
+def run_each(
+    emitters: dict[str, Emit], lane: Lane, inputs: list[Array], results: str | None = None
+) -> dict[str, Array]:
+    """Apply every emitter to the same inputs, in one compiled kernel."""
+    count, outputs = len(inputs[0]), {}
+    assert count % lane.lanes == 0
+    for name in emitters:
+        outputs[name] = np.zeros(count, to_numpy(results or lane.dtype))
+
+    def emit(builder: Any, table: Any) -> None:
+        sources = [table_pointer(builder, table, 1 + i, lane.dtype) for i in range(len(inputs))]
+        for position, emitter in enumerate(emitters.values()):
+            target = table_pointer(builder, table, 1 + len(inputs) + position, results or lane.dtype)
+
+            def body(i: Any, _: Any, emitter: Emit = emitter, target: Any = target) -> list[Any]:
+                store(builder, emitter(builder, *(load(builder, lane, source, i) for source in sources)), target, i)
+                return []
+
+            for_range(builder, 0, table_value(builder, table, 0), lane.lanes, [], body)
+
+    source = "def probe(table, chunk):\n    apply(table)\n"
+    key = f"{sorted(emitters)} {lane} {results}"
+    kernel = compile_kernel(source, "probe", {"apply": make_tile_intrinsic("apply", emit, 0)}, key=key)
+    call(kernel, np.array([count, *(a.ctypes.data for a in [*inputs, *outputs.values()])], np.int64))
+    return outputs
+
+
+def call(kernel: CompiledKernel, table: Array) -> None:
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(kernel.address)(table.ctypes.data, 0)
+
+
+def operators(*names: str) -> dict[str, Emit]:
+    return {name: lambda builder, *args, name=name: vmath.emit(name, builder, *args) for name in names}
+
+
+def error_in_ulps(result: Array, exact: Array) -> Array:
+    """Return how far results are off in units of the last place; 0 where both are the same special value."""
+    with np.errstate(all="ignore"):
+        rounded = exact.astype(result.dtype)
+        unit = np.spacing(np.abs(np.where(np.isfinite(rounded), rounded, np.finfo(result.dtype).max)))
+        error = np.abs(result.astype(exact.dtype) - exact) / unit
+    same = (result == rounded) | (np.isnan(result) & np.isnan(rounded))
+    return np.where(same, np.minimum(np.nan_to_num(error, nan=0.0, posinf=0.0), 1.0), np.nan_to_num(error, nan=np.inf))
+
+
+def erf_exact(x: Array) -> Array:
+    """Return erf in the precision of x, at some points through float64, elsewhere through mpmath."""
+    with mpmath.workdps(25):
+        values = [mpmath.nan if np.isnan(v) else mpmath.erf(mpmath.mpf(float(v))) for v in x]
+        high = np.array([float(v) for v in values], x.dtype)
+        pairs = zip(values, high, strict=True)
+        low = [float(v - mpmath.mpf(float(h))) if np.isfinite(h) else 0.0 for v, h in pairs]
+    return high + np.array(low, x.dtype)
+
+
+def sigmoid_exact(x: Array) -> Array:
+    e = np.exp(-np.abs(x))
+    return np.where(x < 0, e, 1) / (1 + e)
+
+
+UNARY: dict[str, Callable[[Array], Array]] = {
+    "exp": np.exp,
+    "log": np.log,
+    "log1p": np.log1p,
+    "expm1": np.expm1,
+    "tanh": np.tanh,
+    "sigmoid": sigmoid_exact,
+    "erf": erf_exact,
+    "sin": np.sin,
+    "cos": np.cos,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "reciprocal": lambda x: 1 / x,
+    "square": np.square,
+}
+EXACT: dict[str, Callable[..., Array]] = {
+    "neg": np.negative,
+    "abs": np.abs,
+    "sign": np.sign,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.round,
+    "trunc": np.trunc,
+}
+SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 88.72, -103.9, 709.7, -745.1]
+
+
+def samples(dtype: str, count: int) -> Array:
+    """Return special values, every magnitude at random, and the ranges in which functions bend."""
+    generator = np.random.default_rng(7)
+    numpy = to_numpy(dtype)
+    limits = np.finfo(numpy)
+    special = [*SPECIAL, limits.max, -limits.max, limits.tiny, -limits.tiny, limits.smallest_subnormal, limits.eps]
+    patterns = generator.integers(0, 256, count * numpy.itemsize, np.uint8).view(numpy)
+    ranges = [generator.uniform(-width, width, count).astype(numpy) for width in (0.1, 1.0, 5.0, 20.0, 110.0, 800.0)]
+    near_one = (1 + generator.uniform(-1e-3, 1e-3, count)).astype(numpy)
+    values = np.concatenate([np.array(special, numpy), patterns, *ranges, near_one])
+    return np.resize(values, -(-len(values) // 8) * 8)
+
+
+@pytest.mark.parametrize("lanes", [8, 1])
+def test_functions_in_single_precision_are_within_two_ulps(lanes: int) -> None:
+    x = samples("f32", 4000)
+    results = run_each(operators(*UNARY), Lane("f32", lanes), [x])
+    worst = {}
+    for name, exact in UNARY.items():
+        with np.errstate(all="ignore"):
+            worst[name] = error_in_ulps(results[name], exact(x.astype(np.float64))).max()
+    assert max(worst.values()) <= 2.0, worst
+
+
+def test_functions_in_double_precision_are_within_four_ulps() -> None:
+    x = samples("f64", 400)
+    results = run_each(operators(*UNARY), Lane("f64", 4), [x])
+    worst = {}
+    for name, exact in UNARY.items():
+        with np.errstate(all="ignore"):
+            worst[name] = error_in_ulps(results[name], exact(x.astype(np.longdouble))).max()
+    assert max(worst.values()) <= 4.0, worst
+
+
+def assert_same(result: Array, expected: Array, name: str) -> None:
+    """Compare bit by bit but for the payload of NaNs."""
+    same = (result == expected) & (np.signbit(result) == np.signbit(expected)) | (np.isnan(result) & np.isnan(expected))
+    assert same.all(), (name, np.flatnonzero(~same)[:5], result[~same][:5], expected[~same][:5])
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), [("f32", 8), ("f32", 1), ("f64", 4)])
+def test_rounding_and_signs_are_those_of_numpy(dtype: str, lanes: int) -> None:
+    x = samples(dtype, 400)
+    results = run_each(operators(*EXACT), Lane(dtype, lanes), [x])
+    for name, exact in EXACT.items():
+        with np.errstate(all="ignore"):
+            assert_same(results[name], exact(x), name)
+
+
+def pairs(dtype: str) -> tuple[Array, Array]:
+    """Return all pairs of special values, and random ones."""
+    limits = np.finfo(to_numpy(dtype))
+    special = np.array([*SPECIAL, 2.0, 3.0, -3.0, 7.0, limits.max, limits.smallest_subnormal], to_numpy(dtype))
+    a, b = (grid.ravel() for grid in np.meshgrid(special, special))
+    generator = np.random.default_rng(3)
+    more = generator.normal(0, 10, (2, 2000)).astype(to_numpy(dtype))
+    a, b = np.concatenate([a, more[0]]), np.concatenate([b, more[1]])
+    size = -(-len(a) // 8) * 8
+    return np.resize(a, size), np.resize(b, size)
+
+
+FLOAT_PAIRS: dict[str, Callable[..., Array]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "mod": np.mod,
+    "floordiv": np.floor_divide,
+}
+EXTREMA: dict[str, Callable[..., Array]] = {"max": np.maximum, "min": np.minimum}
+COMPARISONS: dict[str, Callable[..., Array]] = {
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+}
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), [("f32", 8), ("f32", 1), ("f64", 4)])
+def test_arithmetic_is_that_of_numpy(dtype: str, lanes: int) -> None:
+    a, b = pairs(dtype)
+    results = run_each(operators(*FLOAT_PAIRS, *EXTREMA), Lane(dtype, lanes), [a, b])
+    with np.errstate(all="ignore"):
+        for name, exact in FLOAT_PAIRS.items():
+            assert_same(results[name], exact(a, b), name)
+        for name, exact in EXTREMA.items():
+            np.testing.assert_array_equal(results[name], exact(a, b), err_msg=name)
+
+
+def test_extrema_order_signed_zeros() -> None:
+    a, b = np.array([0.0, -0.0] * 4, np.float32), np.array([-0.0, 0.0] * 4, np.float32)
+    results = run_each(operators("max", "min"), Lane("f32", 8), [a, b])
+    assert not np.signbit(results["max"]).any()
+    assert np.signbit(results["min"]).all()
+
+
+@pytest.mark.parametrize(("dtype", "lanes", "ulps"), [("f32", 8, 1.0), ("f32", 1, 1.0), ("f64", 4, 1.0)])
+def test_powers_are_those_of_numpy(dtype: str, lanes: int, ulps: float) -> None:
+    a, b = pairs(dtype)
+    power = run_each(operators("pow"), Lane(dtype, lanes), [a, b])["pow"]
+    with np.errstate(all="ignore"):
+        exact = np.power(a.astype(np.longdouble), b.astype(np.longdouble))
+        assert error_in_ulps(power, exact).max() <= ulps
+        zeros = exact == 0
+        np.testing.assert_array_equal(np.signbit(power[zeros]), np.signbit(exact[zeros]))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "i64"])
+def test_comparisons_are_false_for_nan_except_ne(dtype: str) -> None:
+    a, b = pairs(dtype) if dtype[0] == "f" else integer_pairs(dtype)
+    results = run_each(operators(*COMPARISONS), Lane(dtype, 4), [a, b], results="bool")
+    for name, exact in COMPARISONS.items():
+        np.testing.assert_array_equal(results[name], exact(a, b), err_msg=name)
+
+
+def integer_pairs(dtype: str) -> tuple[Array, Array]:
+    numpy = to_numpy(dtype)
+    limits = np.iinfo(numpy)
+    special = np.array([0, 1, -1, 2, -2, 3, -7, 10, limits.max, limits.min, limits.min + 1], numpy)
+    a, b = (grid.ravel() for grid in np.meshgrid(special, special))
+    size = -(-len(a) // 8) * 8
+    return np.resize(a, size), np.resize(b, size)
+
+
+@pytest.mark.parametrize("dtype", ["i32", "i64"])
+@pytest.mark.parametrize("lanes", [8, 1])
+def test_integers_wrap_and_divide_as_in_numpy(dtype: str, lanes: int) -> None:
+    a, b = integer_pairs(dtype)
+    expected: dict[str, Callable[..., Array]] = {
+        "add": np.add,
+        "sub": np.subtract,
+        "mul": np.multiply,
+        "max": np.maximum,
+        "min": np.minimum,
+        "mod": np.mod,
+        "floordiv": np.floor_divide,
+        "and": np.bitwise_and,
+        "or": np.bitwise_or,
+    }
+    unary: dict[str, Callable[..., Array]] = {"neg": np.negative, "abs": np.abs, "sign": np.sign, "square": np.square}
+    results = run_each(operators(*expected), Lane(dtype, lanes), [a, b])
+    results |= run_each(operators(*unary), Lane(dtype, lanes), [a])
+    with np.errstate(all="ignore"):
+        for name, exact in expected.items():
+            np.testing.assert_array_equal(results[name], exact(a, b), err_msg=name)
+        for name, exact in unary.items():
+            np.testing.assert_array_equal(results[name], exact(a), err_msg=name)
+
+
+def test_booleans_combine() -> None:
+    a, b = np.array([0, 0, 1, 1] * 2, np.bool_), np.array([0, 1] * 4, np.bool_)
+    results = run_each(operators("and", "or", "max", "min", "add", "mul"), Lane("bool", 8), [a, b])
+    for name in ("and", "min", "mul"):
+        np.testing.assert_array_equal(results[name], a & b)
+    for name in ("or", "max", "add"):
+        np.testing.assert_array_equal(results[name], a | b)
+    np.testing.assert_array_equal(run_each(operators("not"), Lane("bool", 8), [a])["not"], ~a)
+
+
+def test_where_takes_either_side_with_its_nan() -> None:
+    a, b = pairs("f32")
+
+    def choose(builder: Any, a: Any, b: Any) -> Any:
+        return vmath.emit("where", builder, vmath.emit("lt", builder, a, b), a, b)
+
+    assert_same(run_each({"where": choose}, Lane("f32", 8), [a, b])["where"], np.where(a < b, a, b), "where")
+
+
+@pytest.mark.parametrize("lanes", [8, 1])
+@pytest.mark.parametrize("source", ["bool", "i32", "i64", "f32", "f64"])
+@pytest.mark.parametrize("target", ["bool", "i32", "i64", "f32", "f64"])
+def test_casts_are_those_of_numpy(source: str, target: str, lanes: int) -> None:
+    if source[0] == "f":
+        edge = [2.0**31, -(2.0**31), 2.0**31 - 129, 2.0**63, -(2.0**63), 1e30, -(2.0**31) - 0.5]
+        x = np.array([*SPECIAL, *edge, 7.9], to_numpy(source))
+    else:
+        x = integer_pairs("i64")[0].astype(to_numpy(source))
+    emitters = {"cast": lambda builder, value: vmath.cast(builder, value, target)}
+    result = run_each(emitters, Lane(source, lanes), [x], results=target)["cast"]
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(result, x.astype(to_numpy(target)))
+
+
+def test_gelu_has_a_good_tail() -> None:
+    x = np.linspace(-12, 6, 8000, dtype=np.float32)
+
+    def gelu(builder: Any, x: Any) -> Any:
+        scaled = vmath.emit("mul", builder, x, vmath.constant_like(x, 0.7071067811865476))
+        half = vmath.emit("mul", builder, x, vmath.constant_like(x, 0.5))
+        one = vmath.constant_like(x, 1.0)
+        return vmath.emit("mul", builder, half, vmath.emit("add", builder, one, vmath.emit("erf", builder, scaled)))
+
+    result = run_each({"gelu": gelu}, Lane("f32", 8), [x])["gelu"]
+    wide = x.astype(np.float64)
+    exact = wide * 0.5 * (1 + erf_exact(wide / np.sqrt(2)))
+    # the tail is absolutely good to 1e-7; on the right the results themselves grow, and their rounding with them
+    assert (np.abs(result - exact) <= 1e-7 * (1 + np.maximum(x, 0))).all()
+
+
+def test_an_operator_without_code_is_refused() -> None:
+    with pytest.raises(Exception, match="no vector code for tanh on i32"):
+        run_each(operators("tanh"), Lane("i32", 8), [np.zeros(8, np.int32)])
