@@ -8,6 +8,7 @@ run time. `by_<constructor>` holds the number of the rule that made a node; 0 is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,8 +23,11 @@ from frittata.egraph.ops.registry import Op
 from frittata.egraph.terms import TensorType, Term
 
 SORT = {"tensor": "T", "element": "E"}
-CONFLICT = -1
-"""What a fact becomes when two classes that disagree on it are merged."""
+CONFLICT = 1 << 32
+"""Facts from here on come from merging classes that disagreed: ids are smaller."""
+
+_AGREE = "(| old (<< (^ old new) 32))"
+"""Merging equal facts keeps them; different ones leave a number of at least CONFLICT. egglog merges equal values too."""
 
 _SPAN = bindings.PanicSpan()
 
@@ -63,6 +67,11 @@ def schema_of(op: Op) -> str:
     )
 
 
+def ruleset_of(family: str) -> str:
+    """Return the name of a family's ruleset, which no table of ours has."""
+    return "family_" + re.sub(r"\W", "_", family)
+
+
 def _fact_rules() -> str:
     """Constness moves up from operands to results; leaves are set when they are loaded."""
     out = ["(ruleset facts)"]
@@ -71,9 +80,9 @@ def _fact_rules() -> str:
             names = [f"x{i}" for i in range(len(op.operands))]
             given = " ".join([*names, *(f"a{i}" for i in range(len(op.attrs)))])
             known = " ".join(f"(const {name})" for name in names)
-            out.append(f"(rule ((= e ({op.key} {given})) {known}) ((const e)) :ruleset facts)")
-    out.append("(rule ((= e (t_full v s))) ((const e)) :ruleset facts)")
-    out.append("(rule ((= e (e_const v))) ((set (scalar e) v)) :ruleset facts)")
+            out.append(f"(rule ((= e ({op.key} {given})) {known}) ((const e)) :ruleset facts :name \"facts#{op.key}\")")
+    out.append("(rule ((= e (t_full v s))) ((const e)) :ruleset facts :name \"facts#full\")")
+    out.append("(rule ((= e (e_const v))) ((set (scalar e) v)) :ruleset facts :name \"facts#scalar\")")
     return "\n".join(out)
 
 
@@ -81,9 +90,9 @@ _TABLES = f"""
 (sort T) (sort E)
 (function tn (i64) T :no-merge)
 (function en (i64) E :no-merge)
-(function ty (T) i64 :merge {CONFLICT})
-(function dt (E) i64 :merge {CONFLICT})
-(function scalar (E) i64 :merge {CONFLICT})
+(function ty (T) i64 :merge {_AGREE})
+(function dt (E) i64 :merge {_AGREE})
+(function scalar (E) i64 :merge {_AGREE})
 (relation const (T))
 """
 
@@ -134,7 +143,7 @@ class Engine:
 
     def add(self, family: str, programs: Iterable[Program]) -> None:
         """Declare the rules of a family as a ruleset of its name."""
-        self._run_text(f"(ruleset {family})")
+        self._run_text(f"(ruleset {ruleset_of(family)})")
         for program in programs:
             self._run_text(program.tables)
             self._run_text(program.rules)
@@ -143,7 +152,7 @@ class Engine:
 
     def combine(self, name: str, families: Iterable[str]) -> None:
         """Declare a ruleset that runs several families and the facts together."""
-        self._run_text(f"(unstable-combined-ruleset {name} facts {' '.join(families)})")
+        self._run_text(f"(unstable-combined-ruleset {name} facts {' '.join(map(ruleset_of, families))})")
 
     def run(self, ruleset: str, rounds: int) -> Statistics:
         """Run a ruleset for some rounds, or until nothing changes."""
@@ -180,7 +189,7 @@ class Engine:
                     continue
                 seen.add(columns)
                 given = tuple(map(self._egraph.value_to_i64, columns))
-                if CONFLICT in given:
+                if max(given, default=0) >= CONFLICT:
                     continue
                 result = plan.evaluate(given)
                 if result is not None:

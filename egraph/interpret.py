@@ -62,7 +62,7 @@ class Interpreter:
             return self._element(element, index, {})
 
     def _compute(self, term: Term) -> Array:
-        shape = shapes.concrete(term.shape, repr(term)[:80])
+        shape = shapes.concrete(term.shape, term.op)
         if term.op in ("input", "param"):
             return self._leaf(term, shape)
         if term.op == "full":
@@ -72,7 +72,8 @@ class Interpreter:
         reference = registry.get(term.op).reference
         if reference is None:
             raise ModelError(f"{term.op} has no numpy meaning", do="give its row a reference")
-        return np.asarray(reference(*(self._value_by_term[arg] for arg in term.args), *term.attrs))
+        value = reference(*(self._value_by_term[arg] for arg in term.args), *term.attrs)
+        return self._rounded(value, term.dtype)
 
     def _leaf(self, term: Term, shape: tuple[int, ...]) -> Array:
         name = term.attrs[0]
@@ -84,6 +85,11 @@ class Interpreter:
         if self._precision == "f64" and dtypes.is_float(term.dtype):
             return value.astype(np.float64)
         return value
+
+    def _rounded(self, value: Any, dtype: str) -> Array:
+        """Give a result its dtype: numpy widens sums of integers, and a cast between floats keeps what it gets."""
+        wide = self._precision == "f64" and dtypes.is_float(dtype)
+        return np.asarray(value) if wide else np.asarray(value).astype(dtypes.to_numpy(dtype), copy=False)
 
     def _constant(self, value: Scalar) -> Array:
         wide = self._precision == "f64" and dtypes.is_float(value.dtype)
@@ -109,7 +115,7 @@ class Interpreter:
             case "fold":
                 op, axis, extent = e.attrs
                 inner = self._element(e.args[0], _bind(index, axis, np.arange(extent)), {})
-                return FOLDS[op].reduce(_spread(inner, extent), axis=-1)
+                return self._rounded(FOLDS[op].reduce(_spread(inner, extent), axis=-1), e.dtype)
             case "dot":
                 (depth,) = e.attrs
                 left = self._element(e.args[0], _bind(index, -1, np.arange(depth)), {})
@@ -122,7 +128,8 @@ class Interpreter:
             case _:
                 reference = registry.get(e.op, "element").reference
                 assert reference is not None
-                return np.asarray(reference(*(self._element(arg, index, known) for arg in e.args), *e.attrs))
+                value = reference(*(self._element(arg, index, known) for arg in e.args), *e.attrs)
+                return self._rounded(value, e.dtype)
 
     def _window_dot(self, e: Term, index: Index) -> Array:
         source, channels, kernel, stride, padding, dilation, groups = e.attrs

@@ -84,11 +84,11 @@ def read(engine: Engine, roots: tuple[Term, ...], rule_names: dict[int, str]) ->
         for row in rows[table]:
             number = engine.integer(row.output)
             class_ = class_of(sort, row.inputs[0])  # pyright: ignore[reportArgumentType]
-            if number == CONFLICT:
+            if number >= CONFLICT:
                 raise _alarm("types", out, class_, rule_names)
             out.types[class_] = interning.value_of(number)
     for row in rows["scalar"]:
-        if engine.integer(row.output) == CONFLICT:
+        if engine.integer(row.output) >= CONFLICT:
             raise _alarm("constants", out, class_of("element", row.inputs[0]), rule_names)
     out.constants = {class_of("tensor", row.inputs[0]) for row in rows["const"]}
     value_by_number = {

@@ -93,8 +93,15 @@ class Term:
         return self.type.dtype
 
     def __repr__(self) -> str:
-        inner = [*(repr(a) for a in self.args), *(str(a) for a in self.attrs)]
-        return f"{self.op}({', '.join(inner)})"
+        return _text(self, 4)
+
+
+def _text(term: Term, depth: int) -> str:
+    """Write the top of a term; the whole of it, as a tree, may be exponential in size."""
+    if not depth:
+        return "..."
+    inner = [*(_text(arg, depth - 1) for arg in term.args), *(str(a) for a in term.attrs)]
+    return f"{term.op}({', '.join(inner)})"
 
 
 _TERMS: WeakValueDictionary[tuple[Any, ...], Term] = WeakValueDictionary()
@@ -102,12 +109,19 @@ _TERMS: WeakValueDictionary[tuple[Any, ...], Term] = WeakValueDictionary()
 
 def intern(op: str, sort: Sort, args: tuple[Term, ...], attrs: tuple[Any, ...], type_: Type) -> Term:
     """Return the one term with these parts; `ops.registry.make` computes the type and checks them."""
-    key = (op, sort, args, tuple((type(a), a.hex() if isinstance(a, float) else a) for a in attrs), type_)
+    key = (op, sort, args, tuple(map(_attr_key, attrs)), type_)
     found = _TERMS.get(key)
     if found is None:
         found = Term(op, sort, args, attrs, type_)
         _TERMS[key] = found
     return found
+
+
+def _attr_key(value: Any) -> Any:
+    """Tell apart what Python calls equal: 1, 1.0 and True, 0.0 and -0.0."""
+    if isinstance(value, tuple):
+        return (tuple, *map(_attr_key, value))  # pyright: ignore[reportUnknownArgumentType]
+    return (type(value), value.hex() if isinstance(value, float) else value)
 
 
 def walk(*roots: Term) -> Iterator[Term]:

@@ -21,14 +21,12 @@ from frittata.egraph.program import Estimate, Template, operands_of
 from frittata.egraph.shapes import Shape
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import Term
+from frittata.extract.cuts import CONTRACTED, CONTRACTIONS, FOLDED, POINTWISE, find_cuts, may_stand_under
 
 OPTION_LIMIT = 16
 """How many bodies of one element class are kept."""
 
 _COMBINATION_LIMIT = 128
-
-POINTWISE, FOLDED, CONTRACTED = range(3)
-"""What a body contains: no binder, folds, or one contraction."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -88,9 +86,7 @@ class Enumerator:
     _prices: dict[Any, tuple[str, Estimate] | None] = field(default_factory=dict[Any, "tuple[str, Estimate] | None"])
 
     def __post_init__(self) -> None:
-        self._parents = _parents(self.snapshot)
-        self._readers = _readers(self.snapshot, self._parents)
-        self._heavy = _heavy(self.snapshot)
+        self._cuts = find_cuts(self.snapshot, self.outputs)
         self._sizes: dict[Term, float] = {}
 
     def candidates(self, class_: int) -> list[Candidate]:
@@ -99,7 +95,7 @@ class Enumerator:
         out: list[Candidate] = []
         for node in self.snapshot.nodes[class_]:
             if node.op == "build" and node.attrs[0] == shape:
-                for body in self.bodies(node.args[0], shape):
+                for body in self._bodies_of(node.args[0], shape):
                     out.extend(self._candidates_of(class_, shape, body, node.rule))
         return _undominated(out)
 
@@ -116,7 +112,7 @@ class Enumerator:
         if price is None:
             return
         yield Candidate(((class_, built),), loads, price[0], price[1], rules)
-        stored = [c for c in body.inlined if c != class_ and c not in self.free and self._worth_storing(c)]
+        stored = [c for c in body.inlined if c != class_ and c in self._cuts.may and c not in self.free]
         for count in range(1, min(len(stored), 2) + 1):
             chosen = stored[:count]
             bodies = (
@@ -127,38 +123,48 @@ class Enumerator:
             if price is not None and not loads & set(chosen):
                 yield Candidate(bodies, loads, price[0], price[1], rules)
 
-    def _worth_storing(self, class_: int) -> bool:
-        """A tensor that this kernel computes anyway is worth storing if somebody else may read it."""
-        if class_ in self.outputs:
-            return True
-        return self._readers.get(class_, 0) > 1
-
     def _price(self, bodies: tuple[Term, ...]) -> tuple[str, Estimate] | None:
         """Ask every template, once for each structure: equal layers share the answer."""
-        leaves = list(operands_of(*bodies))
-        renamed = {
-            leaf: registry.make("input", "tensor", (), (f"x{i}", leaf.shape, leaf.dtype)) for i, leaf in enumerate(leaves)
-        }
-        constants = frozenset(
-            f"x{i}" for i, leaf in enumerate(leaves) if int(leaf.attrs[0][1:]) in self.constants
-        )
-        canonical = tuple(terms.substitute(body, renamed) for body in bodies)
-        key = (canonical, constants)
+        key = self._structure(bodies)
         if key not in self._prices:
+            constants = frozenset(leaf.attrs[0] for leaf in operands_of(*bodies) if self._is_constant(leaf))
             best: tuple[str, Estimate] | None = None
             for template in self.templates:
-                estimate = template.estimate(canonical, constants, self.machine)
+                estimate = template.estimate(bodies, constants, self.machine)
                 if estimate is not None and (best is None or estimate.seconds < best[1].seconds):
                     best = template.name, estimate
             self._prices[key] = best
         return self._prices[key]
 
-    def bodies(self, class_: int, context: Shape) -> list[Body]:
-        """Return the bodies of an element class where the axes in reach have the extents of `context`."""
-        return self._search(class_, context)[0]
+    def _structure(self, bodies: tuple[Term, ...]) -> tuple[Any, ...]:
+        """Return what bodies are up to the names of their operands."""
+        position: dict[Term, int] = {}
+        rows: list[Any] = []
+        for term in terms.walk(*bodies):
+            position[term] = len(position)
+            if term.op == "input":
+                rows.append((term.type, self._is_constant(term)))
+            else:
+                rows.append((term.op, term.attrs, *(position[arg] for arg in term.args)))
+        return (*rows, *(position[body] for body in bodies))
+
+    def _is_constant(self, leaf: Term) -> bool:
+        return int(leaf.attrs[0][1:]) in self.constants
+
+    def _bodies_of(self, class_: int, shape: Shape) -> list[Body]:
+        """Return the bodies of a kernel's own element class: whatever is not the tensor itself."""
+        found: list[Body] = []
+        nodes = self.snapshot.nodes[class_]
+        for node in nodes:
+            bodies = self._load(node, shape) if node.op == "load" else self._apply(node, shape)[0]
+            found.extend(bodies if node.op == "load" else self._passing(nodes, bodies, shape))
+        return self._prune(found)
 
     def _search(self, class_: int, context: Shape) -> tuple[list[Body], int]:
-        """Also return the outermost open class that was met again: results cut short by a cycle are not remembered."""
+        """Return the bodies of an element class where the axes in reach have the extents of `context`.
+
+        Also return the outermost open class that was met again: results cut short by a cycle are not remembered.
+        """
         key = (class_, context)
         known = self._bodies.get(key)
         if known is not None:
@@ -170,11 +176,12 @@ class Enumerator:
         low = depth
         nodes = self.snapshot.nodes[class_]
         inline = [node for node in nodes if node.op != "load"]
-        for node in nodes:
-            if node.op == "load":
-                if self._may_cut(class_, node.args[0], inline):
-                    found.extend(self._load(node, context))
-            else:
+        loads = [node for node in nodes if node.op == "load"]
+        for node in loads:
+            if self._may_cut(node.args[0], inline):
+                found.extend(self._load(node, context))
+        if not (found and any(node.args[0] in self._cuts.must for node in loads)):
+            for node in inline:
                 bodies, met = self._apply(node, context)
                 low = min(low, met)
                 found.extend(self._passing(nodes, bodies, context))
@@ -196,27 +203,11 @@ class Enumerator:
             for b in bodies
         ]
 
-    def _may_cut(self, class_: int, tensor: int, inline: list[Node]) -> bool:
-        """Whether loading can be better than inlining.
-
-        A tensor that one point-wise operator reads, at its own index and with no other heavy operand, never needs to
-        be stored: whatever computes it can compute that operator too.
-        """
+    def _may_cut(self, tensor: int, inline: list[Node]) -> bool:
+        """Whether loading a tensor can be better than inlining it."""
         if any(node.op in ("const", "iota") for node in inline):
             return False
-        if not inline or tensor in self.free or tensor in self.outputs:
-            return True
-        parents = self._parents.get(class_, [])
-        if len({parent for parent, _ in parents}) != 1:
-            return True
-        for _, node in parents:
-            if node.op == "build":
-                continue
-            if not registry.get(node.op, "element").pointwise:
-                return True
-            if any(arg != class_ and arg in self._heavy for arg in node.args):
-                return True
-        return False
+        return not inline or tensor in self.free or tensor in self._cuts.may
 
     def _load(self, node: Node, context: Shape) -> list[Body]:
         (tensor,) = node.args
@@ -237,7 +228,7 @@ class Enumerator:
         for arg, inner in zip(node.args, contexts, strict=True):
             bodies, met = self._search(arg, inner)
             low = min(low, met)
-            choices.append([b for b in bodies if _may_stand_under(node.op, b.kind)])
+            choices.append([b for b in bodies if may_stand_under(node.op, b.kind)])
         out: list[Body] = []
         for combination in islice(product(*choices), _COMBINATION_LIMIT):
             body = self._combine(node, combination)
@@ -255,7 +246,7 @@ class Enumerator:
         except ModelError:
             return None
         anchor = next(iter(anchors), None)
-        if node.op in ("dot", "window_dot"):
+        if node.op in CONTRACTIONS:
             kind, anchor = CONTRACTED, term
         elif node.op == "fold":
             kind = FOLDED
@@ -351,15 +342,6 @@ def _fits(shape: Shape, context: Shape) -> bool:
     )
 
 
-def _may_stand_under(op: str, kind: int) -> bool:
-    """No contraction under a binder, no fold under a contraction or a view: only a template of its own could claim it."""
-    if op == "fold":
-        return kind != CONTRACTED
-    if op in ("dot", "window_dot", "reindex"):
-        return kind == POINTWISE
-    return True
-
-
 def _is_view(built: Term) -> bool:
     element = built.args[0]
     if element.op == "load":
@@ -377,43 +359,3 @@ def _undominated(found: list[Candidate]) -> list[Candidate]:
         if not any(k.loads <= candidate.loads and produces <= set(k.produces) for k in kept):
             kept.append(candidate)
     return kept
-
-
-def _parents(snapshot: Snapshot) -> dict[int, list[tuple[int, Node]]]:
-    """Map each element class to the classes and nodes that use it."""
-    out: dict[int, list[tuple[int, Node]]] = {}
-    for class_, nodes in enumerate(snapshot.nodes):
-        for node in nodes:
-            if node.op != "load":
-                for arg in set(node.args):
-                    if snapshot.sorts[arg] == "element":
-                        out.setdefault(arg, []).append((class_, node))
-    return out
-
-
-def _readers(snapshot: Snapshot, parents: dict[int, list[tuple[int, Node]]]) -> dict[int, int]:
-    """Count the element classes that read each tensor class."""
-    out: dict[int, set[int]] = {}
-    for class_, nodes in enumerate(snapshot.nodes):
-        for node in nodes:
-            if node.op == "load":
-                out.setdefault(node.args[0], set()).update(parent for parent, _ in parents.get(class_, ()))
-    return {tensor: len(found) for tensor, found in out.items()}
-
-
-def _heavy(snapshot: Snapshot) -> set[int]:
-    """Element classes that can contain a binder when everything is inlined."""
-    heavy: set[int] = set()
-    changed = True
-    while changed:
-        changed = False
-        for class_, nodes in enumerate(snapshot.nodes):
-            if class_ in heavy or snapshot.sorts[class_] != "element":
-                continue
-            if any(
-                node.op in ("fold", "dot", "window_dot") or (node.op != "load" and any(a in heavy for a in node.args))
-                for node in nodes
-            ):
-                heavy.add(class_)
-                changed = True
-    return heavy

@@ -72,6 +72,7 @@ class _Builder:
     name_by_class: dict[int, str] = field(default_factory=dict[int, str])
     constants: dict[str, Term] = field(default_factory=dict[str, Term])
     taken: dict[str, int] = field(default_factory=dict[str, int])
+    wanted: set[int] = field(default_factory=set[int])
 
     def program(
         self, inputs: tuple[Term, ...], roots: list[int], chosen: list[Candidate], solution: Solution
@@ -80,6 +81,7 @@ class _Builder:
             self.taken[term.attrs[0]] = 1
         for class_, term in self.input_by_class.items():
             self.name_by_class[class_] = term.attrs[0]
+        self.wanted = set(roots).union(*(candidate.loads for candidate in chosen))
         steps = [self._step(candidate) for candidate in chosen]
         types = {term.attrs[0]: TensorType(term.shape, term.dtype) for term in inputs}
         names = tuple(self._name(class_) for class_ in roots)
@@ -93,7 +95,7 @@ class _Builder:
             name = self.name_by_class[class_] = self._fresh("view")
             assert isinstance(body.type, TensorType)
             return View(name, source, body.type)
-        written = [(class_, self._written(body)) for class_, body in candidate.bodies]
+        written = [(class_, self._written(body)) for class_, body in candidate.bodies if class_ in self.wanted]
         label = self._fresh(self._label(candidate))
         outputs: list[Output] = []
         for i, (class_, body) in enumerate(written):

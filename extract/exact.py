@@ -1,7 +1,8 @@
 """The exact choice: an integer program for each region, solved by HiGHS under a time limit.
 
 Binary x_k chooses candidate k; every needed class has a chosen producer; whoever loads a class needs one:
-sum of x over the producers of c >= x_k for each k that loads c. Cycles are forbidden lazily.
+sum of x over the producers of c >= x_k for each k that loads c. Cycles are cut lazily: not all
+of their candidates, unless one more produces a class that they wait for.
 """
 
 from __future__ import annotations
@@ -37,22 +38,38 @@ def solve(problem: Problem, start: set[int], time_limit_s: float) -> Solution:
     """Improve on a valid choice, region by region; never return a worse one."""
     deadline = time.perf_counter() + time_limit_s
     fixed = necessary(problem)
+    given = check.cost(problem, start)
+    found = _solve_regions(problem, cut(problem), fixed, deadline)
+    if found is not None and not check.is_valid(problem, found[0]):
+        everything = tuple(range(len(problem.candidates)))
+        whole = Region(tuple(sorted(fixed)), everything, tuple(sorted(problem.by_class)))
+        found = _solve_regions(problem, [whole], fixed, deadline)  # a cycle ran through several regions
+    if found is None:
+        return Solution(frozenset(start), given, 0.0)
+    chosen, bound = found
+    price = check.cost(problem, chosen)
+    if not check.is_valid(problem, chosen) or price > given:
+        return Solution(frozenset(start), given, min(bound, given))
+    return Solution(frozenset(chosen), price, min(bound, price))
+
+
+def _solve_regions(
+    problem: Problem, regions: list[Region], fixed: set[int], deadline: float
+) -> tuple[set[int], float] | None:
+    """Return the choice and a lower bound in seconds; None if some region found no solution in time."""
     chosen: set[int] = set()
     bound = 0.0
     solved: dict[object, tuple[tuple[int, ...], float] | None] = {}
-    for region in cut(problem):
+    for region in regions:
         key = signature(problem, region)
         if key not in solved:
             solved[key] = _solve_region(problem, region, fixed, deadline)
         found = solved[key]
         if found is None:
-            return Solution(frozenset(start), check.cost(problem, start), 0.0)
+            return None
         chosen.update(region.candidates[i] for i in found[0])
         bound += found[1]
-    price = check.cost(problem, chosen)
-    if not check.is_valid(problem, chosen) or price > check.cost(problem, start):
-        return Solution(frozenset(start), check.cost(problem, start), min(bound, check.cost(problem, start)))
-    return Solution(frozenset(chosen), price, min(bound, price))
+    return chosen, bound
 
 
 def _solve_region(
@@ -79,10 +96,11 @@ def _solve_region(
         if answer is None:
             return None
         chosen, bound = answer
-        cycle = _cycle(problem, region, chosen, fixed)
-        if cycle is None:
+        cycle, missing = _cycle(problem, region, chosen)
+        if not cycle:
             return chosen, bound / 1e6
-        rows.append((dict.fromkeys(cycle, -1.0), 1.0 - len(cycle)))
+        others = {i for class_ in missing for i in makers[class_]} - cycle
+        rows.append(({**dict.fromkeys(sorted(cycle), -1.0), **dict.fromkeys(sorted(others), 1.0)}, 1.0 - len(cycle)))
     return None
 
 
@@ -111,8 +129,8 @@ def _highs(
     return tuple(i for i, value in enumerate(values) if value > 0.5), float(info.mip_dual_bound)
 
 
-def _cycle(problem: Problem, region: Region, chosen: tuple[int, ...], fixed: set[int]) -> list[int] | None:
-    """Return positions of chosen candidates that wait for each other, None if there are none."""
+def _cycle(problem: Problem, region: Region, chosen: tuple[int, ...]) -> tuple[set[int], set[int]]:
+    """Return positions of chosen candidates that wait for each other, and the classes that they wait for."""
     waiting = set(chosen)
     inside = set(region.classes)
     done: set[int] = set()
@@ -125,4 +143,5 @@ def _cycle(problem: Problem, region: Region, chosen: tuple[int, ...], fixed: set
                 done.update(problem.candidates[number].produces)
                 waiting.discard(i)
                 changed = True
-    return sorted(waiting) if waiting else None
+    missing = {c for i in waiting for c in problem.loads(region.candidates[i]) & inside} - done
+    return waiting, missing

@@ -1,7 +1,6 @@
 """Cutting the problem at tensors that every solution must store.
 
-A class is necessary if it is a root, or if all candidates of a necessary class load it. Once those are known to be
-stored, what lies between them falls apart into regions that are solved one by one; equal regions (the layers of a
+A class is necessary if no root can be had without it. Once those are known to be stored, what lies between them falls apart into regions that are solved one by one; equal regions (the layers of a
 network) are solved once.
 """
 
@@ -22,17 +21,41 @@ class Region:
 
 
 def necessary(problem: Problem) -> set[int]:
-    """Return the classes that every solution stores."""
-    out: set[int] = set()
-    stack = list(problem.roots)
-    while stack:
-        class_ = stack.pop()
-        if class_ in out:
-            continue
-        out.add(class_)
-        loads = [problem.loads(number) for number in problem.by_class[class_]]
-        stack.extend(frozenset.intersection(*loads) if loads else ())
-    return out
+    """Return the classes that every solution stores: the dominators of the roots in the AND-OR graph.
+
+    dom(c) = {c} with the intersection over c's candidates of the union over their loads l of dom(l), at its greatest
+    fixpoint; sets are bits of an integer.
+    """
+    classes = sorted(problem.by_class)
+    bit = {class_: 1 << i for i, class_ in enumerate(classes)}
+    everything = (1 << len(classes)) - 1
+    dominators = dict.fromkeys(classes, everything)
+    users: dict[int, set[int]] = {}
+    for class_ in classes:
+        for number in problem.by_class[class_]:
+            for load in problem.loads(number):
+                users.setdefault(load, set()).add(class_)
+    queue = list(classes)
+    waiting = set(queue)
+    while queue:
+        class_ = queue.pop()
+        waiting.discard(class_)
+        common = everything
+        for number in problem.by_class[class_]:
+            reached = 0
+            for load in problem.loads(number):
+                reached |= dominators[load]
+            common &= reached
+        found = common | bit[class_]
+        if found != dominators[class_]:
+            dominators[class_] = found
+            fresh = users.get(class_, set()) - waiting
+            queue.extend(fresh)
+            waiting |= fresh
+    needed = 0
+    for root in problem.roots:
+        needed |= dominators[root]
+    return {class_ for class_ in classes if needed & bit[class_]}
 
 
 def cut(problem: Problem) -> list[Region]:

@@ -22,7 +22,7 @@ def is_worth_holding(element: Term, axes: Set[int], held: Set[Term] = frozenset(
 
 
 def recompute_units(element: Term, axes: Set[int], held: Set[Term] = frozenset()) -> float:
-    """Return what one more value costs in a loop on which the element's `axes` depend; the rest is hoisted out of it."""
+    """Return what one more value costs in a loop on which the element's `axes` depend; the rest is hoisted."""
     return _units(element, frozenset(axes), held, set())
 
 

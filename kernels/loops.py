@@ -11,7 +11,7 @@ rows that were filled by an earlier loop, and locals of the blocks around it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from frittata.egraph.dtypes import DType
@@ -234,9 +234,8 @@ def _mapped(value: Expression, change: Callable[[Expression], Expression]) -> Ex
     return change(value)
 
 
-def substitute_index(body: list[Statement], old: str, new: Affine) -> None:
-    """Replace an index variable everywhere, in place."""
-    by_key: dict[int | str, Affine] = {old: new}
+def substitute_indices(body: list[Statement], by_key: Mapping[int | str, Affine]) -> None:
+    """Replace index variables wherever they are read, in place."""
 
     def change(value: Expression) -> Expression:
         match value:

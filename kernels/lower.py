@@ -7,8 +7,8 @@ several inner loops need, and is dear, is held in a row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import keyword
+import re
 from typing import Any
 
 from frittata.egraph import dtypes, indexing, program, shapes
@@ -27,28 +27,22 @@ from frittata.kernels.loops import (
     AssignIndex,
     Constant,
     Expression,
-    Guard,
     Load,
     Local,
     Loop,
     Nest,
     Position,
     Row,
-    Statement,
     Store,
 )
+from frittata.kernels.scopes import ALONG, Index, Names, Pattern, Place, Scope, close, place_of, variables_of
 
-Index = Mapping[int, Affine]
-"""For each axis the index there; an axis that is missing has index 0."""
-Place = tuple[tuple[int, Affine], ...]
-"""The part of an index that an element depends on."""
-Pattern = tuple[Term, Place]
-"""An element along a row: the row's loop variable is written as `_ALONG`."""
-
-_ALONG = "*"
 _MOST_ROW_BYTES = 1 << 20
 _MOST_ROWS = 8
 _LETTERS = "ijklmnpq"
+_OWN_NAMES = re.compile(
+    rf"[{_LETTERS}]|(i|k|t|at|row|out|sum|prod|max|min)\d*|abs|range|np|math|numba|step|table|chunk|(bool|[fi]\d+)_pointer"
+)
 
 
 def lower(bodies: tuple[Term, ...]) -> Nest:
@@ -58,7 +52,7 @@ def lower(bodies: tuple[Term, ...]) -> Nest:
     """
     _check(bodies)
     held: set[Pattern] = set()
-    names = _Names()
+    names = Names()
     while True:
         lowering = _Lowering(frozenset(held), names)
         nest = lowering.run(bodies)
@@ -79,7 +73,13 @@ def _check(bodies: tuple[Term, ...]) -> None:
 
 def operand_names(bodies: tuple[Term, ...]) -> tuple[str, ...]:
     """Return the names of the arrays that the operands of bodies become, in order."""
-    return tuple(identifier(leaf.attrs[0]) for leaf in program.operands_of(*bodies))
+    names: list[str] = []
+    for leaf in program.operands_of(*bodies):
+        name = identifier(leaf.attrs[0])
+        while name in names:
+            name += "_"
+        names.append(name)
+    return tuple(names)
 
 
 def result_names(bodies: tuple[Term, ...]) -> tuple[str, ...]:
@@ -88,65 +88,17 @@ def result_names(bodies: tuple[Term, ...]) -> tuple[str, ...]:
 
 
 def identifier(name: str) -> str:
-    """Turn the name of a buffer into that of an array; the prefix keeps it apart from loop variables and locals."""
-    return "x_" + "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
-
-
-@dataclass(eq=False)
-class _Scope:
-    """A block that is being written, and what is known in it."""
-
-    parent: _Scope | None = None
-    var: str | None = None
-    """The variable of this loop or guard."""
-    extent: int = 1
-    is_loop: bool = False
-    variables: set[int | str] = field(default_factory=set[int | str])
-    """The variables that are known from here on."""
-    block: list[Statement] = field(default_factory=list[Statement])
-    known: dict[Pattern, Expression] = field(default_factory=dict[Pattern, Expression])
-    rows: dict[Pattern, str] = field(default_factory=dict[Pattern, str])
-    clamped: dict[tuple[Affine, int], Affine] = field(default_factory=dict[tuple[Affine, int], Affine])
-
-    def __post_init__(self) -> None:
-        if self.var is not None:
-            self.variables.add(self.var)
-
-    def home_of(self, variables: set[int | str]) -> _Scope:
-        """Return the outermost scope in which all of `variables` are known."""
-        scope = self
-        while scope.parent is not None and scope.variables.isdisjoint(variables):
-            scope = scope.parent
-        return scope
-
-    def repeats_within(self, outer: _Scope) -> int:
-        """Return how often this loop runs for each round of an outer scope."""
-        count, scope = 1, self.parent
-        while scope is not None and scope is not outer:
-            count *= scope.extent if scope.is_loop else 1
-            scope = scope.parent
-        return count
-
-
-@dataclass
-class _Names:
-    """Names of index variables: the same in every attempt for the same thing, so that patterns can be compared."""
-
-    name_by_thing: dict[Any, str] = field(default_factory=dict[Any, str])
-    counts: dict[str, int] = field(default_factory=dict[str, int])
-
-    def of(self, stem: str, thing: Any) -> str:
-        """Return the name of what `thing` stands for."""
-        if thing not in self.name_by_thing:
-            number = self.counts[stem] = self.counts.get(stem, -1) + 1
-            self.name_by_thing[thing] = f"{stem}{number}"
-        return self.name_by_thing[thing]
+    """Turn the name of a buffer or kernel into one that source may use beside its own."""
+    plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+    if not plain or plain[0].isdigit() or keyword.iskeyword(plain) or _OWN_NAMES.fullmatch(plain):
+        return f"x_{plain}"
+    return plain
 
 
 class _Lowering:
     """One attempt, with a set of patterns to hold; it notes which others would be worth it."""
 
-    def __init__(self, held: frozenset[Pattern], names: _Names) -> None:
+    def __init__(self, held: frozenset[Pattern], names: Names) -> None:
         self._held = held
         self._names = names
         self._held_terms = {term for term, _ in held}
@@ -158,13 +110,13 @@ class _Lowering:
         leaves = tuple(program.operands_of(*bodies))
         names = operand_names(bodies)
         self._array_by_leaf = dict(zip(leaves, names, strict=True))
-        root = scope = _Scope()
+        root = scope = Scope()
         shape = shapes.concrete(bodies[0].shape)
         index: dict[int, Affine] = {}
-        opened: list[_Scope] = []
+        opened: list[Scope] = []
         for axis, extent in zip(range(-len(shape), 0), shape, strict=True):
             if extent > 1:
-                scope = _Scope(scope, _letter(len(opened)), extent, is_loop=True)
+                scope = Scope(scope, _letter(len(opened)), extent, is_loop=True)
                 opened.append(scope)
                 index[axis] = var(scope.var or "", extent)
         offset = indexing.flatten(tuple(index.get(a, Affine()) for a in range(-len(shape), 0)), shape)
@@ -182,7 +134,7 @@ class _Lowering:
         best: tuple[int, Pattern] | None = None
         for order, (pattern, count_by_loop) in enumerate(self._evaluations.items()):
             element, place = pattern
-            axes = {axis for axis, index in place if _ALONG in index.variables()}
+            axes = {axis for axis, index in place if ALONG in index.variables()}
             if sum(count_by_loop.values()) < 2 or not is_worth_holding(element, axes, self._held_terms):
                 continue
             # users are noted before what they use, so the first is not a part of another
@@ -192,21 +144,21 @@ class _Lowering:
 
     # ---- elements ----------------------------------------------------------------------------------------------------
 
-    def element(self, e: Term, index: Index, scope: _Scope) -> Expression:
+    def element(self, e: Term, index: Index, scope: Scope) -> Expression:
         """Return the value of an element at an index, computed in the outermost block that knows it."""
         if e.op == "const":
             return Constant(e.attrs[0])
         if e.op == "reindex":
             return self.element(e.args[0], self._mapped(e.attrs[0], e.args[0], index, scope), scope)
-        place = _place(e, index)
-        home = scope.home_of(_variables(place))
+        place = place_of(e, index)
+        home = scope.home_of(variables_of(place))
         key = (e, place)
         if key not in home.known:
             row = self._row(e, place, home)
             home.known[key] = row or self._computed(e, dict(place), home)
         return home.known[key]
 
-    def _computed(self, e: Term, index: Index, home: _Scope) -> Expression:
+    def _computed(self, e: Term, index: Index, home: Scope) -> Expression:
         match e.op:
             case "load":
                 return self._load(e.args[0], index, home)
@@ -226,46 +178,46 @@ class _Lowering:
                 args = tuple(self.element(arg, index, home) for arg in e.args)
                 return self._named(home, Apply(e.op, args, e.dtype))
 
-    def _load(self, leaf: Term, index: Index, home: _Scope) -> Expression:
+    def _load(self, leaf: Term, index: Index, home: Scope) -> Expression:
         if leaf not in self._array_by_leaf:
             raise LoweringError(f"a body loads {leaf.op}, which is no buffer", do="materialize it or inline it first")
         shape = shapes.concrete(leaf.shape)
         at = tuple(self._clamped(index, axis, shape[axis], home) for axis in range(-len(shape), 0))
         return self._named(home, Load(self._array_by_leaf[leaf], indexing.flatten(at, shape), leaf.dtype))
 
-    def _fold(self, e: Term, index: Index, home: _Scope) -> Expression:
+    def _fold(self, e: Term, index: Index, home: Scope) -> Expression:
         op, axis, extent = e.attrs
         if extent == 1:
             return self.element(e.args[0], {**index, axis: Affine()}, home)
         total = self._accumulator(home, op, e)
-        loop = self._open(home, extent, e, _place(e, index))
+        loop = self._open(home, extent, e, place_of(e, index))
         value = self.element(e.args[0], {**index, axis: var(loop.var or "", extent)}, loop)
         loop.block.append(Accumulate(total.name, op, value))
-        _close(loop)
+        close(loop)
         return total
 
-    def _dot(self, e: Term, index: Index, home: _Scope) -> Expression:
+    def _dot(self, e: Term, index: Index, home: Scope) -> Expression:
         (depth,) = e.attrs
         total = self._accumulator(home, "sum", e)
-        loop = self._open(home, depth, e, _place(e, index)) if depth > 1 else home
+        loop = self._open(home, depth, e, place_of(e, index)) if depth > 1 else home
         k = var(loop.var or "", depth)
         self._accumulate_product(e, total, ({**index, -1: k}, {**index, -2: k}), loop)
         if loop is not home:
-            _close(loop)
+            close(loop)
         return total
 
-    def _accumulate_product(self, e: Term, total: Local, indices: tuple[Index, Index], scope: _Scope) -> None:
+    def _accumulate_product(self, e: Term, total: Local, indices: tuple[Index, Index], scope: Scope) -> None:
         args = tuple(self.element(arg, index, scope) for arg, index in zip(e.args, indices, strict=True))
         scope.block.append(Accumulate(total.name, "sum", Apply("mul", args, e.dtype)))
 
-    def _window_dot(self, e: Term, index: Index, home: _Scope) -> Expression:
+    def _window_dot(self, e: Term, index: Index, home: Scope) -> Expression:
         """Loops over input channels and window offsets; what lies in the padding is skipped."""
         source, channels, kernel, stride, padding, dilation, groups = e.attrs
         rank, inputs = len(kernel), source[0] // groups
         spatial = window_extents(source[1:], kernel, stride, padding, dilation)
         channel = self._clamped(index, -rank - 1, channels, home)
         total = self._accumulator(home, "sum", e)
-        scope = self._open(home, inputs, e, _place(e, index)) if inputs > 1 else home
+        scope = self._open(home, inputs, e, place_of(e, index)) if inputs > 1 else home
         depth = var(scope.var or "", inputs)
         left: dict[int, Affine] = {axis: at for axis, at in index.items() if axis < -rank - 1}
         left[-rank - 1] = channel // (channels // groups) * inputs + depth
@@ -273,36 +225,36 @@ class _Lowering:
         for i in range(rank):
             at = self._clamped(index, i - rank, spatial[i], home)
             if kernel[i] > 1:
-                scope = self._open(scope, kernel[i], e, _place(e, index), i)
+                scope = self._open(scope, kernel[i], e, place_of(e, index), i)
                 right[i - rank] = var(scope.var or "", kernel[i])
             place = at * stride[i] + right.get(i - rank, Affine()) * dilation[i] + -padding[i]
-            scope, left[i - rank] = self._guarded(scope, place, source[1 + i])
+            scope, left[i - rank] = self._guarded(scope, place, source[1 + i], (e, place_of(e, index), i))
         self._accumulate_product(e, total, (left, right), scope)
         while scope is not home:
-            scope = _close(scope)
+            scope = close(scope)
         return total
 
-    def _guarded(self, scope: _Scope, place: Affine, extent: int) -> tuple[_Scope, Affine]:
-        """Open a block in which `place` is known to lie in 0 .. extent - 1."""
+    def _guarded(self, scope: Scope, place: Affine, extent: int, what: Any) -> tuple[Scope, Affine]:
+        """Open a block in which `place` is known to lie in 0 .. extent - 1; `what` identifies it."""
         if _is_within(place, extent):
             return scope, place
-        name = self._names.of("at", (place, extent))
+        name = self._names.of("at", what)
         scope.block.append(AssignIndex(name, place))
         # a variable even if its extent is 1: what reads under the guard must not be hoisted past it
         inside = Affine(0, ((Var(name, extent), 1),))
-        return _Scope(scope, name, extent), inside
+        return Scope(scope, name, extent), inside
 
     # ---- rows --------------------------------------------------------------------------------------------------------
 
-    def _row(self, e: Term, place: Place, home: _Scope) -> Expression | None:
+    def _row(self, e: Term, place: Place, home: Scope) -> Expression | None:
         """Return a held value if the element is to be held along this loop; otherwise note that it is evaluated."""
         if home.parent is None or home.var is None or e.op in ("load", "iota"):
             return None
-        if not home.is_loop or _variables(place) & home.variables != {home.var}:
+        if not home.is_loop or variables_of(place) & home.variables != {home.var}:
             return None
-        along: dict[int | str, Affine] = {home.var: var(_ALONG, home.extent)}
+        along: dict[int | str, Affine] = {home.var: var(ALONG, home.extent)}
         pattern = (e, tuple((axis, at.substitute(along)) for axis, at in place))
-        outer = home.parent.home_of(_variables(pattern[1]))
+        outer = home.parent.home_of(variables_of(pattern[1]))
         if pattern not in self._held:
             if home.extent * dtypes.itemsize(e.dtype) <= _MOST_ROW_BYTES:
                 self._evaluations.setdefault(pattern, {})[home.var] = home.repeats_within(outer)
@@ -311,32 +263,34 @@ class _Lowering:
             self._fill(pattern, home.extent, outer)
         return self._named(home, Load(outer.rows[pattern], var(home.var, home.extent), e.dtype))
 
-    def _fill(self, pattern: Pattern, extent: int, outer: _Scope) -> None:
+    def _fill(self, pattern: Pattern, extent: int, outer: Scope) -> None:
         element, place = pattern
         name = outer.rows[pattern] = self._fresh("row")
         outer.block.append(Row(name, element.dtype, extent))
         loop = self._open(outer, extent, pattern)
         at = var(loop.var or "", extent)
-        by_key: dict[int | str, Affine] = {_ALONG: at}
+        by_key: dict[int | str, Affine] = {ALONG: at}
         index = {axis: where.substitute(by_key) for axis, where in place}
-        value = loop.known[(element, _place(element, index))] = self._computed(element, index, loop)
+        value = loop.known[(element, place_of(element, index))] = self._computed(element, index, loop)
         loop.block.append(Store(name, at, value))
-        _close(loop)
+        close(loop)
 
     # ---- indices -----------------------------------------------------------------------------------------------------
 
-    def _mapped(self, mapping: IndexMap, inner: Term, index: Index, scope: _Scope) -> dict[int, Affine]:
+    def _mapped(self, mapping: IndexMap, inner: Term, index: Index, scope: Scope) -> dict[int, Affine]:
         """Return the index into the operand of a view."""
-        rank, outer_rank = len(mapping.source), len(mapping.result)
+        rank = len(mapping.source)
         extents = shapes.concrete(mapping.result)
         needed = [i for i in range(rank) if shapes.dim_at(inner.shape, i - rank) != 1]
         mentioned = {axis for i in needed for axis in mapping.sources[i].variables()}
         by_key: dict[int | str, Affine] = {
-            axis: self._clamped(index, axis, extents[axis], scope) for axis in range(-outer_rank, 0) if axis in mentioned
+            axis: self._clamped(index, axis, extents[axis], scope)
+            for axis in range(-len(extents), 0)
+            if axis in mentioned
         }
         return {i - rank: mapping.sources[i].substitute(by_key) for i in needed}
 
-    def _clamped(self, index: Index, axis: int, extent: int, scope: _Scope) -> Affine:
+    def _clamped(self, index: Index, axis: int, extent: int, scope: Scope) -> Affine:
         """Return the index on an axis, clamped to 0 .. extent - 1 where it could lie outside."""
         at = index.get(axis, Affine())
         if extent == 1:
@@ -355,15 +309,15 @@ class _Lowering:
 
     # ---- writing -----------------------------------------------------------------------------------------------------
 
-    def _accumulator(self, home: _Scope, fold: str, e: Term) -> Local:
+    def _accumulator(self, home: Scope, fold: str, e: Term) -> Local:
         name = self._fresh(fold)
         home.block.append(Accumulator(name, fold, e.dtype))
         return Local(name, e.dtype)
 
-    def _open(self, parent: _Scope, extent: int, *what: Any) -> _Scope:
-        return _Scope(parent, self._names.of("k", what), extent, is_loop=True)
+    def _open(self, parent: Scope, extent: int, *what: Any) -> Scope:
+        return Scope(parent, self._names.of("k", what), extent, is_loop=True)
 
-    def _named(self, home: _Scope, value: Expression) -> Expression:
+    def _named(self, home: Scope, value: Expression) -> Expression:
         name = self._fresh("t")
         home.block.append(Assign(name, value))
         return Local(name, value.dtype)
@@ -372,27 +326,6 @@ class _Lowering:
         number = self._counts.get(stem, 0)
         self._counts[stem] = number + 1
         return f"{stem}{number}"
-
-
-def _close(scope: _Scope) -> _Scope:
-    """End a loop or a guard: it becomes a statement of its parent, which is returned."""
-    assert scope.parent is not None and scope.var is not None
-    if scope.is_loop:
-        scope.parent.block.append(Loop(scope.var, scope.extent, scope.block))
-    else:
-        at = Affine(0, ((Var(scope.var, scope.extent), 1),))
-        scope.parent.block.append(Guard(((at, scope.extent),), scope.block))
-    return scope.parent
-
-
-def _place(e: Term, index: Index) -> Place:
-    return tuple(
-        (axis, index[axis]) for axis in range(-len(e.shape), 0) if e.shape[axis] != 1 and axis in index
-    )
-
-
-def _variables(place: Place) -> set[int | str]:
-    return {key for _, at in place for key in at.variables()}
 
 
 def _is_within(index: Affine, extent: int) -> bool:

@@ -1,8 +1,8 @@
-"""What a template hands to the runtime: generated source, what fills its argument table, and into how many chunks it falls.
+"""What a template hands to the runtime: generated source, what fills its argument table, and how many chunks it has.
 
-A kernel is `void name(int64* table, int64 chunk)`. Entry i of the table is the address of what `arguments[i]` stands for.
-Buffers are row-major and contiguous; those that kernels write start at a cache line, except outputs of the program, which
-like arguments and constants are aligned to one element. Elements are f32, f64, i32, i64, and bool as one byte.
+A kernel is `void name(int64* table, int64 chunk)`. Entry i of the table is the address of what `arguments[i]` stands
+for. Buffers are row-major and contiguous. Those between kernels start at a cache line; arguments, constants and outputs
+of the program are aligned to one element. Elements are f32, f64, i32, i64, and bool as one byte.
 """
 
 from __future__ import annotations

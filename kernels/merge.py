@@ -1,4 +1,4 @@
-"""Tidying a loop nest: neighbouring loops of one extent become one, equal values are computed once, single uses inlined.
+"""Tidying a loop nest: neighbouring loops of one extent become one, equal values are shared, single uses inlined.
 
     for k0 in range(n): row[k0] = exp(x[k0])        for k0 in range(n):
     for k1 in range(n): total += row[k1]      ->        t = exp(x[k0]); row[k0] = t; total += t
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from frittata.egraph.indexing import Affine, var
+from frittata.egraph.indexing import Affine, Var, var
 from frittata.kernels.loops import (
     Accumulate,
     Accumulator,
@@ -30,12 +30,13 @@ from frittata.kernels.loops import (
     parts,
     reads,
     statements,
-    substitute_index,
+    substitute_indices,
     values_of,
     writes,
 )
 
 _MOST_PARTS_IN_LINE = 9
+_UNKNOWN = 1 << 62
 
 
 def tidy(nest: Nest) -> Nest:
@@ -45,6 +46,7 @@ def tidy(nest: Nest) -> Nest:
     _drop_rows(nest)
     _share(nest.body)
     _inline(nest.body)
+    _renumber(nest.body)
     return nest
 
 
@@ -80,7 +82,7 @@ def _merge_into(body: list[Statement], start: int) -> int:
         else:
             mergeable = not stored & _loaded(statement)
         if mergeable and isinstance(statement, Loop):
-            substitute_index(statement.body, statement.var, var(first.var, first.extent))
+            substitute_indices(statement.body, {statement.var: var(first.var, first.extent)})
             first.body.extend(statement.body)
             blocked |= set(writes(statement))
             stored |= _stored(statement)
@@ -218,3 +220,47 @@ def _filled(value: Expression, pending: dict[str, Expression]) -> Expression:
 
 def _is_short(value: Expression) -> bool:
     return sum(1 for _ in parts(value)) <= _MOST_PARTS_IN_LINE
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+
+
+def _renumber(body: list[Statement]) -> None:
+    """Number the names that are left in the order in which they appear."""
+    counts: Counter[str] = Counter()
+    new_by_name: dict[str, str] = {}
+    new_by_index: dict[int | str, Affine] = {}
+
+    def name_anew(name: str) -> str:
+        stem = name.rstrip("0123456789")
+        new_by_name[name] = f"{stem}{counts[stem]}"
+        counts[stem] += 1
+        return new_by_name[name]
+
+    for statement in statements(body):
+        if isinstance(statement, Loop) and statement.var[-1].isdigit():
+            old, statement.var = statement.var, name_anew(statement.var)
+            new_by_index[old] = var(statement.var, statement.extent)
+        elif isinstance(statement, AssignIndex):
+            old, statement.name = statement.name, name_anew(statement.name)
+            # the extent has done its work: it decided where to clamp
+            new_by_index[old] = Affine(0, ((Var(statement.name, _UNKNOWN), 1),))
+        elif isinstance(statement, Assign | Accumulator):
+            statement.name = name_anew(statement.name)
+        elif isinstance(statement, Row):
+            statement.array = name_anew(statement.array)
+    substitute_indices(body, new_by_index)
+
+    def rename(value: Expression) -> Expression:
+        if isinstance(value, Local):
+            return replace(value, name=new_by_name[value.name])
+        if isinstance(value, Load):
+            return replace(value, array=new_by_name.get(value.array, value.array))
+        return value
+
+    map_values(body, rename)
+    for statement in statements(body):
+        if isinstance(statement, Accumulate):
+            statement.name = new_by_name[statement.name]
+        elif isinstance(statement, Store):
+            statement.array = new_by_name.get(statement.array, statement.array)

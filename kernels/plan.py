@@ -141,7 +141,7 @@ def assign_offsets(lives: list[Life]) -> tuple[dict[Hashable, int], int]:
     placed: list[tuple[int, int, Life]] = []
     for life in sorted(lives, key=lambda life: -life.size_bytes):
         offset = 0
-        for start, end, other in sorted((p for p in placed if p[2].meets(life)), key=lambda p: p[0]):
+        for start, end in sorted((start, end) for start, end, other in placed if other.meets(life)):
             if start - offset >= aligned(life.size_bytes):
                 break
             offset = max(offset, end)

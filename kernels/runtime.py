@@ -16,11 +16,13 @@ from frittata.egraph.ops import registry
 from frittata.egraph.program import Kernel, Program, View
 from frittata.egraph.terms import TensorType, Term
 from frittata.kernels import driver, templates
+from frittata.kernels.batch import KernelSource, compile_kernels
 from frittata.kernels.cache import KernelCache
-from frittata.kernels.compile import CompiledKernel, compile_kernel, kernel_digest
-from frittata.kernels.lowered import ALIGNMENT_BYTES, Argument, LoweredKernel, Operand, PackedConstant, Result, Scratch
+from frittata.kernels.compile import CompiledKernel
+from frittata.kernels.lowered import LoweredKernel, Scratch
 from frittata.kernels.plain import compile_plain
-from frittata.kernels.plan import InArena, InArgument, InConstant, Place, Plan, evaluate_constants, plan_buffers
+from frittata.kernels.plan import InArena, InArgument, InConstant, evaluate_constants, plan_buffers
+from frittata.kernels.tables import Tables, address, aligned_bytes
 
 Array = NDArray[Any]
 
@@ -31,7 +33,8 @@ def build(program_: Program, value_by_param: Mapping[str, Array], cache: KernelC
     Raises: LoweringError, CompileError; ModelError if a param has no value.
     """
     lowered = lower_kernels(program_)
-    compiled = _compile_kernels(lowered, cache)
+    sources = [KernelSource(k.source, k.name, k.namespace, k.key, tuple(sorted(k.fastmath))) for k in lowered]
+    compiled = tuple(compile_kernels(sources, cache))
     return Executable(program_, lowered, compiled, evaluate_constants(program_, value_by_param))
 
 
@@ -72,19 +75,6 @@ def _constant_names(program_: Program) -> frozenset[str]:
     return frozenset(names)
 
 
-def _compile_kernels(lowered: Sequence[LoweredKernel], cache: KernelCache | None) -> tuple[CompiledKernel, ...]:
-    known: dict[str, CompiledKernel] = {}
-    out: list[CompiledKernel] = []
-    for kernel in lowered:
-        digest = kernel_digest(kernel.source, kernel.key, kernel.fastmath)
-        if digest not in known:
-            known[digest] = compile_kernel(
-                kernel.source, kernel.name, kernel.namespace, key=kernel.key, cache=cache, fastmath=kernel.fastmath
-            )
-        out.append(known[digest])
-    return tuple(out)
-
-
 @dataclass(eq=False)
 class _Context:
     """What one call at a time may use: an arena, and tables that point into it."""
@@ -108,10 +98,10 @@ class Executable:
         self.lowered = lowered
         self._compiled = compiled
         types = program_.types()
-        self._inputs = tuple((name, shapes.concrete(t.shape), dtypes.to_numpy(t.dtype)) for name, t in program_.inputs.items())
-        self._outputs = tuple((shapes.concrete(types[n].shape), dtypes.to_numpy(types[n].dtype)) for n in program_.outputs)
+        self._inputs = tuple((name, *_numpy_type(type_)) for name, type_ in program_.inputs.items())
+        self._outputs = tuple(_numpy_type(types[name]) for name in program_.outputs)
         self.plan = plan_buffers(program_, _scratch_bytes(lowered))
-        self._tables = _Tables(program_, lowered, self.plan, constants)
+        self._tables = Tables(program_, lowered, self.plan, constants)
         self._copied = tuple((i, self.plan.place_by_name[program_.outputs[i]]) for i in self.plan.copied_outputs)
         self._free: list[_Context] = []
 
@@ -158,7 +148,7 @@ class Executable:
             raise ModelError(f"the program takes {len(self._inputs)} arguments, got {len(arrays)}")
         out: list[Array] = []
         for array, (name, shape, dtype) in zip(arrays, self._inputs, strict=True):
-            if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype:  # pyright: ignore[reportUnnecessaryIsInstance]
+            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
                 raise _misfit(name, array, shape, dtype)
             flags = array.flags
             out.append(array if flags.c_contiguous and flags.aligned else array.copy("C"))
@@ -171,19 +161,19 @@ class Executable:
             return self._new_context()
 
     def _new_context(self) -> _Context:
-        arena = _aligned_bytes(self.plan.arena_bytes)
+        arena = aligned_bytes(self.plan.arena_bytes)
         table = self._tables.fixed.copy()
-        table[self._tables.in_arena] += _address(arena)
+        table[self._tables.in_arena] += address(arena)
         steps = np.zeros((len(self.lowered), 3), np.int64)
         rows = zip(self._compiled, self._tables.starts, self.lowered, strict=True)
         for step, (compiled, start, lowered) in zip(steps, rows, strict=True):
-            step[:] = compiled.address, _address(table) + 8 * start, lowered.chunks
+            step[:] = compiled.address, address(table) + 8 * start, lowered.chunks
         return _Context(arena, table, steps)
 
     def _point(self, context: _Context, arguments: list[Array]) -> list[Array]:
         """Write the addresses of arguments and fresh outputs into the tables."""
         outputs = [np.empty(shape, dtype) for shape, dtype in self._outputs]
-        addresses = np.array([_address(array) for array in (*arguments, *outputs)], np.int64)
+        addresses = np.array([address(array) for array in (*arguments, *outputs)], np.int64)
         context.table[self._tables.moving] = addresses[self._tables.sources]
         return outputs
 
@@ -197,6 +187,10 @@ class Executable:
                 assert not isinstance(place, InArena)
                 source = outputs[place.index]
             outputs[index][...] = source.reshape(outputs[index].shape)
+
+
+def _numpy_type(type_: TensorType) -> tuple[tuple[int, ...], Any]:
+    return shapes.concrete(type_.shape), dtypes.to_numpy(type_.dtype)
 
 
 def _misfit(name: str, array: Any, shape: tuple[int, ...], dtype: Any) -> ModelError:
@@ -213,93 +207,7 @@ def _scratch_bytes(lowered: Iterable[LoweredKernel]) -> dict[tuple[int, int], in
     }
 
 
-class _Tables:
-    """The argument tables of all kernels in one array, and which of its entries change.
-
-    `fixed` holds addresses of constants and offsets into the arena, which `in_arena` points out; entries `moving` take
-    the addresses number `sources` of arguments and then outputs at each call; kernel i's table begins at `starts[i]`.
-    """
-
-    def __init__(
-        self, program_: Program, lowered: Sequence[LoweredKernel], plan: Plan, constants: Mapping[str, Array]
-    ) -> None:
-        self.constants = _constants_by_buffer(program_, constants)
-        self._plan = plan
-        self._inputs = len(program_.inputs)
-        self._packed: dict[Any, Array] = {}
-        self._kept: list[Array] = []
-        self._entries: list[int] = []
-        self._in_arena: list[int] = []
-        self._moving: list[tuple[int, int]] = []
-        self.starts: list[int] = []
-        for number, (kernel, low) in enumerate(zip(program_.kernels, lowered, strict=True)):
-            self.starts.append(len(self._entries))
-            names = [leaf.attrs[0] for leaf in program.operands_of(*_bodies(kernel))]
-            results = [output.name for output in kernel.outputs]
-            for position, argument in enumerate(low.arguments):
-                self._add(argument, names, results, (number, position))
-        self.fixed = np.array(self._entries, np.int64)
-        self.in_arena = np.array(self._in_arena, np.intp)
-        self.moving = np.array([entry for entry, _ in self._moving], np.intp)
-        self.sources = np.array([source for _, source in self._moving], np.intp)
-
-    def _add(self, argument: Argument, names: list[str], results: list[str], key: tuple[int, int]) -> None:
-        match argument:
-            case Operand(index=index):
-                self._add_place(self._plan.place_by_name[names[index]])
-            case Result(index=index):
-                self._add_place(self._plan.place_by_name[results[index]])
-            case Scratch():
-                self._add_place(InArena(self._plan.scratch[key]))
-            case PackedConstant():
-                self._add_array(self._pack(argument, names))
-            case _:
-                self._add_array(np.ascontiguousarray(argument.array))
-
-    def _add_place(self, place: Place) -> None:
-        entry = len(self._entries)
-        if isinstance(place, InConstant):
-            self._add_array(self.constants[place.name])
-        elif isinstance(place, InArena):
-            self._in_arena.append(entry)
-            self._entries.append(place.offset)
-        else:
-            source = place.index if isinstance(place, InArgument) else self._inputs + place.index
-            self._moving.append((entry, source))
-            self._entries.append(0)
-
-    def _add_array(self, array: Array) -> None:
-        self._kept.append(array)
-        self._entries.append(_address(array))
-
-    def _pack(self, argument: PackedConstant, names: list[str]) -> Array:
-        arrays = [self.constants[names[i]] for i in argument.operands]
-        key = (argument.key, *map(id, arrays))
-        if key not in self._packed:
-            self._packed[key] = np.ascontiguousarray(argument.pack(*arrays))
-        return self._packed[key]
-
-
-def _constants_by_buffer(program_: Program, constants: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the values of constants and of views of them."""
-    out = dict(constants)
-    for step in program_.steps:
-        if isinstance(step, View) and step.source in out:
-            out[step.name] = out[step.source].reshape(shapes.concrete(step.type.shape))
-    return out
-
-
-def _address(array: Array) -> int:
-    return array.__array_interface__["data"][0]
-
-
-def _aligned_bytes(size: int) -> Array:
-    raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
-    start = -_address(raw) % ALIGNMENT_BYTES
-    return raw[start : start + size]
-
-
-# ---- the plain target --------------------------------------------------------------------------------------------------
+# ---- the plain target ------------------------------------------------------------------------------------------------
 
 
 def run_plain(program_: Program, value_by_param: Mapping[str, Array], arrays: Sequence[Array]) -> tuple[Array, ...]:

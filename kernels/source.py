@@ -64,7 +64,7 @@ def memory_dtype(dtype: str) -> str:
     return "np.uint8" if dtype == "bool" else spelling.NUMPY_BY_DTYPE[dtype]
 
 
-# ---- the comment that opens a kernel -----------------------------------------------------------------------------------
+# ---- the comment that opens a kernel ---------------------------------------------------------------------------------
 
 
 def comment(bodies: tuple[Term, ...], results: tuple[str, ...]) -> list[str]:

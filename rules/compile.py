@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from frittata.egraph import interning
-from frittata.egraph.engine import SORT, Plan, Program
+from frittata.egraph.engine import SORT, Plan, Program, ruleset_of
 from frittata.egraph.errors import ModelError
 from frittata.egraph.ops import registry
 from frittata.egraph.terms import ElementType, Scalar, Sort, TensorType
@@ -111,7 +111,7 @@ class _Compiler:
 
     def _rule(self, atoms: list[str], actions: list[str], suffix: str) -> str:
         body, head = " ".join(atoms), " ".join(actions)
-        return f'(rule ({body}) ({head}) :ruleset {self.rule.family} :name "{self.rule.full_name}{suffix}")\n'
+        return f'(rule ({body}) ({head}) :ruleset {ruleset_of(self.rule.family)} :name "{self.rule.full_name}{suffix}")\n'
 
     def _left(self, pattern: Pattern) -> str:
         match pattern:
@@ -120,7 +120,7 @@ class _Compiler:
             case Number():
                 column = f"c_{len(self.literals)}"
                 self.literals.append((column, pattern))
-                return f"(e_const {column})"
+                return f"(e_const {column})" if pattern.sort == "element" else f"(t_full {column} {interning.intern(())})"
             case Node():
                 parts = [self._left(arg) for arg in pattern.args]
                 for attr in pattern.attrs:
@@ -186,13 +186,14 @@ class _Compiler:
                     names[attr.name] = None
             if built.inner:
                 names.update(dict.fromkeys(a.name for a in pattern.args if isinstance(a, Variable)))
-        return [name for name in names if name in self.sort_by_name or name in self.attr_names]
+        local = {binding.name for binding in self.rule.right} - self.roots
+        return [name for name in names if name not in local]
 
     def _used_terms(self) -> set[str]:
         found = {name for name in self.roots if name in self.result_by_name}
         for binding in self.rule.right:
             found |= _variables(binding.pattern)
-        return {name for name in found if name in self.sort_by_name and name not in self.result_by_name or name in self.roots}
+        return found - (self.result_by_name.keys() - self.roots)
 
     def _used_attrs(self) -> set[str]:
         return {
@@ -209,7 +210,7 @@ class _Compiler:
             if found != Scalar.of(number.value, found.dtype):
                 return None
         readable = {
-            name: facts.ElementFacts(value, frozenset()) if self.sort_by_name.get(name) == "element" else value
+            name: facts.ElementFacts(value) if self.sort_by_name.get(name) == "element" else value
             for name, value in env.items()
         }
         for condition in self.rule.conditions:

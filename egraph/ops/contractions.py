@@ -31,6 +31,8 @@ def _linear(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
         raise ModelError(f"linear of {x} with weight {w} and bias {b}")
     if len({t.dtype for t in types}) != 1:
         raise ModelError(f"linear of {x} with weight {w} and bias {b}: dtypes differ")
+    if x.dtype == "bool":
+        raise ModelError("linear of bool", do="cast to a number first")
     return TensorType((*x.shape[:-1], w.shape[0]), x.dtype)
 
 
@@ -38,7 +40,7 @@ def _conv(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
     x, w = types
     stride, padding, dilation, groups = attrs
     rank = len(stride)
-    if len(x.shape) != rank + 2 or len(w.shape) != rank + 2 or x.dtype != w.dtype:
+    if len(x.shape) != rank + 2 or len(w.shape) != rank + 2 or x.dtype != w.dtype or x.dtype == "bool":
         raise ModelError(f"conv with {rank} spatial axes of {x} and {w}")
     channels, depth = shapes.concrete(w.shape[:2])
     if x.shape[1] != depth * groups or channels % groups:

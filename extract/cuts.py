@@ -1,0 +1,192 @@
+"""Which tensors are worth storing at all.
+
+Between a tensor and the place where all its uses meet again, its immediate post-dominator, everything can stand in one
+kernel unless something blocks: a contraction or a view reads the tensor, a fold reads a contraction, two contractions
+meet, or a broadcast would repeat one. A tensor without a block never needs memory: whatever kernel computes it can hold
+it and go on. All others, the outputs, and those whose uses never meet, may be cut at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import networkx as nx
+
+from frittata.egraph import shapes
+from frittata.egraph.errors import ModelError
+from frittata.egraph.ops import registry
+from frittata.egraph.snapshot import Node, Snapshot
+from frittata.egraph.terms import ElementType
+
+POINTWISE, FOLDED, CONTRACTED = range(3)
+"""What a body contains: no binder, folds, or one contraction."""
+
+CONTRACTIONS = ("dot", "window_dot")
+
+_SINK = -1
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Tensor classes at which a kernel may end and another begin, and those at which it must.
+
+    A fold or a contraction that some binder or view has to load is stored anyway: no other kernel computes it again.
+    """
+
+    may: frozenset[int]
+    must: frozenset[int]
+
+
+def find_cuts(snapshot: Snapshot, outputs: frozenset[int]) -> Cuts:
+    """Look at every tensor's uses."""
+    kinds = possible_kinds(snapshot)
+    extents = _extents(snapshot)
+    graph = _uses(snapshot, outputs)
+    meeting: dict[int, int] = nx.immediate_dominators(graph.reverse(copy=False), _SINK)
+    may, must = set(outputs), set[int]()
+    for class_ in range(len(snapshot.nodes)):
+        if snapshot.sorts[class_] == "element" and class_ in graph:
+            tensors = [node.args[0] for node in snapshot.nodes[class_] if node.op == "load"]
+            if tensors and _is_blocked(snapshot, graph, class_, meeting.get(class_, _SINK), kinds, extents):
+                may.update(tensors)
+                if any(
+                    class_ in node.args and not all(may_stand_under(node.op, kind) for kind in kinds[class_])
+                    for user in graph.successors(class_)
+                    for node in snapshot.nodes[user]
+                    if snapshot.sorts[user] == "element" and node.op != "load"
+                ):
+                    must.update(tensors)
+    return Cuts(frozenset(may), frozenset(must))
+
+
+def possible_kinds(snapshot: Snapshot) -> list[set[int]]:
+    """Return, for each element class, what its bodies contain when all is inlined that may be.
+
+    Where a fold meets a contraction, or a binder or view reads one, the contraction is stored and loaded.
+    """
+    kinds: list[set[int]] = [set() for _ in snapshot.nodes]
+    changed = True
+    while changed:
+        changed = False
+        for class_, nodes in enumerate(snapshot.nodes):
+            if snapshot.sorts[class_] == "element":
+                before = len(kinds[class_])
+                inline = [node for node in nodes if node.op != "load"]
+                for node in inline:
+                    kinds[class_] |= _kinds_of(node, kinds)
+                if not inline:
+                    kinds[class_].add(POINTWISE)
+                changed |= len(kinds[class_]) != before
+    return kinds
+
+
+def _kinds_of(node: Node, kinds: list[set[int]]) -> set[int]:
+    if node.op in CONTRACTIONS:
+        return {CONTRACTED}
+    if node.op == "fold":
+        return {FOLDED}
+    given = set().union(*(kinds[arg] for arg in node.args)) if node.args else {POINTWISE}
+    if node.op == "reindex":
+        return {POINTWISE} if given else set()
+    return {FOLDED if FOLDED in given else max(given)} if given else set()
+
+
+def may_stand_under(op: str, kind: int) -> bool:
+    """No contraction under a binder, no fold under a contraction or a view: only a template of its own could claim it."""
+    if op == "fold":
+        return kind != CONTRACTED
+    if op in CONTRACTIONS or op == "reindex":
+        return kind == POINTWISE
+    return True
+
+
+def _uses(snapshot: Snapshot, outputs: Iterable[int]) -> nx.DiGraph[int]:
+    """The graph from each class to those computed from it, as far as it leads to an output."""
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    for class_, nodes in enumerate(snapshot.nodes):
+        for node in nodes:
+            if node.op in ("build", "load") or node.sort == "element":
+                graph.add_edges_from((arg, class_) for arg in node.args)
+    graph.add_edges_from((class_, _SINK) for class_ in outputs)
+    return graph.subgraph(nx.ancestors(graph, _SINK) | {_SINK}).copy()
+
+
+def _is_blocked(
+    snapshot: Snapshot,
+    graph: nx.DiGraph[int],
+    class_: int,
+    meeting: int,
+    kinds: list[set[int]],
+    extents: dict[int, shapes.Shape],
+) -> bool:
+    """Walk from a class to where its uses meet and look for what no kernel may contain."""
+    if meeting == _SINK or all(node.op == "load" for node in snapshot.nodes[class_]):
+        return True
+    here = kinds[class_]
+    seen = {class_}
+    stack = [class_]
+    while stack:
+        current = stack.pop()
+        for user in graph.successors(current):
+            if snapshot.sorts[user] == "tensor":
+                if user in graph and user != meeting and user not in seen:
+                    seen.add(user)
+                    stack.append(user)
+                continue
+            for node in snapshot.nodes[user]:
+                if current in node.args and _blocks(node, current, user, here, kinds, extents):
+                    return True
+            if user != meeting and user not in seen:
+                seen.add(user)
+                stack.append(user)
+    return False
+
+
+def _blocks(
+    node: Node,
+    current: int,
+    user: int,
+    here: set[int],
+    kinds: list[set[int]],
+    extents: dict[int, shapes.Shape],
+) -> bool:
+    if node.op in CONTRACTIONS:
+        return True
+    if node.op == "reindex":
+        return bool(here & {FOLDED, CONTRACTED})
+    if node.op == "load" or CONTRACTED not in here:
+        return False
+    others = set().union(*(kinds[arg] for arg in node.args if arg != current))
+    return node.op == "fold" or bool(others & {FOLDED, CONTRACTED}) or extents.get(user) != extents.get(current)
+
+
+def _extents(snapshot: Snapshot) -> dict[int, shapes.Shape]:
+    """The extents of one member of each element class."""
+    found: dict[int, ElementType] = {}
+    changed = True
+    while changed:
+        changed = False
+        for class_, nodes in enumerate(snapshot.nodes):
+            if class_ in found or snapshot.sorts[class_] == "tensor":
+                continue
+            for node in nodes:
+                type_ = _type_of(snapshot, node, found)
+                if type_ is not None:
+                    found[class_] = type_
+                    changed = True
+                    break
+    return {class_: type_.extents for class_, type_ in found.items()}
+
+
+def _type_of(snapshot: Snapshot, node: Node, found: dict[int, ElementType]) -> ElementType | None:
+    if node.op == "load":
+        type_ = snapshot.tensor_type(node.args[0])
+        return ElementType(shapes.strip(type_.shape), type_.dtype)
+    if any(arg not in found for arg in node.args):
+        return None
+    try:
+        inferred = registry.get(node.op, "element").infer(tuple(found[arg] for arg in node.args), node.attrs)
+    except ModelError:
+        return None
+    return inferred if isinstance(inferred, ElementType) else None

@@ -1,0 +1,1 @@
+"""The stage that imports: models of other frameworks and formats become terms."""

@@ -1,0 +1,356 @@
+"""The aten operators and what each means in terms: one small row for each, keyed by overload.
+
+A row takes what the operator takes, with terms for tensors and our names for dtypes, and returns a term, or a tuple
+of terms for several results. Placement and memory arguments (device, layout, memory_format, ...) never reach a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from frittata.egraph import dtypes
+from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.ops.registry import element, tensor
+from frittata.egraph.shapes import Dim
+from frittata.egraph.terms import Scalar, Term
+from frittata.frontends import aten_layers, aten_views, idioms
+from frittata.frontends.idioms import Number, Operand
+
+Row = Callable[..., Any]
+
+
+def _arithmetic(op: str) -> Row:
+    return lambda x, y: tensor(op, *idioms.promoted(x, y))
+
+
+def _add(op: str, logic: str) -> Row:
+    def row(x: Operand, y: Operand, alpha: Number = 1) -> Term:
+        dtype = idioms.promoted_dtype(x, y)
+        if dtype == "bool" and alpha == 1 and logic:
+            return tensor(logic, *idioms.promoted(x, y))
+        left, right = idioms.promoted(x, y)
+        return tensor(op, left, right if alpha == 1 else tensor("mul", right, idioms.scalar(alpha, dtype)))
+
+    return row
+
+
+def _reversed_sub(x: Term, y: Operand, alpha: Number = 1) -> Term:
+    left, right = idioms.promoted(y, x)
+    return tensor("sub", left, right if alpha == 1 else tensor("mul", right, idioms.scalar(alpha, right.dtype)))
+
+
+def _mul(x: Operand, y: Operand) -> Term:
+    return tensor("and" if idioms.promoted_dtype(x, y) == "bool" else "mul", *idioms.promoted(x, y))
+
+
+def _div(x: Operand, y: Operand, rounding_mode: str | None = None) -> Term:
+    if rounding_mode is not None:
+        raise UnsupportedOpError(f"div with rounding_mode={rounding_mode!r}")
+    return tensor("div", *idioms.promoted_floats(x, y))
+
+
+def _pow(x: Term, exponent: Number) -> Term:
+    """As aten does it: some exponents have forms of their own."""
+    (x, _) = idioms.promoted(x, exponent)
+    square = tensor("square", x)
+    match exponent:
+        case 0:
+            return idioms.filled(1, x.shape, x.dtype)
+        case 1:
+            return x
+        case 2:
+            return square
+        case 3:
+            return tensor("mul", square, x)
+        case 0.5:
+            return tensor("sqrt", x)
+        case -0.5:
+            return tensor("rsqrt", x)
+        case -1:
+            return tensor("reciprocal", x)
+        case -2:
+            return tensor("reciprocal", square)
+        case _:
+            return tensor("pow", x, idioms.scalar(exponent, x.dtype))
+
+
+def _unary(op: str) -> Row:
+    return lambda x: tensor(op, x)
+
+
+def _float_unary(op: str) -> Row:
+    return lambda x: tensor(op, idioms.as_float(x))
+
+
+def _logic(op: str) -> Row:
+    return lambda *operands: tensor(op, *(_truth(x) for x in operands))
+
+
+def _bitwise(op: str) -> Row:
+    def row(*operands: Term) -> Term:
+        if any(x.dtype != "bool" for x in operands):
+            raise UnsupportedOpError("bitwise operators on integers")
+        return tensor(op, *operands)
+
+    return row
+
+
+def _truth(x: Term) -> Term:
+    return x if x.dtype == "bool" else tensor("ne", x, idioms.scalar(0, x.dtype))
+
+
+def _clamp(x: Term, low: Operand | None = None, high: Operand | None = None) -> Term:
+    bounds = [bound for bound in (low, high) if bound is not None]
+    x, *others = idioms.promoted(x, *bounds)
+    if low is not None:
+        x = tensor("max", x, others[0])
+    return x if high is None else tensor("min", x, others[-1])
+
+
+def _where(condition: Term, x: Operand, y: Operand) -> Term:
+    return tensor("where", _truth(condition), *idioms.promoted(x, y))
+
+
+def _masked_fill(x: Term, mask: Term, value: Operand) -> Term:
+    return tensor("where", mask, idioms.typed(value, x.dtype), x)
+
+
+def _leaky_relu(x: Term, slope: Number = 0.01) -> Term:
+    return tensor("where", tensor("gt", x, idioms.scalar(0, x.dtype)), x, tensor("mul", x, idioms.scalar(slope, x.dtype)))
+
+
+def _hardsigmoid(x: Term) -> Term:
+    shifted = _clamp(tensor("add", x, idioms.scalar(3, x.dtype)), 0, 6)
+    return tensor("div", shifted, idioms.scalar(6, x.dtype))
+
+
+def _hardswish(x: Term) -> Term:
+    shifted = _clamp(tensor("add", x, idioms.scalar(3, x.dtype)), 0, 6)
+    return tensor("div", tensor("mul", x, shifted), idioms.scalar(6, x.dtype))
+
+
+def _isinf(x: Term) -> Term:
+    if not dtypes.is_float(x.dtype):
+        return idioms.filled(False, x.shape, "bool")
+    return tensor("eq", tensor("abs", x), idioms.scalar(float("inf"), x.dtype))
+
+
+def _relu(x: Term) -> Term:
+    return tensor("relu", x) if dtypes.is_float(x.dtype) else _clamp(x, 0)
+
+
+def _lerp(x: Term, y: Term, weight: Operand) -> Term:
+    return tensor("add", x, tensor("mul", idioms.typed(weight, x.dtype), tensor("sub", y, x)))
+
+
+def _wide(x: Term) -> str:
+    """The dtype in which torch adds up: integers and bools widen."""
+    return x.dtype if dtypes.is_float(x.dtype) else "i64"
+
+
+def _sum(x: Term, axes: list[int] | None = None, keepdim: bool = False, dtype: str | None = None) -> Term:
+    return idioms.reduce(idioms.cast(x, dtype or _wide(x)), "sum", axes, keepdim)
+
+
+def _prod(x: Term, axis: int | None = None, keepdim: bool = False, dtype: str | None = None) -> Term:
+    return idioms.reduce(idioms.cast(x, dtype or _wide(x)), "prod", axis, keepdim)
+
+
+def _mean(x: Term, axes: list[int] | None = None, keepdim: bool = False, dtype: str | None = None) -> Term:
+    return idioms.mean(idioms.cast(x, dtype or x.dtype), axes, keepdim)
+
+
+def _extreme(fold: str) -> Row:
+    return lambda x, axes=None, keepdim=False: _fold_extreme(x, fold, axes, keepdim)
+
+
+def _fold_extreme(x: Term, fold: str, axes: Any, keep: bool) -> Term:
+    if x.dtype == "bool":
+        return tensor("ne", idioms.reduce(idioms.cast(x, "i32"), fold, axes, keep), idioms.scalar(0, "i32"))
+    return idioms.reduce(x, fold, axes, keep)
+
+
+def _extreme_along(fold: str) -> Row:
+    """The values; where they stand has no definition here, and None says so."""
+    return lambda x, axis, keepdim=False: (_fold_extreme(x, fold, axis, keepdim), None)
+
+
+def _any(fold: str) -> Row:
+    return lambda x, axes=None, keepdim=False: _fold_extreme(_truth(x), fold, axes, keepdim)
+
+
+def _var(x: Term, axes: list[int] | None = None, correction: float | None = 1, keepdim: bool = False) -> Term:
+    return idioms.variance(x, axes, 1 if correction is None else float(correction), keepdim)
+
+
+def _std(x: Term, axes: list[int] | None = None, correction: float | None = 1, keepdim: bool = False) -> Term:
+    return tensor("sqrt", _var(x, axes, correction, keepdim))
+
+
+def _var_mean(x: Term, axes: Any = None, correction: float | None = 1, keepdim: bool = False) -> tuple[Term, Term]:
+    return _var(x, axes, correction, keepdim), idioms.mean(x, axes, keepdim)
+
+
+def _unbiased(row: Row, without_axes: bool) -> Row:
+    if without_axes:
+        return lambda x, unbiased=True: row(x, None, float(unbiased))
+    return lambda x, axes, unbiased=True, keepdim=False: row(x, axes, float(unbiased), keepdim)
+
+
+def _to(x: Term, dtype: str | None = None, *_: Any, copy: bool = False) -> Term:
+    return idioms.cast(x, dtype or x.dtype)
+
+
+def _full(size: list[Dim], value: Number, dtype: str | None = None) -> Term:
+    default = "bool" if isinstance(value, bool) else "i64" if isinstance(value, int) else "f32"
+    return idioms.filled(value, tuple(size), dtype or default)
+
+
+def _constant(value: int) -> Row:
+    return lambda size, dtype=None: idioms.filled(value, tuple(size), dtype or "f32")
+
+
+def _constant_like(value: int) -> Row:
+    return lambda x, dtype=None: idioms.filled(value, x.shape, dtype or x.dtype)
+
+
+def _new_constant(value: int) -> Row:
+    return lambda x, size, dtype=None: idioms.filled(value, tuple(size), dtype or x.dtype)
+
+
+def _arange(*args: Number | Dim, dtype: str | None = None) -> Term:
+    """arange(end), arange(start, end), arange(start, end, step): integers; floats in steps need care of their own."""
+    start, end, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
+    if not isinstance(start, int) or not isinstance(step, int) or isinstance(end, float):
+        raise UnsupportedOpError("arange in floating-point steps")
+    extent = end if (start, step) == (0, 1) else len(range(start, idioms.number(end), step))
+    kind = dtype or "i64"
+    e = element("iota", axis=-1, extent=extent, dtype=kind)
+    if step != 1:
+        e = element("mul", e, element("const", value=Scalar.of(step, kind)))
+    if start:
+        e = element("add", e, element("const", value=Scalar.of(start, kind)))
+    return tensor("build", e, shape=(extent,))
+
+
+def _triangle(op: str) -> Row:
+    """Keep the values where column - row compares with the diagonal, and zero the others."""
+
+    def row(x: Term, diagonal: int = 0) -> Term:
+        rows, columns = x.shape[-2:]
+        distance = element("sub", element("iota", axis=-1, extent=columns), element("iota", axis=-2, extent=rows))
+        inside = element(op, distance, element("const", value=Scalar.of(diagonal, "i64")))
+        return tensor("where", tensor("build", inside, shape=(rows, columns)), x, idioms.scalar(0, x.dtype))
+
+    return row
+
+
+def _identity(x: Term, *_: Any, **__: Any) -> Term:
+    return x
+
+
+def _refuse_training(x: Term, p: float, train: bool) -> Term:
+    if train and p:
+        raise ModelError("dropout in training mode is random", do="call model.eval() before the export")
+    return x
+
+
+ROWS: dict[str, Row] = {
+    **{f"aten.add.{kind}": _add("add", "or") for kind in ("Tensor", "Scalar")},
+    **{f"aten.sub.{kind}": _add("sub", "") for kind in ("Tensor", "Scalar")},
+    **{f"aten.rsub.{kind}": _reversed_sub for kind in ("Tensor", "Scalar")},
+    **{f"aten.mul.{kind}": _mul for kind in ("Tensor", "Scalar")},
+    **{f"aten.div.{kind}": _div for kind in ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode")},
+    "aten.true_divide.Tensor": _div,
+    "aten.pow.Tensor_Scalar": _pow,
+    "aten.pow.Tensor_Tensor": lambda x, y: tensor("pow", *idioms.promoted_floats(x, y)),
+    "aten.pow.Scalar": lambda x, y: tensor("pow", *idioms.promoted_floats(x, y)),
+    "aten.maximum.default": _arithmetic("max"),
+    "aten.minimum.default": _arithmetic("min"),
+    "aten.max.other": _arithmetic("max"),
+    "aten.min.other": _arithmetic("min"),
+    **{
+        f"aten.{name}.{kind}": _arithmetic(name)
+        for name in ("lt", "le", "gt", "ge", "eq", "ne")
+        for kind in ("Tensor", "Scalar")
+    },
+    **{f"aten.{name}.default": _unary(name) for name in ("neg", "abs", "sign", "square")},
+    **{
+        f"aten.{name}.default": _float_unary(name)
+        for name in ("sqrt", "rsqrt", "reciprocal", "exp", "log", "tanh", "erf", "sigmoid", "sin", "cos")
+    },
+    **{f"aten.{name}.default": _unary(name) for name in ("floor", "ceil", "round", "silu")},
+    "aten.relu.default": _relu,
+    "aten.gelu.default": lambda x, approximate="none": tensor("gelu_tanh" if approximate == "tanh" else "gelu", x),
+    "aten.leaky_relu.default": _leaky_relu,
+    "aten.hardtanh.default": lambda x, low=-1, high=1: _clamp(x, low, high),
+    "aten.relu6.default": lambda x: _clamp(x, 0, 6),
+    "aten.hardsigmoid.default": _hardsigmoid,
+    "aten.hardswish.default": _hardswish,
+    "aten.lerp.Scalar": _lerp,
+    "aten.lerp.Tensor": _lerp,
+    "aten.isnan.default": lambda x: tensor("ne", x, x),
+    "aten.isinf.default": _isinf,
+    **{f"aten.logical_{name}.default": _logic(name) for name in ("and", "or", "not")},
+    **{f"aten.bitwise_{name}.Tensor": _bitwise(name) for name in ("and", "or")},
+    "aten.bitwise_not.default": _bitwise("not"),
+    "aten.clamp.default": _clamp,
+    "aten.clamp.Tensor": _clamp,
+    "aten.clamp_min.default": _clamp,
+    "aten.clamp_min.Tensor": _clamp,
+    "aten.clamp_max.default": lambda x, high: _clamp(x, None, high),
+    "aten.clamp_max.Tensor": lambda x, high: _clamp(x, None, high),
+    **{f"aten.where.{kind}": _where for kind in ("self", "ScalarSelf", "ScalarOther", "Scalar")},
+    "aten.masked_fill.Scalar": _masked_fill,
+    "aten.masked_fill.Tensor": _masked_fill,
+    "aten.sum.default": lambda x, dtype=None: _sum(x, None, False, dtype),
+    "aten.sum.dim_IntList": _sum,
+    "aten.prod.default": lambda x, dtype=None: _prod(x, None, False, dtype),
+    "aten.prod.dim_int": _prod,
+    "aten.mean.default": lambda x, dtype=None: _mean(x, None, False, dtype),
+    "aten.mean.dim": _mean,
+    "aten.amax.default": _extreme("max"),
+    "aten.amin.default": _extreme("min"),
+    "aten.max.default": _extreme("max"),
+    "aten.min.default": _extreme("min"),
+    "aten.max.dim": _extreme_along("max"),
+    "aten.min.dim": _extreme_along("min"),
+    **{f"aten.any.{kind}": _any("max") for kind in ("default", "dim", "dims")},
+    **{f"aten.all.{kind}": _any("min") for kind in ("default", "dim", "dims")},
+    **{
+        f"aten.{name}.{kind}": form
+        for name, row in (("var", _var), ("std", _std), ("var_mean", _var_mean))
+        for kind, form in (("correction", row), ("dim", _unbiased(row, False)), ("default", _unbiased(row, True)))
+    },
+    "aten._to_copy.default": _to,
+    "aten.to.dtype": _to,
+    "aten.to.dtype_layout": _to,
+    "aten.to.device": lambda x, device=None, dtype=None, *_: idioms.cast(x, dtype or x.dtype),
+    "aten.to.other": lambda x, other, *_: idioms.cast(x, other.dtype),
+    "aten.type_as.default": lambda x, other: idioms.cast(x, other.dtype),
+    "aten.full.default": _full,
+    "aten.full_like.default": lambda x, value, dtype=None: idioms.filled(value, x.shape, dtype or x.dtype),
+    "aten.new_full.default": lambda x, size, value, dtype=None: idioms.filled(value, tuple(size), dtype or x.dtype),
+    "aten.scalar_tensor.default": lambda value, dtype=None: _full([], value, dtype or "f32"),
+    **{f"aten.{name}.default": _constant(value) for name, value in (("zeros", 0), ("ones", 1))},
+    **{f"aten.{name}_like.default": _constant_like(value) for name, value in (("zeros", 0), ("ones", 1))},
+    **{f"aten.new_{name}.default": _new_constant(value) for name, value in (("zeros", 0), ("ones", 1))},
+    **{f"aten.arange.{kind}": _arange for kind in ("default", "start", "start_step")},
+    "aten.tril.default": _triangle("le"),
+    "aten.triu.default": _triangle("ge"),
+    "aten.dropout.default": _refuse_training,
+    **{
+        f"aten.{name}.default": _identity
+        for name in ("clone", "contiguous", "detach", "detach_", "alias", "lift_fresh_copy", "lift_fresh")
+    },
+    **aten_views.ROWS,
+    **aten_layers.ROWS,
+}
+"""What each overload means."""
+
+MAY_DROP = frozenset({"device", "layout", "memory_format", "pin_memory", "non_blocking", "copy", "half_to_float"})
+"""Keyword arguments about where and how values are stored, not about what they are."""
+
+SAYS_NOTHING = frozenset({"aten._assert_tensor_metadata.default", "aten._assert_scalar.default"})
+"""Checks of what the import knows already: dtypes and extents."""

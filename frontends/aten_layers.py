@@ -1,0 +1,181 @@
+"""Rows of aten operators that are layers: products, convolutions, normalizations, attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from frittata.egraph import dtypes
+from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.ops.registry import tensor
+from frittata.egraph.terms import Term
+from frittata.frontends import idioms
+
+
+def _scaled(x: Term, factor: float) -> Term:
+    return x if factor == 1 else tensor("mul", x, idioms.scalar(factor, x.dtype))
+
+
+def _addmm(x: Term, a: Term, b: Term, beta: float = 1, alpha: float = 1) -> Term:
+    product = _scaled(idioms.matmul(a, b), alpha)
+    return product if beta == 0 else tensor("add", _scaled(x, beta), product)
+
+
+def _outer(a: Term, b: Term) -> Term:
+    return tensor("mul", idioms.unsqueeze(a, -1), b)
+
+
+def _pair(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
+    given = [value] if isinstance(value, int) else list(value)
+    return tuple(given * rank if len(given) == 1 else given)
+
+
+def _conv(rank: int) -> Callable[..., Term]:
+    def row(
+        x: Term,
+        weight: Term,
+        bias: Term | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Term:
+        steps, gaps = _pair(stride, rank), _pair(dilation, rank)
+        pads = _named_padding(padding, weight, gaps) if isinstance(padding, str) else _pair(padding, rank)
+        batched = x if len(x.shape) == rank + 2 else idioms.reshape(x, (1, *x.shape))
+        out = tensor("conv", batched, weight, stride=steps, padding=pads, dilation=gaps, groups=groups)
+        if bias is not None:
+            out = tensor("add", out, idioms.per_channel(bias, rank + 2))
+        return out if batched is x else idioms.reshape(out, out.shape[1:])
+
+    return row
+
+
+def _named_padding(padding: str, weight: Term, dilation: tuple[int, ...]) -> tuple[int, ...]:
+    kernel = [idioms.number(dim) for dim in weight.shape[2:]]
+    totals = [gap * (k - 1) if padding == "same" else 0 for gap, k in zip(dilation, kernel, strict=True)]
+    if any(total % 2 for total in totals):
+        raise UnsupportedOpError("convolution with padding='same' that is not the same on both sides")
+    return tuple(total // 2 for total in totals)
+
+
+def _convolution(
+    x: Term, w: Term, bias: Term | None, stride: Any, padding: Any, dilation: Any, transposed: bool, _: Any, groups: int
+) -> Term:
+    if transposed:
+        raise UnsupportedOpError("transposed convolution")
+    return _conv(len(w.shape) - 2)(x, w, bias, stride, padding, dilation, groups)
+
+
+def _layer_norm(
+    x: Term, axes: list[int], weight: Term | None = None, bias: Term | None = None, eps: float = 1e-5, *_: Any
+) -> Term:
+    """Several normalized axes are one axis first."""
+    extent = prod(idioms.number(dim) for dim in axes)
+    lead = x.shape[: len(x.shape) - len(axes)]
+    scale = idioms.filled(1, (extent,), x.dtype) if weight is None else idioms.reshape(weight, (extent,))
+    shift = idioms.filled(0, (extent,), x.dtype) if bias is None else idioms.reshape(bias, (extent,))
+    out = tensor("layer_norm", idioms.reshape(x, (*lead, extent)), scale, shift, eps=float(eps))
+    return idioms.reshape(out, x.shape)
+
+
+def _native_layer_norm(x: Term, axes: list[int], weight: Term | None, bias: Term | None, eps: float) -> Any:
+    return _layer_norm(x, axes, weight, bias, eps), None, None
+
+
+def _batch_norm_inference(
+    x: Term, weight: Term | None, bias: Term | None, mean: Term, var: Term, momentum: float, eps: float
+) -> Term:
+    scale = idioms.filled(1, mean.shape, x.dtype) if weight is None else weight
+    shift = idioms.filled(0, mean.shape, x.dtype) if bias is None else bias
+    return tensor("batch_norm", x, mean, var, scale, shift, eps=float(eps))
+
+
+def _batch_norm(
+    x: Term,
+    weight: Term | None,
+    bias: Term | None,
+    mean: Term | None,
+    var: Term | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn: bool = False,
+) -> Term:
+    if training or mean is None or var is None:
+        raise ModelError(
+            "batch norm with the statistics of the batch",
+            do="call model.eval() before the export, and keep track_running_stats=True",
+        )
+    return _batch_norm_inference(x, weight, bias, mean, var, momentum, eps)
+
+
+def _softmax(x: Term, axis: int, dtype: str | bool | None = None) -> Term:
+    kind = dtype if isinstance(dtype, str) else x.dtype
+    x = idioms.cast(x, kind if dtypes.is_float(kind) else "f32")
+    if not x.shape:
+        return idioms.reshape(tensor("softmax", idioms.reshape(x, (1,)), axis=-1), ())
+    return tensor("softmax", x, axis=idioms.negative_axis(axis, len(x.shape)))
+
+
+def _log_softmax(x: Term, axis: int, dtype: str | bool | None = None) -> Term:
+    x = idioms.cast(x, dtype if isinstance(dtype, str) else x.dtype)
+    shifted = tensor("sub", x, idioms.reduce(x, "max", axis, True))
+    return tensor("sub", shifted, tensor("log", idioms.reduce(tensor("exp", shifted), "sum", axis, True)))
+
+
+def _attention(
+    q: Term,
+    k: Term,
+    v: Term,
+    mask: Term | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Term:
+    if dropout_p:
+        raise ModelError("attention with dropout is random", do="call model.eval() before the export")
+    if enable_gqa:
+        raise UnsupportedOpError("attention with enable_gqa")
+    factor = float(scale) if scale is not None else idioms.number(q.shape[-1]) ** -0.5
+    if is_causal:
+        visible = idioms.causal_mask(q.shape[-2], k.shape[-2])
+        return idioms.masked_attention(q, k, v, factor, visible, hides_rows=False)
+    if mask is not None:
+        return idioms.masked_attention(q, k, v, factor, mask)
+    return tensor("attention", q, k, v, scale=factor)
+
+
+def _global_average(rank: int) -> Callable[[Term, list[int]], Term]:
+    def row(x: Term, size: list[int]) -> Term:
+        if tuple(size) == x.shape[-rank:]:
+            return x
+        if any(extent != 1 for extent in size):
+            raise UnsupportedOpError("adaptive average pooling to more than one place")
+        return idioms.mean(x, list(range(-rank, 0)), True)
+
+    return row
+
+
+ROWS: dict[str, Callable[..., Any]] = {
+    "aten.linear.default": lambda x, weight, bias=None: idioms.linear(x, weight, bias),
+    **{f"aten.{name}.default": idioms.matmul for name in ("matmul", "mm", "bmm", "mv", "dot")},
+    **{f"aten.{name}.default": _addmm for name in ("addmm", "baddbmm", "addmv")},
+    "aten.outer.default": _outer,
+    **{f"aten.conv{rank}d.{kind}": _conv(rank) for rank in (1, 2, 3) for kind in ("default", "padding")},
+    "aten.convolution.default": _convolution,
+    "aten.layer_norm.default": _layer_norm,
+    "aten.native_layer_norm.default": _native_layer_norm,
+    "aten.batch_norm.default": _batch_norm,
+    "aten._native_batch_norm_legit_no_training.default": lambda *args: (_batch_norm_inference(*args), None, None),
+    "aten.softmax.int": _softmax,
+    "aten._softmax.default": _softmax,
+    "aten.log_softmax.int": _log_softmax,
+    "aten._log_softmax.default": _log_softmax,
+    "aten.scaled_dot_product_attention.default": _attention,
+    **{f"aten.adaptive_avg_pool{rank}d.default": _global_average(rank) for rank in (1, 2, 3)},
+    **{f"aten._adaptive_avg_pool{rank}d.default": _global_average(rank) for rank in (2, 3)},
+}
+"""What each overload means."""

@@ -1,0 +1,284 @@
+"""What frameworks say with one operator and the term language says with several: promotion, axes, views, reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from frittata.egraph import dtypes, shapes
+from frittata.egraph.dtypes import DType
+from frittata.egraph.errors import ModelError
+from frittata.egraph.ops.registry import element, tensor
+from frittata.egraph.shapes import Dim, Shape, Sym
+from frittata.egraph.terms import Scalar, Term
+
+Number = bool | int | float
+Operand = Term | Number
+
+
+def scalar(value: Number, dtype: DType) -> Term:
+    """Return a tensor without axes."""
+    return filled(value, (), dtype)
+
+
+def filled(value: Number, shape: Shape, dtype: DType) -> Term:
+    """Return a tensor that holds one value everywhere."""
+    return tensor("full", value=Scalar.of(value, dtype), shape=shape)
+
+
+def cast(x: Term, dtype: DType) -> Term:
+    """Convert to `dtype` if it is another one."""
+    return x if x.dtype == dtype else tensor("cast", x, dtype=dtype)
+
+
+def as_float(x: Term) -> Term:
+    """Convert integers and bools to the default floating-point dtype."""
+    return x if dtypes.is_float(x.dtype) else cast(x, "f32")
+
+
+def typed(x: Operand, dtype: DType) -> Term:
+    """Return an operand as a tensor of `dtype`."""
+    return cast(x, dtype) if isinstance(x, Term) else scalar(x, dtype)
+
+
+def promoted_dtype(*operands: Operand) -> DType:
+    """Return the dtype in which torch computes: a tensor with axes wins over one without, and both over a number.
+
+    The weaker kind changes the dtype only if its category (bool, integer, float) is higher.
+    """
+    with_axes = [x.dtype for x in operands if isinstance(x, Term) and x.shape]
+    without = [x.dtype for x in operands if isinstance(x, Term) and not x.shape]
+    numbers = [_number_dtype(x) for x in operands if not isinstance(x, Term)]
+    result = ""
+    for group in (with_axes, without, numbers):
+        if group:
+            found = dtypes.promote(*group)
+            if not result or _category(found) > _category(result):
+                result = found
+    return result
+
+
+def _number_dtype(value: Number) -> DType:
+    return "bool" if isinstance(value, bool) else "i64" if isinstance(value, int) else "f32"
+
+
+def _category(dtype: DType) -> int:
+    return 2 if dtypes.is_float(dtype) else int(dtypes.is_integer(dtype))
+
+
+def promoted(*operands: Operand) -> tuple[Term, ...]:
+    """Return the operands as tensors of one dtype."""
+    dtype = promoted_dtype(*operands)
+    return tuple(typed(x, dtype) for x in operands)
+
+
+def promoted_floats(*operands: Operand) -> tuple[Term, ...]:
+    """Return the operands as tensors of one floating-point dtype."""
+    dtype = promoted_dtype(*operands)
+    return tuple(typed(x, dtype if dtypes.is_float(dtype) else "f32") for x in operands)
+
+
+def negative_axis(axis: int, rank: int) -> int:
+    """Count an axis from the right.
+
+    Raises: ModelError if there is no such axis.
+    """
+    if not -max(rank, 1) <= axis < max(rank, 1):
+        raise ModelError(f"axis {axis} of a tensor with {rank} axes")
+    return axis - rank if axis >= 0 else axis
+
+
+def negative_axes(axes: Sequence[int] | int | None, rank: int) -> list[int]:
+    """Count axes from the right, in order; None and no axes mean all."""
+    if isinstance(axes, int):
+        axes = [axes]
+    if not axes:
+        return list(range(-rank, 0))
+    return sorted({negative_axis(axis, rank) for axis in axes}) if rank else []
+
+
+def reshape(x: Term, shape: Sequence[Dim]) -> Term:
+    """Reshape if the shape is another one; one dim may be -1."""
+    wanted = infer_dim(x.shape, tuple(shape))
+    return x if wanted == x.shape else tensor("reshape", x, shape=wanted)
+
+
+def infer_dim(source: Shape, wanted: Shape) -> Shape:
+    """Replace -1 by the dim that keeps the size.
+
+    Raises: ModelError if no dim does.
+    """
+    if -1 not in wanted:
+        return wanted
+    at = wanted.index(-1)
+    known = [*wanted[:at], *wanted[at + 1 :]]
+    left = [dim for dim in source if isinstance(dim, Sym)]
+    for dim in known:
+        if isinstance(dim, Sym) and dim in left:
+            left.remove(dim)
+    size, part = (prod(dim for dim in dims if isinstance(dim, int)) for dims in (source, known))
+    if left and (len(left) > 1 or size != part):
+        raise ModelError(
+            f"cannot reshape {shapes.fmt(source)} to {shapes.fmt(wanted)}",
+            do="keep each symbolic dim as an axis of its own",
+        )
+    found: Dim = left[0] if left else size // part
+    return (*wanted[:at], found, *wanted[at + 1 :])
+
+
+def permute(x: Term, permutation: Sequence[int]) -> Term:
+    """Permute the axes unless they stay as they are."""
+    rank = len(x.shape)
+    order = tuple(p % rank for p in permutation)
+    return x if order == tuple(range(rank)) else tensor("permute", x, permutation=order)
+
+
+def swap(x: Term, first: int = -1, second: int = -2) -> Term:
+    """Transpose two axes."""
+    rank = len(x.shape)
+    order = list(range(rank))
+    if rank:
+        first, second = negative_axis(first, rank), negative_axis(second, rank)
+        order[first], order[second] = order[second], order[first]
+    return permute(x, order)
+
+
+def expand(x: Term, shape: Sequence[Dim]) -> Term:
+    """Broadcast; -1 keeps a dim."""
+    lead = len(shape) - len(x.shape)
+    wanted = tuple(x.shape[i - lead] if dim == -1 and i >= lead else dim for i, dim in enumerate(shape))
+    return x if wanted == x.shape else tensor("expand", x, shape=wanted)
+
+
+def unsqueeze(x: Term, axis: int) -> Term:
+    """Insert an axis of extent 1; `axis` counts in the result."""
+    at = negative_axis(axis, len(x.shape) + 1) + len(x.shape) + 1
+    return reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
+
+
+def squeeze(x: Term, axes: Sequence[int] | None = None) -> Term:
+    """Drop axes of extent 1, among `axes` or all."""
+    rank = len(x.shape)
+    chosen = range(-rank, 0) if axes is None else {negative_axis(axis, rank) for axis in axes}
+    return reshape(x, [dim for i, dim in enumerate(x.shape) if dim != 1 or i - rank not in chosen])
+
+
+def take_slice(x: Term, axis: int, start: int, step: int, length: int) -> Term:
+    """Take `length` values of one axis.
+
+    Raises: ModelError if nothing is left.
+    """
+    axis = negative_axis(axis, len(x.shape))
+    if length < 1:
+        raise ModelError(f"a slice of axis {axis} of {x.type} is empty", do="tensors need at least one value")
+    if (start, step, length) == (0, 1, x.shape[axis]):
+        return x
+    return tensor("slice", x, axis=axis, start=start, step=step, length=length)
+
+
+def select(x: Term, axis: int, index: int) -> Term:
+    """Take one index of an axis and drop the axis."""
+    axis = negative_axis(axis, len(x.shape))
+    at = index + number(x.shape[axis]) if index < 0 else index
+    shape = list(x.shape)
+    del shape[axis]
+    return reshape(take_slice(x, axis, at, 1, 1), shape)
+
+
+def split(x: Term, sizes: Sequence[int], axis: int) -> tuple[Term, ...]:
+    """Cut one axis into pieces."""
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    return tuple(take_slice(x, axis, start, 1, size) for start, size in zip(starts, sizes, strict=True))
+
+
+def number(dim: Dim) -> int:
+    """Return a dim that must be a number."""
+    return shapes.concrete((dim,))[0]
+
+
+def reduce(x: Term, fold: str, axes: Sequence[int] | int | None = None, keep: bool = False) -> Term:
+    """Fold over some axes, None for all, and drop them unless they are kept."""
+    chosen = negative_axes(axes, len(x.shape))
+    out = x
+    for axis in chosen:
+        if out.shape[axis] != 1:
+            out = tensor(f"reduce_{fold}", out, axis=axis)
+    if keep:
+        return out
+    return reshape(out, [dim for i, dim in enumerate(x.shape) if i - len(x.shape) not in chosen])
+
+
+def count(x: Term, axes: Sequence[int] | int | None) -> int:
+    """Return how many values a reduction over `axes` folds into one."""
+    return prod(number(x.shape[axis]) for axis in negative_axes(axes, len(x.shape)))
+
+
+def mean(x: Term, axes: Sequence[int] | int | None = None, keep: bool = False) -> Term:
+    """Return the mean over some axes, None for all."""
+    x = as_float(x)
+    return tensor("div", reduce(x, "sum", axes, keep), scalar(count(x, axes), x.dtype))
+
+
+def variance(x: Term, axes: Sequence[int] | int | None = None, correction: float = 1, keep: bool = False) -> Term:
+    """Return the sum of squared distances from the mean, divided by the count less `correction`."""
+    distance = tensor("sub", x, mean(x, axes, True))
+    freedom = max(0, count(x, axes) - correction)
+    return tensor("div", reduce(tensor("square", distance), "sum", axes, keep), scalar(freedom, x.dtype))
+
+
+def matmul(a: Term, b: Term) -> Term:
+    """Multiply as torch and numpy do: an operand with one axis is a row on the left, a column on the right."""
+    if not a.shape or not b.shape:
+        raise ModelError(f"matmul of {a.type} and {b.type}", do="both sides need at least one axis")
+    left = reshape(a, (1, *a.shape)) if len(a.shape) == 1 else a
+    right = reshape(b, (*b.shape, 1)) if len(b.shape) == 1 else b
+    out = tensor("matmul", left, right)
+    shape = list(out.shape)
+    if len(b.shape) == 1:
+        del shape[-1]
+    if len(a.shape) == 1:
+        del shape[-1 if len(b.shape) == 1 else -2]
+    return reshape(out, shape)
+
+
+def linear(x: Term, weight: Term, bias: Term | None) -> Term:
+    """Return x weight^T + bias.
+
+    Shapes: x (*batch, inputs), weight (outputs, inputs), bias (outputs,).
+    """
+    if len(weight.shape) != 2:
+        out = matmul(x, weight)
+        return out if bias is None else tensor("add", out, bias)
+    rows = reshape(x, (1, *x.shape)) if len(x.shape) == 1 else x
+    out = tensor("matmul", rows, swap(weight)) if bias is None else tensor("linear", rows, weight, bias)
+    return reshape(out, (*x.shape[:-1], weight.shape[0]))
+
+
+def per_channel(x: Term, rank: int) -> Term:
+    """Give a vector the shape that broadcasts over axis 1 of (batch, channels, *spatial) with `rank` axes."""
+    return reshape(x, (*x.shape, *(1,) * (rank - 2)))
+
+
+def causal_mask(queries: Dim, keys: Dim) -> Term:
+    """Return the bool tensor (queries, keys) that is true where a query may see a key."""
+    row = element("iota", axis=-2, extent=queries)
+    column = element("iota", axis=-1, extent=keys)
+    return tensor("build", element("ge", row, column), shape=(queries, keys))
+
+
+def masked_attention(q: Term, k: Term, v: Term, scale: float, mask: Term, hides_rows: bool = True) -> Term:
+    """Attention under a mask, in primitive operators: bool masks choose, others are added to the scores.
+
+    A query that sees no key gives zero, as in torch; `hides_rows=False` promises that there is none.
+    """
+    scores = tensor("mul", tensor("matmul", q, swap(k)), scalar(scale, q.dtype))
+    nothing = scalar(float("-inf"), q.dtype)
+    if mask.dtype == "bool":
+        scores = tensor("where", mask, scores, nothing)
+    else:
+        scores = tensor("add", scores, cast(mask, q.dtype))
+    weights = tensor("softmax", scores, axis=-1)
+    if hides_rows:
+        blind = tensor("eq", tensor("reduce_max", scores, axis=-1), nothing)
+        weights = tensor("where", blind, scalar(0, q.dtype), weights)
+    return tensor("matmul", weights, v)

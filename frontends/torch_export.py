@@ -1,0 +1,400 @@
+"""Import of torch modules: torch.export, then one row of `aten.ROWS` for each call in the exported graph."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec
+from torch.utils import _pytree as pytree
+
+from frittata.egraph import shapes
+from frittata.egraph.dtypes import DType
+from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.model import Function, Model
+from frittata.egraph.ops.registry import tensor
+from frittata.egraph.shapes import Shape, Sym
+from frittata.egraph.terms import Term, TensorType
+from frittata.frontends import aten
+
+_DTYPE_BY_TORCH: dict[torch.dtype, DType] = {
+    torch.bool: "bool",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.float32: "f32",
+    torch.float64: "f64",
+}
+_TORCH = str(Path(torch.__file__).parent)
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+@dataclass(frozen=True, eq=False)
+class Imported:
+    """A model and how to call it as the module was called.
+
+    `parameters` holds the module's own tensors by the name of their param: what a guard watches.
+    """
+
+    model: Model
+    parameters: Mapping[str, torch.Tensor]
+    input_spec: pytree.TreeSpec
+    output_spec: pytree.TreeSpec
+    _leaves: tuple[Any, ...]
+    _results: tuple[Any, ...]
+
+    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
+        """Return the tensors of a call in the order of `model.main.inputs`.
+
+        Raises: ModelError if the call has another structure than at the export, or another value that was fixed there.
+        """
+        given, spec = pytree.tree_flatten((tuple(args), self._ordered(kwargs or {})))
+        if spec != self.input_spec:
+            raise ModelError(f"arguments have the structure {spec}, exported was {self.input_spec}")
+        tensors: list[Any] = []
+        for leaf, value in zip(self._leaves, given, strict=True):
+            if leaf is _TENSOR:
+                tensors.append(value)
+            elif type(leaf) is not type(value) or leaf != value:
+                raise ModelError(f"argument {value!r} was {leaf!r} at the export", do="export again with this value")
+        return tensors
+
+    def unflatten(self, outputs: Iterable[Any]) -> Any:
+        """Return the outputs of `model.main` in the structure that the module returns."""
+        values = iter(outputs)
+        return pytree.tree_unflatten([next(values) if r is _TENSOR else r for r in self._results], self.output_spec)
+
+    def _ordered(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Keyword arguments in the order of the export: trees of dicts keep order."""
+        wanted: list[str] = list(self.input_spec.child(1).context or [])
+        if set(wanted) != set(kwargs):
+            return dict(kwargs)
+        return {name: kwargs[name] for name in wanted}
+
+
+_TENSOR = object()
+"""Stands for a tensor in a list of leaves."""
+
+_LOST = object()
+"""Stands for a value that depends on an operator without a definition, and whose type we cannot say."""
+
+
+def from_module(
+    module: torch.nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> Imported:
+    """Export a module in eval mode and import it.
+
+    >>> imported = from_module(torch.nn.Linear(3, 2).eval(), (torch.zeros(5, 3),))
+    >>> imported.model.main.outputs[0].op
+    'linear'
+
+    Raises: UnsupportedOpError that lists all operators without a row; ModelError for what cannot be imported.
+    """
+    if any(part.training for part in module.modules()):
+        raise ModelError("the module is in training mode", do="call model.eval() first")
+    try:
+        with torch.no_grad():
+            program = torch.export.export(module, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
+    except RuntimeError as error:  # what torch.export raises about the model: data-dependent control flow and the like
+        raise ModelError(
+            f"torch.export cannot follow {type(module).__name__}: {str(error).strip().partition(chr(10))[0]}",
+            _innermost(str(error)),
+            do="replace control flow that depends on values by torch.where, or make the dims static",
+        ) from error
+    return from_exported_program(program, dim_names(dynamic_shapes, args))
+
+
+def from_exported_program(program: torch.export.ExportedProgram, name_by_place: Any = None) -> Imported:
+    """Import an exported program.
+
+    `name_by_place` names symbolic dims: {(input, axis): name} where they should not have torch's names.
+
+    Raises: as `from_module`.
+    """
+    return _Importer(_prepared(program), name_by_place or {}).run()
+
+
+def dim_names(dynamic_shapes: Any, args: Sequence[Any]) -> dict[tuple[int, int], str]:
+    """Return the names of `Dim`s by (position among the arguments, axis), for arguments that are tensors."""
+    per_argument = list(dynamic_shapes.values() if isinstance(dynamic_shapes, dict) else dynamic_shapes or ())
+    names: dict[tuple[int, int], str] = {}
+    if not all(isinstance(arg, torch.Tensor) for arg in args):
+        return names
+    for position, dims in enumerate(per_argument):
+        for axis, dim in dims.items() if isinstance(dims, dict) else enumerate(dims or ()):
+            if isinstance(dim, torch.export.Dim):
+                names[position, axis] = dim.__name__
+    return names
+
+
+def _prepared(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Make in-place operators functional, and decompose operators that have no row, where there are any."""
+    targets = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    if all(str(target) in aten.ROWS or _is_python(target) or str(target) in aten.SAYS_NOTHING for target in targets):
+        return program
+    table = {**torch._decomp.decomposition_table, **torch.export.default_decompositions()}
+    return program.run_decompositions({op: meaning for op, meaning in table.items() if str(op) not in aten.ROWS})
+
+
+def _is_python(target: Any) -> bool:
+    """Whether a call is Python's own: getitem, and arithmetic on dims."""
+    return getattr(target, "__module__", "") in ("_operator", "math", "builtins") or str(target).startswith("aten.sym_")
+
+
+@dataclass
+class _Importer:
+    program: torch.export.ExportedProgram
+    name_by_place: Mapping[tuple[int, int], str]
+    value_by_node: dict[torch.fx.Node, Any] = field(default_factory=dict)
+    name_by_symbol: dict[Any, str] = field(default_factory=dict)
+    tensor_by_name: dict[str, torch.Tensor] = field(default_factory=dict)
+    origin_by_term: dict[Term, str] = field(default_factory=dict)
+    unsupported: dict[str, dict[str, str]] = field(default_factory=dict)
+    inputs: list[Term] = field(default_factory=list)
+    leaves: list[Any] = field(default_factory=list)
+
+    def run(self) -> Imported:
+        signature = self.program.graph_signature
+        self._refuse_mutation(signature.output_specs)
+        nodes = list(self.program.graph.nodes)
+        placeholders = [node for node in nodes if node.op == "placeholder"]
+        pairs = list(zip(placeholders, signature.input_specs, strict=True))
+        self._name_symbols([node for node, spec in pairs if spec.kind is InputKind.USER_INPUT])
+        taken = {node.name for node, spec in pairs if spec.kind is InputKind.USER_INPUT}
+        for node, spec in pairs:
+            self._placeholder(node, spec, taken)
+        for node in nodes:
+            if node.op == "call_function":
+                self._call(node)
+            elif node.op == "get_attr":
+                self.value_by_node[node] = None
+        self._refuse_unsupported()
+        return self._imported(nodes[-1], signature.output_specs)
+
+    def _imported(self, output: torch.fx.Node, specs: Sequence[OutputSpec]) -> Imported:
+        results: list[Any] = []
+        outputs: list[Term] = []
+        for value, spec in zip(output.args[0], specs, strict=True):  # type: ignore[arg-type]
+            if isinstance(spec.arg, ConstantArgument):
+                results.append(spec.arg.value)
+                continue
+            term = self._read(value, output)
+            if not isinstance(term, Term):
+                raise ModelError(f"the module returns the dim {value}", do="return tensors only")
+            results.append(_TENSOR)
+            outputs.append(term)
+        function = Function(tuple(self.inputs), tuple(outputs))
+        used = {term.attrs[0] for term in function.walk() if term.op == "param"}
+        parameters = {name: value for name, value in self.tensor_by_name.items() if name in used}
+        model = Model({"main": function}, {n: _numpy(t) for n, t in parameters.items()}, self.origin_by_term)
+        call = self.program.call_spec
+        assert call.in_spec is not None and call.out_spec is not None
+        return Imported(model, parameters, call.in_spec, call.out_spec, tuple(self.leaves), tuple(results))
+
+    def _refuse_mutation(self, specs: Sequence[OutputSpec]) -> None:
+        changed = [
+            str(spec.target)
+            for spec in specs
+            if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION)
+        ]
+        if changed:
+            raise ModelError(
+                f"the module changes {', '.join(changed)} in place",
+                do="compute new tensors and return them; state cannot be kept between calls",
+            )
+
+    def _name_symbols(self, user_inputs: Sequence[torch.fx.Node]) -> None:
+        for position, node in enumerate(user_inputs):
+            for axis, dim in enumerate(getattr(node.meta.get("val"), "shape", ())):
+                if isinstance(dim, torch.SymInt) and (position, axis) in self.name_by_place:
+                    self.name_by_symbol[dim.node.expr] = self.name_by_place[position, axis]
+
+    def _placeholder(self, node: torch.fx.Node, spec: InputSpec, taken: set[str]) -> None:
+        value = node.meta.get("val")
+        if spec.kind is InputKind.USER_INPUT:
+            if isinstance(spec.arg, ConstantArgument):
+                self.leaves.append(spec.arg.value)
+                self.value_by_node[node] = spec.arg.value
+                return
+            if not isinstance(value, torch.Tensor):
+                raise ModelError(f"input {node.name} is a dynamic {type(value).__name__}", do="pass tensors or constants")
+            type_ = self._type(value, f"input {node.name}")
+            term = tensor("input", name=node.name, shape=type_.shape, dtype=type_.dtype)
+            self.inputs.append(term)
+            self.leaves.append(_TENSOR)
+        elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+            if not node.users:
+                return
+            found = self._constant(spec)
+            name = f"self.{spec.target}" if spec.target in taken else str(spec.target)
+            type_ = self._type(found, f"{spec.kind.name.lower()} {spec.target}")
+            term = tensor("param", name=name, shape=type_.shape, dtype=type_.dtype)
+            self.tensor_by_name[name] = found
+        else:
+            raise ModelError(f"the module takes {spec.target or node.name}, a {spec.kind.name}", do="pass tensors")
+        self.value_by_node[node] = term
+
+    def _constant(self, spec: InputSpec) -> torch.Tensor:
+        stored = self.program.state_dict.get(spec.target or "")
+        found = stored if stored is not None else self.program.constants[spec.target or ""]
+        if not isinstance(found, torch.Tensor):
+            raise ModelError(f"constant {spec.target} is a {type(found).__name__}", do="register a tensor")
+        return found
+
+    def _call(self, node: torch.fx.Node) -> None:
+        name = str(node.target)
+        if name in aten.SAYS_NOTHING:
+            return
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool):
+            self.value_by_node[node] = value
+            return
+        if node.target is operator.getitem:
+            source, key = node.args
+            assert isinstance(source, torch.fx.Node)
+            whole = self.value_by_node[source]
+            self._set(node, whole if whole is _LOST else whole[key], f"{source.target} (result {key})")
+            return
+        if name in aten.ROWS and any(self.value_by_node[used] is _LOST for used in node.all_input_nodes):
+            self.value_by_node[node] = _LOST
+            return
+        try:
+            if name not in aten.ROWS:
+                raise UnsupportedOpError(name)
+            result = aten.ROWS[name](*self._arguments(node), **self._keywords(node))
+            self._check(node, result, value)
+        except UnsupportedOpError as error:
+            result = self._unsupported(node, name if error.what == name else f"{name} ({error.what})")
+        except ModelError as error:
+            error.where = f"{name} at {_origin(node) or node.name}" + (f", {error.where}" if error.where else "")
+            raise
+        self._set(node, result, name)
+
+    def _set(self, node: torch.fx.Node, value: Any, name: str) -> None:
+        """Remember a result; one that has no definition is an error only if it is used."""
+        if value is None and node.users:
+            value = self._unsupported(node, name)
+        self.value_by_node[node] = value
+        origin = _origin(node)
+        for term in value if isinstance(value, tuple) else (value,):
+            if isinstance(term, Term) and origin and term.op not in ("input", "param"):
+                self.origin_by_term.setdefault(term, origin)
+
+    def _unsupported(self, node: torch.fx.Node, name: str) -> Any:
+        """Note an operator and go on with an unknown of its type, so that one error lists all."""
+        call, whole = _source(node)
+        self.unsupported.setdefault(name if name.startswith(whole) else f"{whole}: {name}", {})[call] = _origin(node)
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor):
+            return _LOST
+        try:
+            type_ = self._type(value, node.name)
+        except ModelError:
+            return _LOST
+        return tensor("input", name=f"?{node.name}", shape=type_.shape, dtype=type_.dtype)
+
+    def _refuse_unsupported(self) -> None:
+        lines: list[str] = []
+        for name, origin_by_call in sorted(self.unsupported.items()):
+            known = list(dict.fromkeys(filter(None, origin_by_call.values())))
+            lines.append(f"  {name} x{len(origin_by_call)}" + (f" at {', '.join(known[:4])}" if known else ""))
+        if lines:
+            what = "operators without a definition:\n" + "\n".join(lines)
+            raise UnsupportedOpError(what, do="add a row to frontends/aten.py, or write the model without them")
+
+    def _arguments(self, node: torch.fx.Node) -> list[Any]:
+        """Positional arguments, those given by name among them, up to the last one given."""
+        given = list(node.args)
+        positional = [a for a in node.target._schema.arguments if not a.kwarg_only]  # type: ignore[union-attr]
+        named = [i for i, a in enumerate(positional) if a.name in node.kwargs]
+        for argument in positional[len(given) : max(named, default=-1) + 1]:
+            given.append(node.kwargs.get(argument.name, argument.default_value))
+        return [self._read(value, node) for value in given]
+
+    def _keywords(self, node: torch.fx.Node) -> dict[str, Any]:
+        only = {a.name for a in node.target._schema.arguments if a.kwarg_only} - aten.MAY_DROP  # type: ignore[union-attr]
+        return {name: self._read(value, node) for name, value in node.kwargs.items() if name in only}
+
+    def _read(self, value: Any, user: torch.fx.Node) -> Any:
+        match value:
+            case torch.fx.Node():
+                return self._dim(self.value_by_node[value])
+            case list() | tuple():
+                return [self._read(item, user) for item in value]
+            case torch.dtype():
+                return _dtype(value, f"{user.target} at {_origin(user)}")
+            case _:
+                return self._dim(value)
+
+    def _dim(self, value: Any) -> Any:
+        """Return a dim as a number or a symbol, anything else as it is."""
+        if isinstance(value, torch.SymInt):
+            expression = value.node.expr
+            if expression.is_Integer:
+                return int(expression)
+            if not expression.is_Symbol:
+                raise ModelError(
+                    f"dim {expression} is computed from symbolic dims", do="make one of these dims static, or avoid the view"
+                )
+            return Sym(self.name_by_symbol.get(expression, str(expression)))
+        if isinstance(value, torch.SymFloat | torch.SymBool):
+            raise ModelError(f"{value} is computed from symbolic dims", do="make these dims static")
+        return value
+
+    def _type(self, value: torch.Tensor, what: str) -> TensorType:
+        if value.layout != torch.strided:
+            raise ModelError(f"{what} has layout {value.layout}", do="convert with .to_dense()")
+        shape: Shape = tuple(self._dim(dim) for dim in value.shape)
+        if 0 in shape:
+            raise ModelError(f"{what} is empty: shape {shapes.fmt(shape)}", do="tensors need at least one value")
+        return TensorType(shape, _dtype(value.dtype, what))
+
+    def _check(self, node: torch.fx.Node, result: Any, value: Any) -> None:
+        """Hold the type of each result to the one that torch computed."""
+        pairs = zip(result, value, strict=True) if isinstance(result, tuple) else [(result, value)]
+        for term, expected in pairs:
+            if isinstance(expected, torch.Tensor) and term is not None:
+                type_ = self._type(expected, f"the result of {node.target}")
+                if term.type != type_:
+                    raise ModelError(f"{node.target} became {term.type}, torch says {type_}", do="report this")
+
+
+def _dtype(dtype: torch.dtype, what: str) -> DType:
+    if dtype not in _DTYPE_BY_TORCH:
+        known = ", ".join(str(kind) for kind in _DTYPE_BY_TORCH)
+        raise ModelError(f"{what} has {dtype}", do=f"convert to one of {known}")
+    return _DTYPE_BY_TORCH[dtype]
+
+
+def _numpy(value: torch.Tensor) -> np.ndarray[Any, np.dtype[Any]]:
+    """Share the memory of a tensor on the CPU; copy from other devices."""
+    return value.detach().cpu().numpy()
+
+
+def _origin(node: torch.fx.Node) -> str:
+    """Return the user's source line as `file:line`."""
+    return _innermost(node.meta.get("stack_trace") or "")
+
+
+def _source(node: torch.fx.Node) -> tuple[str, str]:
+    """Return the name and the operator of the call from which this one was decomposed."""
+    sources = node.meta.get("from_node") or []
+    if not sources or node.target is operator.getitem:
+        return node.name, ""
+    return sources[0].name, sources[0].target if "aten" in sources[0].target else ""
+
+
+def _innermost(trace: str) -> str:
+    """Return the innermost frame outside torch, else the innermost."""
+    frames = _FRAME.findall(trace)
+    own = [frame for frame in frames if not frame[0].startswith(_TORCH)]
+    file, line = (own or frames or [("", "")])[-1]
+    return f"{file}:{line}" if file else ""

@@ -1,0 +1,158 @@
+"""Element terms as vector code: the LLVM value of an element at an index whose lanes run along one variable.
+
+Views are substituted in the index, so that what reaches a load is the offset of its buffer as an expression of the
+loop variables. How the offset grows from lane to lane chooses the load: not at all, one element spread to all lanes;
+by one, consecutive elements; by another constant, strided ones; otherwise each lane has an offset of its own. What is
+the same in every lane is computed once, as a scalar. No flag allows contraction or reordering: an element has the same
+bits wherever it is emitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from frittata.egraph import indexing, shapes
+from frittata.egraph.errors import LoweringError
+from frittata.egraph.indexing import Affine, IndexMap, var
+from frittata.egraph.terms import Term
+from frittata.kernels import memory, simd, vmath
+from frittata.kernels.index_values import Along, IndexValues
+from frittata.kernels.simd import Builder, Lane, Value, lane_of
+
+Index = Mapping[int, Affine]
+"""For each axis the index there; an axis that is missing has index 0."""
+Place = tuple[tuple[int, Affine], ...]
+"""The part of an index that an element depends on."""
+
+
+@dataclass
+class ElementEmitter:
+    """Emits elements at the builder's position; values known already are not computed again.
+
+    `pointer_by_leaf` has the `input` leaves that are read, `values` the variables of the indices. `holes` are terms whose
+    value is known whatever the index: the accumulator of a contraction, a held row's element.
+
+    What was emitted must dominate what is emitted later: in a loop or a branch use an emitter made by `inner`.
+    """
+
+    builder: Builder
+    pointer_by_leaf: Mapping[Term, Value]
+    values: IndexValues
+    holes: Mapping[Term, Value]
+    _known: dict[tuple[Term, Place], Value]
+
+    def __init__(
+        self,
+        builder: Builder,
+        pointer_by_leaf: Mapping[Term, Value],
+        value_by_variable: Mapping[int | str, Value],
+        along: Along | None = None,
+        holes: Mapping[Term, Value] | None = None,
+    ) -> None:
+        self.builder = builder
+        self.pointer_by_leaf = pointer_by_leaf
+        self.values = IndexValues(builder, dict(value_by_variable), along)
+        self.holes = dict(holes or {})
+        self._known = {}
+
+    def inner(
+        self,
+        value_by_variable: Mapping[int | str, Value] | None = None,
+        along: Along | None = None,
+        holes: Mapping[Term, Value] | None = None,
+    ) -> ElementEmitter:
+        """Return an emitter for a block inside of the present one: further variables, other lanes, further holes.
+
+        Variables that are given again must have the same values, unless they are the one along the lanes.
+        """
+        scalars = {**self.values.scalar_by_key, **(value_by_variable or {})}
+        new = ElementEmitter(self.builder, self.pointer_by_leaf, scalars, along, {**self.holes, **(holes or {})})
+        moving = {a.key for a in (self.values.along, along) if a is not None}
+        if not holes:
+            new._known = {
+                (term, place): value
+                for (term, place), value in self._known.items()
+                if not moving & {key for _, at in place for key in at.variables()}
+            }
+        return new
+
+    def emit(self, element: Term, index: Index) -> Value:
+        """Return the value of an element, one in each lane."""
+        return simd.splat_to(self.builder, self.emit_narrow(element, index), self.values.lanes)
+
+    def emit_narrow(self, element: Term, index: Index) -> Value:
+        """Return the value of an element; it has one lane if it is the same in all."""
+        if element in self.holes:
+            return self.holes[element]
+        if element.op == "const":
+            return simd.constant(Lane(element.dtype), element.attrs[0].value)
+        if element.op == "reindex":
+            return self.emit_narrow(element.args[0], self._mapped(element.attrs[0], element.args[0], index))
+        place = place_of(element, index)
+        key = (element, place)
+        if key not in self._known:
+            self._known[key] = self._computed(element, dict(place))
+        return self._known[key]
+
+    def _computed(self, e: Term, index: Index) -> Value:
+        match e.op:
+            case "load":
+                return self._load(e.args[0], index)
+            case "iota":
+                axis, extent, dtype = e.attrs
+                return vmath.cast(self.builder, self.values.value(self.values.clamped(index, axis, extent)), dtype)
+            case "cast":
+                return vmath.cast(self.builder, self.emit_narrow(e.args[0], index), e.dtype)
+            case "fold" | "dot" | "window_dot":
+                raise LoweringError(f"no vector code for a {e.op} inside an element", do="compute it first: make it a hole")
+            case _:
+                args = [self.emit_narrow(arg, index) for arg in e.args]
+                lanes = max(lane_of(arg).lanes for arg in args)
+                return vmath.emit(e.op, self.builder, *(simd.splat_to(self.builder, arg, lanes) for arg in args))
+
+    def _load(self, leaf: Term, index: Index) -> Value:
+        if leaf not in self.pointer_by_leaf:
+            raise LoweringError(f"a body loads {leaf.op}, which is no buffer", do="materialize it or inline it first")
+        return self.load_at(self.pointer_by_leaf[leaf], leaf.dtype, self.offset_of(leaf, index))
+
+    def offset_of(self, leaf: Term, index: Index) -> Affine:
+        """Return the offset of a buffer's element, in elements, of the index clamped to the buffer's extents."""
+        shape = shapes.concrete(leaf.shape)
+        at = tuple(self.values.clamped(index, axis, shape[axis]) for axis in range(-len(shape), 0))
+        return indexing.flatten(at, shape)
+
+    def load_at(self, pointer: Value, dtype: str, offset: Affine) -> Value:
+        """Load from an offset of a buffer, in the way that how it moves from lane to lane allows."""
+        values, along = self.values, self.values.along
+        slope = values.slope(offset)
+        if along is None or slope == 0:
+            return memory.load(self.builder, Lane(dtype), pointer, values.first(offset))
+        lane = Lane(dtype, along.lanes)
+        if slope is None:
+            return memory.load_gather(self.builder, lane, pointer, values.value(offset))
+        first = values.first(offset)
+        if slope != 1:
+            return memory.load_strided(self.builder, lane, pointer, first, slope, along.valid)
+        if along.valid is None:
+            return memory.load(self.builder, lane, pointer, first)
+        return memory.load_masked(self.builder, lane, pointer, first, along.valid)
+
+    def _mapped(self, mapping: IndexMap, inner: Term, index: Index) -> dict[int, Affine]:
+        """Return the index into the operand of a view."""
+        rank = len(mapping.source)
+        extents = shapes.concrete(mapping.result)
+        needed = [i for i in range(rank) if shapes.dim_at(inner.shape, i - rank) != 1]
+        mentioned = {axis for i in needed for axis in mapping.sources[i].variables()}
+        by_key: dict[int | str, Affine] = {
+            axis: self.values.clamped(index, axis, extents[axis])
+            for axis in range(-len(extents), 0)
+            if axis in mentioned
+        }
+        return {i - rank: mapping.sources[i].substitute(by_key) for i in needed}
+
+
+def place_of(element: Term, index: Index) -> Place:
+    """Return the part of an index that an element depends on."""
+    rank = len(element.shape)
+    return tuple((axis, index[axis]) for axis in range(-rank, 0) if element.shape[axis] != 1 and axis in index)

@@ -1,0 +1,104 @@
+"""The argument tables of a program's kernels: which address stands where, and which change from call to call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frittata.egraph import program, shapes
+from frittata.egraph.program import Program, View
+from frittata.kernels.lowered import ALIGNMENT_BYTES, Argument, LoweredKernel, Operand, PackedConstant, Result, Scratch
+from frittata.kernels.plan import InArena, InArgument, InConstant, Place, Plan
+
+Array = NDArray[Any]
+
+
+class Tables:
+    """The argument tables of all kernels in one array, and which of its entries change.
+
+    `fixed` holds addresses of constants and offsets into the arena, which `in_arena` points out; entries `moving` take
+    the addresses number `sources` of arguments and then outputs at each call; kernel i's table begins at `starts[i]`.
+    """
+
+    def __init__(
+        self, program_: Program, lowered: Sequence[LoweredKernel], plan: Plan, constants: Mapping[str, Array]
+    ) -> None:
+        self.constants = _constants_by_buffer(program_, constants)
+        self._plan = plan
+        self._inputs = len(program_.inputs)
+        self._packed: dict[Any, Array] = {}
+        self._kept: list[Array] = []
+        self._entries: list[int] = []
+        self._in_arena: list[int] = []
+        self._moving: list[tuple[int, int]] = []
+        self.starts: list[int] = []
+        for number, (kernel, low) in enumerate(zip(program_.kernels, lowered, strict=True)):
+            self.starts.append(len(self._entries))
+            names = [leaf.attrs[0] for leaf in program.operands_of(*(output.body for output in kernel.outputs))]
+            results = [output.name for output in kernel.outputs]
+            for position, argument in enumerate(low.arguments):
+                self._add(argument, names, results, (number, position))
+        self.fixed = np.array(self._entries, np.int64)
+        self.in_arena = np.array(self._in_arena, np.intp)
+        self.moving = np.array([entry for entry, _ in self._moving], np.intp)
+        self.sources = np.array([source for _, source in self._moving], np.intp)
+
+    def _add(self, argument: Argument, names: list[str], results: list[str], key: tuple[int, int]) -> None:
+        match argument:
+            case Operand(index=index):
+                self._add_place(self._plan.place_by_name[names[index]])
+            case Result(index=index):
+                self._add_place(self._plan.place_by_name[results[index]])
+            case Scratch():
+                self._add_place(InArena(self._plan.scratch[key]))
+            case PackedConstant():
+                self._add_array(self._pack(argument, names))
+            case _:
+                self._add_array(np.ascontiguousarray(argument.array))
+
+    def _add_place(self, place: Place) -> None:
+        entry = len(self._entries)
+        if isinstance(place, InConstant):
+            self._add_array(self.constants[place.name])
+        elif isinstance(place, InArena):
+            self._in_arena.append(entry)
+            self._entries.append(place.offset)
+        else:
+            source = place.index if isinstance(place, InArgument) else self._inputs + place.index
+            self._moving.append((entry, source))
+            self._entries.append(0)
+
+    def _add_array(self, array: Array) -> None:
+        self._kept.append(array)
+        self._entries.append(address(array))
+
+    def _pack(self, argument: PackedConstant, names: list[str]) -> Array:
+        arrays = [self.constants[names[i]] for i in argument.operands]
+        key = (argument.key, *map(id, arrays))
+        if key not in self._packed:
+            self._packed[key] = np.ascontiguousarray(argument.pack(*arrays))
+        return self._packed[key]
+
+
+def _constants_by_buffer(program_: Program, constants: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the values of constants and of views of them."""
+    out = dict(constants)
+    for step in program_.steps:
+        if isinstance(step, View) and step.source in out:
+            out[step.name] = out[step.source].reshape(shapes.concrete(step.type.shape))
+    return out
+
+
+def address(array: Array) -> int:
+    """Return where the first element of an array lies."""
+    return array.__array_interface__["data"][0]
+
+
+def aligned_bytes(size: int) -> Array:
+    """Return memory that starts at a cache line."""
+    raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
+    start = -address(raw) % ALIGNMENT_BYTES
+    return raw[start : start + size]

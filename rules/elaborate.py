@@ -1,0 +1,277 @@
+"""From Python's syntax trees to patterns: operators are looked up, sorts inferred, attributes placed by name or order."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import keyword
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from frittata.egraph.errors import RuleError
+from frittata.egraph.ops import registry
+from frittata.egraph.ops.registry import REQUIRED, Op
+from frittata.egraph.terms import Sort
+from frittata.rules.facts import ALLOWED, FUNCTIONS
+from frittata.rules.pattern import AttrVariable, Condition, Expression, Node, Number, Pattern, Variable
+from frittata.rules.source import Tree
+
+INFIX: dict[type[ast.AST], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.USub: "neg"}
+_BOOLEAN = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not"}
+_A: dict[Sort, str] = {"tensor": "a tensor", "element": "an element"}
+Attribute = AttrVariable | Expression | None
+
+
+@dataclass
+class Scope:
+    """The names of one rule. On the left a new name binds (`binding`), on the right and in guards it is an error."""
+
+    default_sort: Sort = "tensor"
+    sort_by_variable: dict[str, Sort] = field(default_factory=dict[str, Sort])
+    attributes: set[str] = field(default_factory=set[str])
+    binding: bool = True
+
+
+def pattern(tree: Tree, scope: Scope, expected: Sort | None = None, node: ast.expr | None = None) -> Pattern:
+    """Read a pattern; `expected` is the sort that the place wants, None at a root on the left.
+
+    Raises: RuleError at the place of an unknown operator, a wrong operand or attribute, an unbound name.
+    """
+    node = node or tree.root
+    sort = expected or _sort_of(node, scope) or scope.default_sort
+    literal = _literal(node)
+    if literal is not None:
+        return Number(literal, sort, None)
+    match node:
+        case ast.Name(id=name):
+            return _variable(tree, scope, node, name, sort)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in INFIX:
+            return _infix(tree, scope, sort, node, INFIX[type(op)], (left, right))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return _infix(tree, scope, sort, node, "neg", (operand,))
+        case ast.Call(func=ast.Name()):
+            return _call(tree, scope, sort, node, at_root=node is tree.root and expected is not None)
+        case _:
+            what = f"{tree.text(node)!r} is no pattern"
+            raise tree.source.error(tree.offset(node), what, "write a variable, a number, + - * / or an operator's name")
+
+
+def _literal(node: ast.expr) -> int | float | None:
+    match node:
+        case ast.Constant(value=bool() | int() | float() as value):
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            return -value
+        case _:
+            return None
+
+
+def operator_name(text: str) -> str:
+    """Return the operator that a called name stands for; `and_` is `and`, which Python keeps for itself."""
+    return text[:-1] if text.endswith("_") and keyword.iskeyword(text[:-1]) else text
+
+
+def _sort_of(node: ast.expr, scope: Scope) -> Sort | None:
+    """Return the sort that a tree can only have, None if it may be either."""
+    match node:
+        case ast.Name(id=name):
+            return scope.sort_by_variable.get(name)
+        case ast.BinOp(left=left, right=right):
+            return _first(_sort_of(part, scope) for part in (left, right))
+        case ast.UnaryOp(operand=operand):
+            return _sort_of(operand, scope)
+        case ast.Call(func=ast.Name(id=text), args=args):
+            tensor, element = (registry.find(operator_name(text), sort) for sort in ("tensor", "element"))
+            if tensor and element:
+                return _first(_sort_of(arg, scope) for arg in args[: len(tensor.operands)])
+            return tensor.sort if tensor else element.sort if element else None
+        case _:
+            return None
+
+
+def _first(sorts: Iterable[Sort | None]) -> Sort | None:
+    return next((sort for sort in sorts if sort), None)
+
+
+def _variable(tree: Tree, scope: Scope, node: ast.expr, name: str, sort: Sort) -> Variable:
+    found = scope.sort_by_variable.get(name)
+    if found is None:
+        if name in scope.attributes:
+            raise tree.source.error(tree.offset(node), f"{name!r} is an attribute where {_A[sort]} is needed")
+        if not scope.binding:
+            raise _unbound(tree, node, name, scope.sort_by_variable)
+        scope.sort_by_variable[name] = found = sort
+    if found != sort:
+        raise tree.source.error(tree.offset(node), f"{name!r} is {_A[found]} where {_A[sort]} is needed", _conversion(found))
+    return Variable(name, sort)
+
+
+def _conversion(found: Sort) -> str:
+    return "write load(...) to index a tensor" if found == "tensor" else "write build(...) to make a tensor"
+
+
+def _unbound(tree: Tree, node: ast.expr, name: str, known: Iterable[str]) -> RuleError:
+    return tree.source.error(tree.offset(node), f"{name!r} is not bound on the left", _nearest(name, known))
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    found = difflib.get_close_matches(name, sorted(known), 1, 0.5)
+    return f"did you mean {found[0]!r}?" if found else ""
+
+
+def _infix(tree: Tree, scope: Scope, sort: Sort, node: ast.expr, name: str, operands: tuple[ast.expr, ...]) -> Node:
+    return _applied(name, sort, tuple(pattern(tree, scope, sort, operand) for operand in operands), ())
+
+
+def _applied(name: str, sort: Sort, args: tuple[Pattern, ...], attrs: tuple[Attribute, ...]) -> Node:
+    """Build a node; its numbers take the dtype of a variable beside them."""
+    siblings = args[1:] if name == "where" else args
+    like = next((found for arg in siblings if (found := dtype_variable(arg))), None)
+    typed = tuple(replace(arg, like=like) if isinstance(arg, Number) else arg for arg in args)
+    return Node(name, sort, typed, attrs)
+
+
+def dtype_variable(part: Pattern) -> str | None:
+    """Return a variable that surely has the dtype of a pattern, if there is one."""
+    match part:
+        case Variable(name=name):
+            return name
+        case Number(like=like):
+            return like
+        case Node(op=name) if name in _BOOLEAN or name == "cast":
+            return None
+        case Node(op=name, args=args):
+            return next((found for arg in args[name == "where" :] if (found := dtype_variable(arg))), None)
+
+
+def _call(tree: Tree, scope: Scope, sort: Sort, node: ast.Call, at_root: bool) -> Node:
+    assert isinstance(node.func, ast.Name)
+    op = _operator(tree, node, operator_name(node.func.id), sort)
+    count = len(op.operands)
+    for arg in node.args:
+        if isinstance(arg, ast.Starred):
+            raise tree.source.error(tree.offset(arg), "a pattern takes no starred operand")
+    if len(node.args) < count:
+        labels = ", ".join(label for label, _ in op.operands)
+        raise tree.source.error(
+            tree.offset(node), f"{op.name} takes {_counted(count)} ({labels}), got {len(node.args)}"
+        )
+    operands = zip(node.args[:count], op.operands, strict=True)
+    args = tuple(pattern(tree, scope, wanted, arg) for arg, (_, wanted) in operands)
+    return _applied(op.name, sort, args, _attributes(tree, scope, op, node, at_root))
+
+
+def _counted(count: int) -> str:
+    return "1 operand" if count == 1 else f"{count} operands"
+
+
+def _operator(tree: Tree, node: ast.Call, name: str, sort: Sort) -> Op:
+    op = registry.find(name, sort)
+    if op is not None:
+        return op
+    other: Sort = "element" if sort == "tensor" else "tensor"
+    if registry.find(name, other):
+        raise tree.source.error(tree.offset(node), f"{name} gives {_A[other]} where {_A[sort]} is needed", _conversion(other))
+    near = registry.nearest(name)
+    do = f"did you mean {near!r}?" if near else "register it, or write one of the operators' names"
+    raise tree.source.error(tree.offset(node), f"unknown operator {name!r}", do)
+
+
+def _attributes(tree: Tree, scope: Scope, op: Op, node: ast.Call, at_root: bool) -> tuple[Attribute, ...]:
+    labels = [label for label, _ in op.attrs]
+    extra = node.args[len(op.operands) :]
+    if len(extra) > len(labels):
+        what = f"{op.name} takes {_counted(len(op.operands))}" + (f", then {', '.join(labels)}" if labels else "")
+        raise tree.source.error(tree.offset(extra[len(labels)]), f"{what}; this is one too many")
+    given: dict[str, ast.expr] = dict(zip(labels, extra, strict=False))
+    for word in node.keywords:
+        if word.arg not in labels:
+            what = f"{op.name} has no attribute {word.arg!r}"
+            raise tree.source.error(tree.offset(word), what, _nearest(word.arg or "", labels))
+        if word.arg in given:
+            raise tree.source.error(tree.offset(word), f"attribute {word.arg!r} is given twice")
+        given[word.arg] = word.value
+    out: list[Attribute] = []
+    for label, default in op.attrs:
+        if label in given:
+            out.append(_attribute(tree, scope, given[label]))
+        elif op.name == "build" and at_root and not scope.binding:
+            out.append(None)
+        elif default is REQUIRED:
+            raise tree.source.error(
+                tree.offset(node), f"{op.name} needs the attribute {label!r}", "write a name to match any value"
+            )
+        else:
+            out.append(_constant(default))
+    return tuple(out)
+
+
+def _constant(value: Any) -> Expression:
+    text = repr(value)
+    return Expression(text, ast.parse(text, mode="eval").body, ())
+
+
+def _attribute(tree: Tree, scope: Scope, node: ast.expr) -> Attribute:
+    if isinstance(node, ast.Name):
+        if node.id in scope.sort_by_variable:
+            what = f"{node.id!r} is {_A[scope.sort_by_variable[node.id]]} where an attribute is needed"
+            raise tree.source.error(tree.offset(node), what, "write shape(...) or dtype(...) of it")
+        if node.id not in scope.attributes:
+            if not scope.binding:
+                raise _unbound(tree, node, node.id, scope.attributes)
+            scope.attributes.add(node.id)
+        return AttrVariable(node.id)
+    return expression(tree, scope, node)
+
+
+def expression(tree: Tree, scope: Scope, root: ast.expr | None = None) -> Expression:
+    """Read an attribute expression or a guard.
+
+    Raises: RuleError at syntax that is not allowed, an unknown function, an unbound name, a variable used as a number.
+    """
+    root = root or tree.root
+    names: list[str] = []
+    _check_expression(tree, scope, root, names, in_call=False)
+    return Expression(tree.text(root), root, tuple(dict.fromkeys(names)))
+
+
+def _check_expression(tree: Tree, scope: Scope, node: ast.AST, names: list[str], in_call: bool) -> None:
+    if isinstance(node, ast.Call):
+        _check_function(tree, node)
+        for arg in node.args:
+            _check_expression(tree, scope, arg, names, in_call=True)
+        return
+    if isinstance(node, ast.Name):
+        if node.id not in scope.attributes and node.id not in scope.sort_by_variable:
+            raise _unbound(tree, node, node.id, {*scope.attributes, *scope.sort_by_variable})
+        if node.id in scope.sort_by_variable and not in_call:
+            what = f"{node.id!r} is {_A[scope.sort_by_variable[node.id]]} where a value is needed"
+            raise tree.source.error(tree.offset(node), what, "write shape(...) or dtype(...) of it")
+        names.append(node.id)
+    elif not isinstance(node, ALLOWED):
+        place = node if isinstance(node, ast.expr) else tree.root
+        do = f"write {node.attr}({ast.unparse(node.value)})" if isinstance(node, ast.Attribute) else ""
+        raise tree.source.error(tree.offset(place), f"{ast.unparse(node)!r} is not allowed in an expression", do)
+    for child in ast.iter_child_nodes(node):
+        _check_expression(tree, scope, child, names, in_call=False)
+
+
+def _check_function(tree: Tree, node: ast.Call) -> None:
+    if not isinstance(node.func, ast.Name) or node.keywords:
+        raise tree.source.error(tree.offset(node), "an expression calls functions by name, without keywords")
+    if node.func.id not in FUNCTIONS:
+        do = _nearest(node.func.id, FUNCTIONS)
+        raise tree.source.error(tree.offset(node), f"unknown function {node.func.id!r}", do)
+
+
+def condition(tree: Tree, scope: Scope, node: ast.expr) -> Condition:
+    """Read one conjunct of a guard: `const(v, w)`, or an expression that must be true."""
+    match node:
+        case ast.Call(func=ast.Name(id="const"), args=args):
+            for arg in args:
+                if not isinstance(arg, ast.Name) or scope.sort_by_variable.get(arg.id) != "tensor":
+                    raise tree.source.error(tree.offset(arg), "const(...) takes tensors bound on the left")
+            return Condition(constants=tuple(arg.id for arg in args if isinstance(arg, ast.Name)))
+        case _:
+            return Condition(expression=expression(tree, scope, node))

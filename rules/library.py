@@ -1,0 +1,32 @@
+"""The rule files: those that come with the package, and a user's."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from frittata.egraph.errors import RuleError
+from frittata.rules.parse import parse_family
+from frittata.rules.pattern import Family
+
+FOLDER = Path(__file__).parent
+
+
+@cache
+def builtin_families() -> tuple[Family, ...]:
+    """Return the families of the package, by name."""
+    return tuple(load_file(path) for path in sorted(FOLDER.glob("*.rules")))
+
+
+def load_file(path: str | Path) -> Family:
+    """Read a file; the family has its name: `my.rules` -> my.
+
+    Raises: RuleError if it cannot be opened or read.
+    """
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RuleError(f"cannot open the rule file: {error.strerror}", str(file)) from error
+    name = str(file.relative_to(FOLDER.parent)) if file.is_relative_to(FOLDER) else str(file)
+    return parse_family(text, name, file.stem)

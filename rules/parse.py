@@ -1,0 +1,214 @@
+"""Read a rule file: text, one rule a line, never executed.
+
+    sort element                                              # of names and infix operators, from here on; tensor at first
+    opt_level 1                                               # of the family
+    name:  LEFT => RIGHT  if CONDITION and CONDITION  [level]  # equation; <=> is two, the second called name.reverse
+    name:  LEFT ~> RIGHT                                      # transform
+    name:  p = LEFT, q = LEFT  =>  y = TERM, p = RIGHT, q = RIGHT
+
+Left and right are in Python's expression syntax: operands first, then attributes in the row's order or by keyword.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from typing import get_args
+
+from frittata.egraph.terms import Sort
+from frittata.rules import elaborate
+from frittata.rules.elaborate import Scope
+from frittata.rules.pattern import Binding, Condition, Family, Level, Node, Rule
+from frittata.rules.source import Source, Span, Tree, parse_expression
+
+ARROWS = ("<=>", "=>", "~>")
+SORTS: tuple[Sort, ...] = get_args(Sort)
+_NAME = re.compile(r"([A-Za-z][\w-]*)\s*:")
+_DIRECTIVE = re.compile(r"(sort|opt_level)\s+(\S+)\s*$")
+_LEVEL = re.compile(r"(?:^|\s)\[\s*([A-Za-z_]\w*)\s*(?:\(([^)]*)\))?\s*\]\s*$")
+
+
+def parse_family(text: str, file_name: str = "<rules>", family_name: str = "user") -> Family:
+    """Read the rules of one file.
+
+    Raises: RuleError with file, line, column, the line and a caret.
+    """
+    source = Source(file_name, text)
+    default: Sort = "tensor"
+    opt_level = 0
+    rules: list[Rule] = []
+    line_by_name: dict[str, int] = {}
+    for span in source.logical_lines():
+        directive = _DIRECTIVE.match(source.slice(span))
+        if directive is None:
+            added = _rules(source, span, family_name, default)
+            for rule in added:
+                if rule.name in line_by_name:
+                    what = f"a rule named {rule.name!r} stands in line {line_by_name[rule.name]} already"
+                    raise source.error(span.start, what, "give each rule of a family its own name")
+                line_by_name[rule.name] = rule.location.line
+            rules += added
+        elif directive[1] == "sort":
+            default = _sort(source, span.start + directive.start(2), directive[2])
+        elif directive[2].isdigit():
+            opt_level = int(directive[2])
+        else:
+            raise source.error(span.start + directive.start(2), f"opt_level {directive[2]!r} is not a number")
+    return Family(family_name, tuple(rules), opt_level)
+
+
+def _sort(source: Source, offset: int, text: str) -> Sort:
+    for sort in SORTS:
+        if sort == text:
+            return sort
+    raise source.error(offset, f"no sort {text!r}", "write tensor or element")
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """A rule cut at its separators."""
+
+    name: str
+    arrow: str
+    left: Span
+    right: Span
+    guard: Span | None
+    level: Level
+
+
+def _rules(source: Source, span: Span, family: str, default: Sort) -> tuple[Rule, ...]:
+    parts = _cut(source, span)
+    rule = _rule(source, span, family, default, parts)
+    if parts.arrow != "<=>":
+        return (rule,)
+    back = _Parts(f"{parts.name}.reverse", "=>", parts.right, parts.left, parts.guard, parts.level)
+    return rule, _rule(source, span, family, default, back)
+
+
+def _cut(source: Source, span: Span) -> _Parts:
+    named = _NAME.match(source.slice(span))
+    if named is None:
+        raise source.error(span.start, "a rule starts with its name and a colon", "write  name: LEFT => RIGHT")
+    start = span.start + named.end()
+    level, stop = _level(source, Span(start, span.stop))
+    free = sorted(source.outside_brackets(Span(start, stop)))
+    arrows = [(at, arrow) for at in free if (arrow := _arrow_at(source.text, at))]
+    if not arrows:
+        do = "write => (equation), <=> (both ways) or ~> (transform)"
+        raise source.error(max(start, stop - 1), f"rule {named[1]!r} has no arrow", do)
+    at, arrow = arrows[0]
+    after = at + len(arrow)
+    second = next((other for other, _ in arrows if other >= after), None)
+    if second is not None:
+        raise source.error(second, f"rule {named[1]!r} has a second arrow", "start each rule on a line of its own")
+    guard_at = next((i for i in free if i > after and _is_word(source.text, i, "if")), None)
+    guard = None if guard_at is None else Span(guard_at + 2, stop)
+    return _Parts(named[1], arrow, Span(start, at), Span(after, stop if guard_at is None else guard_at), guard, level)
+
+
+def _arrow_at(text: str, offset: int) -> str:
+    for arrow in ARROWS:
+        if text.startswith(arrow, offset) and not (arrow == "=>" and text[offset - 1] == "<"):
+            return arrow
+    return ""
+
+
+def _is_word(text: str, offset: int, word: str) -> bool:
+    end = offset + len(word)
+    return text[offset:end] == word and not re.match(r"\w", text[offset - 1]) and not re.match(r"\w", text[end:])
+
+
+def _level(source: Source, span: Span) -> tuple[Level, int]:
+    """Read `[reassoc]` at the end of a rule; return it and where the rest ends."""
+    found = _LEVEL.search(source.slice(span))
+    if found is None:
+        return Level(), span.stop
+    at = span.start + found.start(1)
+    match found[1], found[2]:
+        case ("exact" | "reassoc") as kind, None:
+            return Level(kind), span.start + found.start()
+        case "approx", str(tolerance):
+            try:
+                return Level("approx", float(tolerance)), span.start + found.start()
+            except ValueError:
+                raise source.error(span.start + found.start(2), f"tolerance {tolerance!r} is not a number") from None
+        case _:
+            do = "write [exact], [reassoc] or [approx(1e-5)]"
+            raise source.error(at, f"no numerics level {source.slice(Span(at, span.stop)).rstrip().rstrip(']')!r}", do)
+
+
+def _rule(source: Source, span: Span, family: str, default: Sort, parts: _Parts) -> Rule:
+    scope = Scope(default)
+    left = _left(source, parts, scope)
+    scope.binding = False
+    right = _right(source, parts, scope, left)
+    return Rule(
+        name=parts.name,
+        family=family,
+        kind="transform" if parts.arrow == "~>" else "equation",
+        left=left,
+        right=right,
+        conditions=_conditions(source, parts.guard, scope),
+        level=parts.level,
+        location=source.location(span.start, source.slice(span)),
+        sort_by_variable=dict(scope.sort_by_variable),
+    )
+
+
+def _bindings(source: Source, span: Span) -> list[tuple[str | None, Tree, int]]:
+    """Read `p = A, q = B` or a single `A`: names, trees rooted at each, and where they stand."""
+    tree = parse_expression(source, span, "f(")
+    assert isinstance(tree.root, ast.Call)
+    call = tree.root
+    if len(call.args) + len(call.keywords) > 1 and call.args:
+        raise source.error(tree.offset(call.args[-1]), "of several patterns each needs a name", "write  p = ..., q = ...")
+    parts: list[tuple[str | None, ast.expr]] = [(None, arg) for arg in call.args]
+    parts += [(word.arg, word.value) for word in call.keywords]
+    return [(name, Tree(source, span, node, tree.lead), tree.offset(node)) for name, node in parts]
+
+
+def _left(source: Source, parts: _Parts, scope: Scope) -> tuple[Binding, ...]:
+    out: list[Binding] = []
+    for name, tree, offset in _bindings(source, parts.left):
+        pattern = elaborate.pattern(tree, scope)
+        if not isinstance(pattern, Node):
+            raise source.error(offset, "the left side matches everything", "start it with an operator")
+        out.append(Binding(name or "it", pattern))
+    if parts.arrow == "~>" and len(out) > 1:
+        raise source.error(parts.left.start, "a transform has one pattern on the left")
+    for binding in out:
+        if binding.name in scope.sort_by_variable or binding.name in scope.attributes:
+            what = f"{binding.name!r} names a pattern and a variable within one"
+            raise source.error(parts.left.start, what, "choose another name")
+        scope.sort_by_variable[binding.name] = binding.pattern.sort
+    return tuple(out)
+
+
+def _right(source: Source, parts: _Parts, scope: Scope, left: tuple[Binding, ...]) -> tuple[Binding, ...]:
+    sort_by_root: dict[str, Sort] = {binding.name: binding.pattern.sort for binding in left}
+    out: list[Binding] = []
+    for given, tree, offset in _bindings(source, parts.right):
+        name = given or "it"
+        if given is None and name not in sort_by_root:
+            roots = ", ".join(f"{root} = ..." for root in sort_by_root)
+            raise source.error(offset, "which pattern of the left is this?", f"write  {roots}")
+        if any(binding.name == name for binding in out):
+            raise source.error(offset, f"{name!r} is given twice")
+        if name not in sort_by_root and (name in scope.sort_by_variable or name in scope.attributes):
+            raise source.error(offset, f"{name!r} is bound on the left already", "choose another name")
+        pattern = elaborate.pattern(tree, scope, sort_by_root.get(name))
+        scope.sort_by_variable[name] = pattern.sort
+        out.append(Binding(name, pattern))
+    if not any(binding.name in sort_by_root for binding in out):
+        raise source.error(parts.right.start, f"the right side says nothing about {', '.join(sort_by_root)}")
+    return tuple(out)
+
+
+def _conditions(source: Source, span: Span | None, scope: Scope) -> tuple[Condition, ...]:
+    if span is None:
+        return ()
+    tree = parse_expression(source, span)
+    conjunction = isinstance(tree.root, ast.BoolOp) and isinstance(tree.root.op, ast.And)
+    parts = tree.root.values if conjunction and isinstance(tree.root, ast.BoolOp) else [tree.root]
+    return tuple(elaborate.condition(tree, scope, part) for part in parts)

@@ -1,0 +1,340 @@
+"""For the audit: given the type that an operator's result shall have, propose types of its operands and attributes.
+
+A proposal need not always be right: the type rule of the row has the last word, and a wrong one is drawn again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from frittata.egraph import indexing
+from frittata.egraph.ops.elements import FOLDS
+from frittata.egraph.ops.registry import REQUIRED, Op
+from frittata.egraph.terms import Scalar, Type
+
+DIMS = (1, 1, 2, 3, 3, 4, 5, 7)
+DTYPES = ("f64", "f64", "f64", "f32", "f32", "i32", "i64", "bool")
+NUMBERS = (0.0, -0.0, 1.0, -1.0, 2.0, 3.0, 0.5, -2.5, 0.1, 7.0, 0.0625, 1e-3)
+MOST_ELEMENTS = 400
+
+Shape = tuple[int, ...]
+
+
+class Mismatch(Exception):
+    """The draw does not fit; draw again."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is wanted: a tensor of this shape, or an element whose extents are each 1 or these."""
+
+    shape: Shape
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a proposal is made: the row, the goal, attributes that are given already, types of operands bound already."""
+
+    op: Op
+    goal: Goal
+    given: Mapping[str, Any]
+    known: tuple[Type | None, ...]
+    rng: np.random.Generator
+
+    def attr(self, label: str, otherwise: Callable[[], Any]) -> Any:
+        """Return an attribute: as given, or drawn."""
+        return self.given[label] if label in self.given else otherwise()
+
+    def known_dim(self, operand: int, axis: int) -> int | None:
+        """Return the extent on an axis of an operand that is bound already."""
+        type_ = self.known[operand]
+        shape: tuple[Any, ...] = () if type_ is None else getattr(type_, "shape", ())
+        return shape[axis] if -len(shape) <= axis < len(shape) else None
+
+
+Proposal = tuple[tuple[Goal, ...], dict[str, Any]]
+
+
+def random_dim(rng: np.random.Generator) -> int:
+    """Draw an extent: often 1, often a prime."""
+    return int(rng.choice(DIMS))
+
+
+def random_shape(rng: np.random.Generator) -> Shape:
+    """Draw a shape of rank 0 to 4."""
+    while True:
+        shape = tuple(random_dim(rng) for _ in range(int(rng.integers(0, 5))))
+        if prod(shape) <= MOST_ELEMENTS:
+            return shape
+
+
+def random_scalar(rng: np.random.Generator, dtype: str) -> Scalar:
+    """Draw a number of a dtype."""
+    if dtype == "bool":
+        return Scalar.of(bool(rng.integers(0, 2)), dtype)
+    return Scalar.of(float(rng.choice(NUMBERS)), dtype)
+
+
+def narrowed(rng: np.random.Generator, shape: Shape) -> Shape:
+    """Draw a shape that broadcasts to `shape`: some extents 1, some leading axes missing."""
+    out = tuple(1 if rng.random() < 0.25 else dim for dim in shape)
+    return out[int(rng.integers(0, len(out) + 1)) :] if rng.random() < 0.3 else out
+
+
+def propose(place: Place) -> Proposal:
+    """Propose the goals of the operands, and every attribute."""
+    by_name = _TENSOR if place.op.sort == "tensor" else _ELEMENT
+    if place.op.name in by_name:
+        return by_name[place.op.name](place)
+    return _pointwise(place) if place.op.pointwise else _any(place)
+
+
+def _any(place: Place) -> Proposal:
+    """A row we know nothing of: operands of the type of the result, attributes as given or their defaults."""
+    attrs = {label: place.given.get(label, default) for label, default in place.op.attrs}
+    if any(value is REQUIRED for value in attrs.values()):
+        attrs = {
+            label: int(place.rng.integers(-3, 3)) if value is REQUIRED else value for label, value in attrs.items()
+        }
+    return tuple(place.goal for _ in place.op.operands), attrs
+
+
+def _pointwise(place: Place) -> Proposal:
+    goal, rng, name = place.goal, place.rng, place.op.name
+    count = len(place.op.operands)
+    full = int(rng.integers(0, count))
+    shapes = [goal.shape if i == full else narrowed(rng, goal.shape) for i in range(count)]
+    dtypes = [goal.dtype] * count
+    if name in ("lt", "le", "gt", "ge", "eq", "ne") or name == "cast":
+        bound = next((str(type_.dtype) for type_ in place.known if type_), None)
+        dtypes = [bound or str(rng.choice(DTYPES))] * count
+    elif name == "where":
+        dtypes[0] = "bool"
+    attrs = {"dtype": place.attr("dtype", lambda: goal.dtype)} if name == "cast" else {}
+    return tuple(Goal(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)), attrs
+
+
+def _same(place: Place) -> Proposal:
+    return tuple(place.goal for _ in place.op.operands), {}
+
+
+def _full(place: Place) -> Proposal:
+    value = place.attr("value", lambda: random_scalar(place.rng, place.goal.dtype))
+    return (), {"value": value, "shape": place.attr("shape", lambda: place.goal.shape)}
+
+
+def _axis(place: Place, label: str = "axis") -> int:
+    if not place.goal.shape:
+        raise Mismatch
+    return place.attr(label, lambda: -int(place.rng.integers(1, len(place.goal.shape) + 1)))
+
+
+def _along(place: Place) -> Proposal:
+    return (place.goal,), {"axis": _axis(place)}
+
+
+def _with(shape: Shape, axis: int, dim: int) -> Shape:
+    if not -len(shape) <= axis < 0:
+        raise Mismatch
+    return (*shape[: axis + len(shape)], dim, *shape[axis + len(shape) + 1 :])
+
+
+def _reduce(place: Place) -> Proposal:
+    ones = [axis for axis in range(-len(place.goal.shape), 0) if place.goal.shape[axis] == 1]
+    if not ones:
+        raise Mismatch
+    axis = place.attr("axis", lambda: int(place.rng.choice(ones)))
+    return (Goal(_with(place.goal.shape, axis, random_dim(place.rng)), place.goal.dtype),), {"axis": axis}
+
+
+def _layer_norm(place: Place) -> Proposal:
+    vector = Goal(place.goal.shape[-1:], place.goal.dtype)
+    return (place.goal, vector, vector), {"eps": place.attr("eps", lambda: float(place.rng.choice([1e-5, 1e-3, 0.1])))}
+
+
+def _batch_norm(place: Place) -> Proposal:
+    vector = Goal(place.goal.shape[1:2], place.goal.dtype)
+    eps = place.attr("eps", lambda: float(place.rng.choice([1e-5, 1e-3, 0.1])))
+    return (place.goal, vector, vector, vector, vector), {"eps": eps}
+
+
+def _matmul(place: Place) -> Proposal:
+    if len(place.goal.shape) < 2:
+        raise Mismatch
+    *batch, m, n = place.goal.shape
+    k = place.known_dim(0, -1) or place.known_dim(1, -2) or random_dim(place.rng)
+    left, right = (narrowed(place.rng, tuple(batch)) for _ in range(2))
+    if place.rng.random() < 0.5:
+        left = tuple(batch)
+    return (Goal((*left, m, k), place.goal.dtype), Goal((*right, k, n), place.goal.dtype)), {}
+
+
+def _linear(place: Place) -> Proposal:
+    if not place.goal.shape:
+        raise Mismatch
+    *batch, n = place.goal.shape
+    k, dtype = random_dim(place.rng), place.goal.dtype
+    return (Goal((*batch, k), dtype), Goal((n, k), dtype), Goal((n,), dtype)), {}
+
+
+def _attention(place: Place) -> Proposal:
+    if len(place.goal.shape) < 2:
+        raise Mismatch
+    *batch, m, n = place.goal.shape
+    length, depth, dtype = random_dim(place.rng), random_dim(place.rng), place.goal.dtype
+    scale = place.attr("scale", lambda: float(place.rng.choice([0.5, 0.1, 1.5])))
+    shapes = ((*batch, m, depth), (*batch, length, depth), (*narrowed(place.rng, tuple(batch)), length, n))
+    return tuple(Goal(shape, dtype) for shape in shapes), {"scale": scale}
+
+
+def _conv(place: Place) -> Proposal:
+    shape, rng = place.goal.shape, place.rng
+    rank = len(shape) - 2
+    if rank < 1:
+        raise Mismatch
+    kernel = tuple(place.known_dim(1, 2 + i) or int(rng.integers(1, 4)) for i in range(rank))
+    stride = place.attr("stride", lambda: tuple(map(int, rng.integers(1, 3, rank))))
+    dilation = place.attr("dilation", lambda: tuple(map(int, rng.integers(1, 3, rank))))
+    padding = place.attr("padding", lambda: tuple(map(int, rng.integers(0, 2, rank))))
+    divisors = [g for g in range(1, shape[1] + 1) if shape[1] % g == 0]
+    groups = place.attr("groups", lambda: int(rng.choice(divisors)))
+    if not rank == len(stride) == len(dilation) == len(padding):
+        raise Mismatch
+    spatial = tuple(
+        (n - 1) * s + d * (k - 1) + 1 - 2 * p
+        for n, s, d, k, p in zip(shape[2:], stride, dilation, kernel, padding, strict=True)
+    )
+    if min(spatial) < 1:
+        raise Mismatch
+    depth = place.known_dim(1, 1) or int(rng.integers(1, 4))
+    goals = Goal((shape[0], depth * groups, *spatial), place.goal.dtype), Goal((shape[1], depth, *kernel), place.goal.dtype)
+    return goals, {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+
+
+def _permute(place: Place) -> Proposal:
+    rank = len(place.goal.shape)
+    p = place.attr("permutation", lambda: _permutation(place.rng, rank))
+    if sorted(p) != list(range(rank)):
+        raise Mismatch
+    return (Goal(tuple(place.goal.shape[p.index(i)] for i in range(rank)), place.goal.dtype),), {"permutation": p}
+
+
+def _permutation(rng: np.random.Generator, rank: int) -> tuple[int, ...]:
+    return tuple(range(rank)) if rng.random() < 0.25 else tuple(map(int, rng.permutation(rank)))
+
+
+def _reshape(place: Place) -> Proposal:
+    return (Goal(regrouped(place.rng, place.goal.shape), place.goal.dtype),), {
+        "shape": place.attr("shape", lambda: place.goal.shape)
+    }
+
+
+def regrouped(rng: np.random.Generator, shape: Shape) -> Shape:
+    """Draw a shape of the same size: prime factors in order, grouped anew, with some extents 1."""
+    if rng.random() < 0.25:
+        return shape
+    out: list[int] = []
+    for dim in shape:
+        for factor in _factors(dim):
+            if out and rng.random() < 0.5:
+                out[-1] *= factor
+            else:
+                out.append(factor)
+        if rng.random() < 0.1:
+            out.append(1)
+    return tuple(out)
+
+
+def _factors(n: int) -> list[int]:
+    return next(([f, *_factors(n // f)] for f in range(2, n + 1) if n % f == 0), [])
+
+
+def _slice(place: Place) -> Proposal:
+    axis, rng = _axis(place), place.rng
+    if not -len(place.goal.shape) <= axis < 0:
+        raise Mismatch
+    length = place.goal.shape[axis]
+    start = place.attr("start", lambda: int(rng.integers(0, 3)))
+    step = place.attr("step", lambda: int(rng.integers(1, 3)))
+    extent = start + (length - 1) * step + 1 + int(rng.integers(0, 2))
+    attrs = {"axis": axis, "start": start, "step": step, "length": place.attr("length", lambda: length)}
+    return (Goal(_with(place.goal.shape, axis, extent), place.goal.dtype),), attrs
+
+
+def _expand(place: Place) -> Proposal:
+    shape = place.attr("shape", lambda: place.goal.shape)
+    return (Goal(narrowed(place.rng, place.goal.shape), place.goal.dtype),), {"shape": shape}
+
+
+def _build(place: Place) -> Proposal:
+    return (place.goal,), {"shape": place.attr("shape", lambda: place.goal.shape)}
+
+
+def _load(place: Place) -> Proposal:
+    shape = place.goal.shape if place.rng.random() < 0.5 else narrowed(place.rng, place.goal.shape)
+    return (Goal(shape, place.goal.dtype),), {}
+
+
+def _const(place: Place) -> Proposal:
+    return (), {"value": place.attr("value", lambda: random_scalar(place.rng, place.goal.dtype))}
+
+
+def _iota(place: Place) -> Proposal:
+    axis = _axis(place)
+    if not -len(place.goal.shape) <= axis < 0:
+        raise Mismatch
+    extent = place.attr("extent", lambda: place.goal.shape[axis])
+    return (), {"axis": axis, "extent": extent, "dtype": place.attr("dtype", lambda: place.goal.dtype)}
+
+
+def _fold(place: Place) -> Proposal:
+    shape = (1,) * (1 - len(place.goal.shape)) + place.goal.shape
+    axis = place.attr("axis", lambda: -int(place.rng.integers(1, len(shape) + 1)))
+    extent = place.attr("extent", lambda: random_dim(place.rng))
+    op = place.attr("op", lambda: str(place.rng.choice(list(FOLDS))))
+    return (Goal(_with(shape, axis, extent), place.goal.dtype),), {"op": op, "axis": axis, "extent": extent}
+
+
+def _dot(place: Place) -> Proposal:
+    shape = (1,) * (2 - len(place.goal.shape)) + place.goal.shape
+    depth = place.attr("depth", lambda: random_dim(place.rng))
+    left, right = _with(shape, -1, depth), _with(shape, -2, depth)
+    return (Goal(left, place.goal.dtype), Goal(right, place.goal.dtype)), {"depth": depth}
+
+
+def _reindex(place: Place) -> Proposal:
+    mapping = place.attr("map", lambda: random_map(place.rng, place.goal.shape))
+    return (Goal(mapping.source, place.goal.dtype),), {"map": mapping}
+
+
+def random_map(rng: np.random.Generator, result: Shape) -> indexing.IndexMap:
+    """Draw a permutation, a reshape or a slice whose result has this shape."""
+    rank = len(result)
+    kind = rng.integers(0, 3)
+    if kind == 0:
+        p = _permutation(rng, rank)
+        return indexing.permute_map(tuple(result[p.index(i)] for i in range(rank)), p)
+    if kind == 1 and rank:
+        axis = -int(rng.integers(1, rank + 1))
+        start, step = int(rng.integers(0, 3)), int(rng.integers(1, 3))
+        source = _with(result, axis, start + (result[axis] - 1) * step + 1 + int(rng.integers(0, 2)))
+        return indexing.slice_map(source, axis, start, step, result[axis])
+    return indexing.reshape_map(regrouped(rng, result), result)
+
+
+_TENSOR: dict[str, Callable[[Place], Proposal]] = {
+    "full": _full, "relu": _same, "gelu": _same, "gelu_tanh": _same, "silu": _same, "softmax": _along,
+    "reduce_sum": _reduce, "reduce_prod": _reduce, "reduce_max": _reduce, "reduce_min": _reduce,
+    "layer_norm": _layer_norm, "batch_norm": _batch_norm, "attention": _attention, "matmul": _matmul,
+    "linear": _linear, "conv": _conv, "permute": _permute, "reshape": _reshape, "slice": _slice,
+    "expand": _expand, "build": _build,
+}  # fmt: skip
+_ELEMENT: dict[str, Callable[[Place], Proposal]] = {
+    "load": _load, "const": _const, "iota": _iota, "fold": _fold, "dot": _dot, "reindex": _reindex,
+}  # fmt: skip

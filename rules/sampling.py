@@ -1,0 +1,157 @@
+"""For the audit: draw terms that a rule's left side matches, and values for their leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from frittata.egraph import dtypes, shapes, terms
+from frittata.egraph.errors import ModelError
+from frittata.egraph.ops import registry
+from frittata.egraph.terms import Term
+from frittata.rules import facts
+from frittata.rules.matching import Bindings, holds, number, same
+from frittata.rules.pattern import AttrVariable, Expression, Node, Number, Pattern, Rule, Variable
+from frittata.rules.proposals import DTYPES, Goal, Mismatch, Place, narrowed, propose, random_scalar, random_shape
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One way to bind the left side of a rule, guard included: what the names stand for, roots among them."""
+
+    bindings: Bindings
+    leaves: tuple[Term, ...]
+
+
+def draw_instances(rule: Rule, rng: np.random.Generator, attempts: int) -> Iterator[Instance]:
+    """Yield instances of the left side that satisfy the guard, out of so many attempts."""
+    for _ in range(attempts):
+        try:
+            bindings = _Draw(rule, rng).bindings()
+        except (Mismatch, ModelError, facts.NotApplicable):
+            continue
+        if holds(rule.conditions, bindings):
+            roots = [bindings.term_by_name[binding.name] for binding in rule.left]
+            leaves = (term for term in terms.walk(*roots) if term.op in ("input", "param"))
+            yield Instance(bindings, tuple(leaves))
+
+
+class _Draw:
+    """One attempt. Draws top-down: a goal for the root, from it goals for operands, down to the variables."""
+
+    def __init__(self, rule: Rule, rng: np.random.Generator) -> None:
+        self.rule = rule
+        self.rng = rng
+        self.constants = {name for condition in rule.conditions for name in condition.constants}
+        self.terms: dict[str, Term] = {}
+        self.attrs: dict[str, Any] = {}
+
+    def bindings(self) -> Bindings:
+        """Draw every pattern of the left side."""
+        goal = Goal(random_shape(self.rng), str(self.rng.choice(DTYPES)))
+        for binding in self.rule.left:
+            self.terms[binding.name] = self._draw(binding.pattern, goal)
+        return Bindings(dict(self.terms), dict(self.attrs))
+
+    def _draw(self, pattern: Pattern, goal: Goal) -> Term:
+        match pattern:
+            case Variable(name=name, sort=sort):
+                if name not in self.terms:
+                    self.terms[name] = self._tensor(name, goal) if sort == "tensor" else self._element(name, goal)
+                return self.terms[name]
+            case Number():
+                return number(pattern, self._like(pattern, goal))
+            case Node():
+                return self._node(pattern, goal)
+
+    def _like(self, pattern: Number, goal: Goal) -> str:
+        return self.terms[pattern.like].dtype if pattern.like in self.terms else goal.dtype
+
+    def _node(self, pattern: Node, goal: Goal) -> Term:
+        op = registry.get(pattern.op, pattern.sort)
+        labels = [label for label, _ in op.attrs]
+        given = self._given(pattern, labels)
+        bound = (self.terms.get(arg.name) if isinstance(arg, Variable) else None for arg in pattern.args)
+        known = tuple(term.type if term else None for term in bound)
+        goals, attrs = propose(Place(op, goal, given, known, self.rng))
+        for wanted, label in zip(pattern.attrs, labels, strict=True):
+            if isinstance(wanted, AttrVariable):
+                self.attrs.setdefault(wanted.name, attrs[label])
+            if isinstance(wanted, AttrVariable) and not same(self.attrs[wanted.name], attrs[label]):
+                raise Mismatch
+        # Numbers take the dtype of a variable beside them, so variables are drawn first.
+        order = sorted(range(len(goals)), key=lambda i: isinstance(pattern.args[i], Number))
+        drawn = {i: self._draw(pattern.args[i], goals[i]) for i in order}
+        return registry.make(op.name, op.sort, tuple(drawn[i] for i in range(len(goals))), tuple(attrs.values()))
+
+    def _given(self, pattern: Node, labels: list[str]) -> dict[str, Any]:
+        env = Bindings(self.terms, self.attrs).environment()
+        given: dict[str, Any] = {}
+        for label, wanted in zip(labels, pattern.attrs, strict=True):
+            if isinstance(wanted, AttrVariable) and wanted.name in self.attrs:
+                given[label] = self.attrs[wanted.name]
+            elif isinstance(wanted, Expression) and all(name in env for name in wanted.names):
+                given[label] = facts.evaluate(wanted, env)
+        return given
+
+    def _tensor(self, name: str, goal: Goal) -> Term:
+        leaf = "param" if name in self.constants else "input"
+        return registry.make(leaf, "tensor", (), (name, goal.shape, goal.dtype))
+
+    def _element(self, name: str, goal: Goal) -> Term:
+        """Draw an element variable: mostly a load, at times arithmetic, a number or an index."""
+        shape = goal.shape if self.rng.random() < 0.5 else narrowed(self.rng, goal.shape)
+        load = registry.element("load", self._tensor(name, Goal(shape, goal.dtype)))
+        kind = self.rng.random()
+        if name in self.constants or kind < 0.7 or goal.dtype == "bool":
+            return load
+        if kind < 0.8:
+            return registry.element("neg", load)
+        if kind < 0.9 or not goal.shape:
+            return registry.element("const", value=random_scalar(self.rng, goal.dtype))
+        axis = -int(self.rng.integers(1, len(goal.shape) + 1))
+        return registry.element("add", load, registry.element("iota", axis=axis, extent=goal.shape[axis], dtype=goal.dtype))
+
+
+def draw_values(leaves: tuple[Term, ...], rng: np.random.Generator, kind: str) -> dict[str, Array]:
+    """Draw values for leaves.
+
+    Of kind "plain" moderate numbers with zeros; "dyadic" quarters, on which sums and products are exact in any order;
+    "special" also infinities, NaN, -0.0 and integers at the ends of their range.
+    """
+    return {leaf.attrs[0]: _values(shapes.concrete(leaf.shape), leaf.dtype, rng, kind) for leaf in leaves}
+
+
+def _values(shape: tuple[int, ...], dtype: str, rng: np.random.Generator, kind: str) -> Array:
+    to = dtypes.to_numpy(dtype)
+    if dtype == "bool":
+        return rng.integers(0, 2, shape).astype(to)
+    if dtypes.is_integer(dtype):
+        out = rng.integers(-6, 7, shape).astype(to)
+        ends = [np.iinfo(to).min, np.iinfo(to).max, 0]
+        return np.where(rng.random(shape) < 0.15, rng.choice(ends, shape), out).astype(to) if kind == "special" else out
+    if kind == "dyadic":
+        return (rng.integers(-8, 9, shape) / 4).astype(to)
+    out = rng.normal(size=shape) * rng.choice([0.5, 1.0, 3.0])
+    out = np.abs(out) if rng.random() < 0.4 else out
+    out = np.where(rng.random(shape) < 0.1, 0.0, out)
+    if kind == "special":
+        odd = rng.choice([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0], shape)
+        out = np.where(rng.random(shape) < 0.3, odd, out)
+    return out.astype(to)
+
+
+def with_nans(values: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
+    """Return the values with some floats replaced by NaN."""
+
+    def replaced(value: Array) -> Array:
+        if value.dtype.kind != "f":
+            return value
+        return np.where(rng.random(value.shape) < 0.15, np.nan, value).astype(value.dtype)
+
+    return {name: replaced(value) for name, value in values.items()}

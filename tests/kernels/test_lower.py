@@ -1,0 +1,173 @@
+"""Conformance: every target computes every body as the interpreter does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_cases import (
+    CASES,
+    RANDOM_CASES,
+    Array,
+    Case,
+    assert_agrees,
+    build,
+    case_named,
+    element,
+    fold,
+    load,
+    number,
+    random_case,
+)
+
+from frittata.egraph import dtypes, shapes
+from frittata.egraph.errors import LoweringError
+from frittata.egraph.machine import REFERENCE
+from frittata.kernels import runtime, templates
+from frittata.kernels.holding import is_worth_holding, recompute_units
+from frittata.kernels.loops import AssignIndex, Guard, Load, Loop, Statement, parts, statements, values_of
+from frittata.kernels.lower import lower
+from frittata.kernels.plain import compile_plain, flat, write_plain
+
+Target = Callable[[Case, list[Array]], tuple[Array, ...]]
+
+
+def plain(case: Case, values: list[Array]) -> tuple[Array, ...]:
+    return compile_plain("kernel", case.bodies, parallel=False)(*values)
+
+
+def through_template(name: str) -> Target:
+    def run(case: Case, values: list[Array]) -> tuple[Array, ...]:
+        if templates.by_name(name).estimate(case.bodies, frozenset(), REFERENCE) is None:
+            pytest.skip(f"{name} does not take this body")
+        return runtime.build(case.program(name), {})(*values)
+
+    return run
+
+
+TARGETS: dict[str, Target] = {"plain": plain, **{t.name: through_template(t.name) for t in templates.TEMPLATES}}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("case", [*CASES, *RANDOM_CASES], ids=lambda case: case.name)
+def test_targets_compute_what_the_interpreter_does(case: Case, target: str) -> None:
+    values = case.values()
+    assert_agrees(case, TARGETS[target](case, values), case.expected(values))
+
+
+class _NoNumba:
+    """Stands for numba where generated source is run by Python itself."""
+
+    prange = range
+
+    @staticmethod
+    def njit(**_: Any) -> Callable[[Any], Any]:
+        return lambda function: function
+
+
+def run_by_python(case: Case, values: list[Array]) -> tuple[Array, ...]:
+    kernel = write_plain("kernel", case.bodies)
+    scope: dict[str, Any] = {"np": np, "math": math, "numba": _NoNumba}
+    exec(kernel.source, scope)
+    results = tuple(np.empty(shapes.concrete(b.shape), dtypes.to_numpy(b.dtype)) for b in case.bodies)
+    scope["kernel"](*(flat(array) for array in (*values, *results)))
+    return results
+
+
+@pytest.mark.parametrize("seed", range(0, 300, 30))
+def test_random_bodies_become_right_loops(seed: int) -> None:
+    for case in map(random_case, range(seed, seed + 30)):
+        values = case.values()
+        assert_agrees(case, run_by_python(case, values), case.expected(values))
+
+
+def test_the_parallel_form_computes_the_same() -> None:
+    case = case_named("softmax-17")
+    values = case.values()
+    assert_agrees(case, compile_plain("kernel", case.bodies)(*values), case.expected(values))
+
+
+def loops_over(body: list[Statement]) -> list[Any]:
+    """Return the nesting of loops as nested lists of extents."""
+    return [[s.extent, *loops_over(s.body)] for s in body if isinstance(s, Loop)]
+
+
+def test_softmax_is_one_loop_over_rows_with_three_inside_and_one_row() -> None:
+    nest = lower(case_named("softmax-17").bodies)
+    assert loops_over(nest.body) == [[5, [17], [17], [17]]]
+    assert [row.extent for row in nest.rows()] == [17]
+
+
+def test_cheap_values_are_computed_again_instead_of_held() -> None:
+    nest = lower(case_named("layer-norm-f64").bodies)
+    assert loops_over(nest.body) == [[3, [17], [17], [17]]]
+    assert nest.rows() == []
+
+
+def test_a_dear_value_of_the_inner_axis_alone_is_computed_once() -> None:
+    nest = lower(case_named("column").bodies)
+    assert loops_over(nest.body) == [[9], [6, [9]]]
+    assert [row.extent for row in nest.rows()] == [9]
+
+
+def test_size_one_axes_make_no_loops() -> None:
+    assert loops_over(lower(case_named("ones").bodies).body) == []
+
+
+def test_loads_in_the_padding_stay_under_their_guard() -> None:
+    nest = lower(case_named("window-3x3-s1-p1-d1-g1").bodies)
+    guards = [s for s in statements(nest.body) if isinstance(s, Guard)]
+    assert len(guards) == 2
+    inner = list(statements(guards[-1].body))
+    assert any("x" in {p.array for v in values_of(s) for p in parts(v) if isinstance(p, Load)} for s in inner)
+
+
+def test_a_window_without_padding_needs_no_guard() -> None:
+    nest = lower(case_named("window-3x3-s2-p0-d1-g2").bodies)
+    assert not any(isinstance(s, Guard) for s in statements(nest.body))
+
+
+def test_views_need_no_clamps() -> None:
+    for name in ("transpose", "slice", "reshape", "heads"):
+        nest = lower(case_named(name).bodies)
+        assert not any(isinstance(s, AssignIndex) for s in statements(nest.body)), name
+
+
+def test_names_of_buffers_do_not_collide_with_those_of_the_source() -> None:
+    names = ("i", "k0", "out", "x.1", "x_1", "for", "1")
+    total = load(names[0], 4, 3)
+    for name in names[1:]:
+        total = element("add", total, load(name, 4, 3))
+    case = Case("names", (build(total, 4, 3),))
+    values = case.values()
+    assert_agrees(case, run_by_python(case, values), case.expected(values))
+
+
+def test_a_body_that_loads_what_is_no_buffer_is_refused() -> None:
+    inner = build(number(1), 3)
+    with pytest.raises(LoweringError, match="no buffer"):
+        lower((build(element("load", inner), 3),))
+
+
+def test_bodies_of_different_shapes_are_refused() -> None:
+    with pytest.raises(LoweringError, match="shapes"):
+        lower((build(number(1), 3), build(number(1), 4)))
+
+
+def test_recomputing_is_priced_by_what_depends_on_the_axis() -> None:
+    x = load("x", 5, 7)
+    total = fold("sum", x, -1, 7)
+    assert recompute_units(x, {-1}) == 1
+    assert recompute_units(element("exp", element("sub", x, total)), {-1}) == 14
+    assert not is_worth_holding(element("sub", x, total), {-1})
+    assert is_worth_holding(element("exp", x), {-1})
+    assert recompute_units(total, {-1}) == 0
+    assert recompute_units(total, {-2}) == 14
+
+
+@pytest.mark.parametrize("name", ["softmax-17", "window-3x3-s1-p1-d1-g1", "attention"])
+def test_plain_source_reads_well(name: str, golden: Any) -> None:
+    golden(f"{name}.py.txt", write_plain(name, case_named(name).bodies).source)

@@ -1,0 +1,339 @@
+"""Bodies that every kernel target must compute as the interpreter does: one list for templates and the plain form.
+
+A template that does not take a case says so by `estimate` returning None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frittata.egraph import dtypes, indexing, interpret, program, shapes
+from frittata.egraph.indexing import Affine, IndexMap
+from frittata.egraph.ops.elements import window_extents
+from frittata.egraph.ops.registry import element, tensor
+from frittata.egraph.program import Estimate, Kernel, Output, Program
+from frittata.egraph.shapes import Shape
+from frittata.egraph.terms import Scalar, TensorType, Term
+
+Array = NDArray[Any]
+TOLERANCE = {"f32": 1e-5, "f64": 1e-12}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Bodies of one shape, and how their operands are drawn."""
+
+    name: str
+    bodies: tuple[Term, ...]
+    special: bool = False
+    """Whether operands hold NaN, infinities and zeros."""
+
+    @property
+    def operands(self) -> tuple[Term, ...]:
+        """The buffers that the bodies read."""
+        return tuple(program.operands_of(*self.bodies))
+
+    def values(self, seed: int = 0) -> list[Array]:
+        """Draw a value for each operand."""
+        rng = np.random.default_rng(seed)
+        return [draw(rng, leaf, self.special) for leaf in self.operands]
+
+    def expected(self, values: list[Array]) -> tuple[Array, ...]:
+        """Compute the bodies by the law."""
+        return interpret.evaluate(self.bodies, dict(zip(self._names(), values, strict=True)))
+
+    def program(self, template: str) -> Program:
+        """Return the program of one kernel that computes the bodies."""
+        outputs = tuple(Output(f"out{i}", body) for i, body in enumerate(self.bodies))
+        kernel = Kernel(self.name, template, outputs, self._names(), Estimate(0, 0, 0))
+        inputs = {leaf.attrs[0]: TensorType(leaf.shape, leaf.dtype) for leaf in self.operands}
+        return Program(inputs, {}, (kernel,), tuple(output.name for output in outputs))
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(leaf.attrs[0] for leaf in self.operands)
+
+
+def draw(rng: np.random.Generator, leaf: Term, special: bool) -> Array:
+    """Draw values of a tensor's type."""
+    shape = shapes.concrete(leaf.shape)
+    if leaf.dtype == "bool":
+        return rng.random(shape) < 0.5
+    if dtypes.is_integer(leaf.dtype):
+        return rng.integers(-9, 10, shape).astype(dtypes.to_numpy(leaf.dtype))
+    value = rng.standard_normal(shape)
+    if special:
+        odd = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0])[rng.integers(0, 5, shape)]
+        value = np.where(rng.random(shape) < 0.3, odd, value)
+    return value.astype(dtypes.to_numpy(leaf.dtype))
+
+
+def assert_agrees(case: Case, got: tuple[Array, ...], expected: tuple[Array, ...]) -> None:
+    """Compare results with the law: dtype, shape, NaN and infinities exactly, the rest within the tolerance."""
+    for body, ours, law in zip(case.bodies, got, expected, strict=True):
+        assert ours.dtype == dtypes.to_numpy(body.dtype)
+        assert ours.shape == body.shape
+        if body.dtype in TOLERANCE:
+            finite = law[np.isfinite(law)]
+            scale = max(1.0, float(np.abs(finite).max(initial=0.0)))
+            np.testing.assert_allclose(ours, law, rtol=TOLERANCE[body.dtype], atol=TOLERANCE[body.dtype] * scale)
+        else:
+            np.testing.assert_array_equal(ours, law)
+
+
+# ---- writing terms --------------------------------------------------------------------------------------------------
+
+
+def leaf(name: str, *shape: int, dtype: str = "f32") -> Term:
+    return tensor("input", name=name, shape=shape, dtype=dtype)
+
+
+def load(name: str, *shape: int, dtype: str = "f32") -> Term:
+    return element("load", leaf(name, *shape, dtype=dtype))
+
+
+def number(value: Any, dtype: str = "f32") -> Term:
+    return element("const", value=Scalar.of(value, dtype))
+
+
+def fold(op: str, e: Term, axis: int, extent: int) -> Term:
+    return element("fold", e, op=op, axis=axis, extent=extent)
+
+
+def build(e: Term, *shape: int) -> Term:
+    return tensor("build", e, shape=shape)
+
+
+def reindex(e: Term, mapping: IndexMap) -> Term:
+    return element("reindex", e, map=mapping)
+
+
+def softmax(e: Term, axis: int, extent: int) -> Term:
+    shifted = element("exp", element("sub", e, fold("max", e, axis, extent)))
+    return element("div", shifted, fold("sum", shifted, axis, extent))
+
+
+def mean(e: Term, extent: int) -> Term:
+    return element("mul", fold("sum", e, -1, extent), number(1 / extent, e.dtype))
+
+
+def layer_norm(e: Term, weight: Term, bias: Term, extent: int) -> Term:
+    centred = element("sub", e, mean(e, extent))
+    scale = element("rsqrt", element("add", mean(element("square", centred), extent), number(1e-5, e.dtype)))
+    return element("add", element("mul", element("mul", centred, scale), weight), bias)
+
+
+def gelu(e: Term) -> Term:
+    erf = element("erf", element("mul", e, number(0.5**0.5, e.dtype)))
+    return element("mul", element("mul", e, number(0.5, e.dtype)), element("add", erf, number(1, e.dtype)))
+
+
+# ---- the cases ------------------------------------------------------------------------------------------------------
+
+
+def _pointwise() -> Iterator[Case]:
+    for dtype in ("f32", "f64"):
+        x, y = load("x", 7, 17, dtype=dtype), load("y", 17, dtype=dtype)
+        for name in ("add", "sub", "mul", "div", "max", "min"):
+            yield Case(f"{name}-{dtype}", (build(element(name, x, y), 7, 17),), special=True)
+        bounded = element("add", element("abs", x), number(0.5, dtype))
+        powers = element("add", element("pow", bounded, y), element("fma", x, y, bounded))
+        roots = element("add", element("sqrt", bounded), element("mul", element("log", bounded), element("sign", x)))
+        yield Case(f"powers-{dtype}", (build(element("add", powers, roots), 7, 17),))
+        total = element("neg", element("reciprocal", bounded))
+        for name in ("rsqrt", "square"):
+            total = element("add", total, element(name, bounded))
+        for name in ("sin", "cos", "floor", "ceil", "round"):
+            total = element("add", total, element(name, x))
+        yield Case(f"unary-{dtype}", (build(total, 7, 17),))
+        for name in ("exp", "tanh", "erf", "sigmoid"):
+            yield Case(f"{name}-{dtype}", (build(element(name, x), 7, 17),), special=True)
+    x, flag = load("x", 3, 5), load("flag", 5, dtype="bool")
+    low, high = element("lt", x, number(0)), element("ge", x, number(1))
+    ordered = element("and", element("or", low, flag), element("not", high))
+    picked = element("where", ordered, x, element("cast", element("eq", x, x), dtype="f32"))
+    yield Case("logic", (build(element("or", ordered, element("ne", x, x)), 3, 5), build(picked, 3, 5)), special=True)
+    i, j = load("i", 4, 5, dtype="i32"), load("j", 4, 5, dtype="i64")
+    mixed = element("mul", element("cast", i, dtype="i64"), element("max", j, number(2, "i64")))
+    small = element("sub", element("mul", i, number(2**28, "i32")), element("abs", element("neg", i)))
+    real = element("add", element("cast", element("sign", j), dtype="f32"), element("cast", i, dtype="f32"))
+    yield Case("integers", (build(mixed, 4, 5), build(small, 4, 5), build(real, 4, 5)))
+    truncated = element("cast", element("mul", load("x", 17), number(3)), dtype="i32")
+    nonzero = element("cast", truncated, dtype="bool")
+    yield Case("casts", (build(truncated, 17), build(nonzero, 17), build(element("cast", nonzero, dtype="i64"), 17)))
+    yield Case("gelu-bias", (build(gelu(element("add", load("x", 33, 40), load("b", 40))), 33, 40),))
+    yield Case("scalar", (build(element("add", load("x"), number(1)),),))
+    yield Case("constant", (build(number(2.5), 3, 4),))
+    yield Case("ones", (build(element("exp", load("x", 1, 1, 1)), 1, 1, 1),))
+
+
+def _indices() -> Iterator[Case]:
+    broadcast = element("add", element("mul", load("x", 3, 1, 5), load("y", 4, 1)), load("z", 2, 1, 1, 1))
+    yield Case("broadcast", (build(broadcast, 2, 3, 4, 5),))
+    causal = element("le", element("iota", axis=-1, extent=7), element("iota", axis=-2, extent=5))
+    masked = element("where", causal, load("x", 5, 7), number(float("-inf")))
+    yield Case("causal", (build(softmax(masked, -1, 7), 5, 7),))
+    x = load("x", 3, 4, 5)
+    yield Case("transpose", (build(reindex(x, indexing.permute_map((3, 4, 5), (2, 0, 1))), 5, 3, 4),))
+    yield Case("slice", (build(reindex(x, indexing.slice_map((3, 4, 5), -2, 1, 2, 2)), 3, 2, 5),))
+    yield Case("reshape", (build(reindex(x, indexing.reshape_map((3, 4, 5), (6, 10))), 6, 10),))
+    split = reindex(load("x", 2, 6, 12), indexing.reshape_map((2, 6, 12), (2, 6, 3, 4)))
+    heads = reindex(split, indexing.permute_map((2, 6, 3, 4), (0, 2, 1, 3)))
+    yield Case("heads", (build(heads, 2, 3, 6, 4),))
+    clipped = IndexMap((5,), (9,), (indexing.var(-1, 9) + -2,))
+    inside = element("lt", element("iota", axis=-1, extent=9), number(5, "i64"))
+    yield Case("clamped", (build(element("where", inside, reindex(load("x", 5), clipped), number(0)), 9),))
+    diagonal = IndexMap((4, 4), (4,), (indexing.var(-1, 4), indexing.var(-1, 4)))
+    yield Case("diagonal", (build(reindex(load("x", 4, 4), diagonal), 4),))
+    narrow = reindex(element("iota", axis=-1, extent=3, dtype="f32"), IndexMap((3,), (6,), (indexing.var(-1, 6),)))
+    first = reindex(load("x", 6), IndexMap((6,), (6,), (Affine(),)))
+    yield Case("clamped-iota", (build(element("add", narrow, first), 6),))
+
+
+def _folds() -> Iterator[Case]:
+    for op in ("sum", "prod", "max", "min"):
+        yield Case(f"fold-{op}", (build(fold(op, load("x", 7, 17), -1, 17), 7, 1),))
+    yield Case("fold-nan", (build(fold("max", load("x", 9, 3), -1, 3), 9, 1),), special=True)
+    for dtype in ("i32", "i64"):
+        totals = [fold(op, load("x", 3, 5, dtype=dtype), -2, 3) for op in ("sum", "max", "min")]
+        yield Case(f"fold-{dtype}", tuple(build(total, 1, 5) for total in totals))
+    yield Case("fold-one", (build(fold("sum", load("x", 5, 1), -1, 1), 5, 1),))
+    yield Case("fold-constant", (build(fold("sum", number(0.5), -1, 6), 4),))
+    yield Case("fold-outer", (build(element("div", load("x", 6, 5), fold("sum", load("x", 6, 5), -2, 6)), 6, 5),))
+    nested = fold("max", fold("sum", element("exp", load("x", 3, 4, 5)), -1, 5), -2, 4)
+    yield Case("fold-nested", (build(element("sub", load("x", 3, 4, 5), nested), 3, 4, 5),))
+    for extent in (1, 7, 17, 130):
+        yield Case(f"softmax-{extent}", (build(softmax(load("x", 5, extent), -1, extent), 5, extent),))
+    yield Case("softmax-f64", (build(softmax(load("x", 5, 9, dtype="f64"), -1, 9), 5, 9),))
+    yield Case("softmax-special", (build(softmax(load("x", 40, 5), -1, 5), 40, 5),), special=True)
+    yield Case("softmax-outer", (build(softmax(load("x", 2, 6, 5), -2, 6), 2, 6, 5),))
+    total = element("add", load("x", 4, 6, 33), load("r", 4, 6, 33))
+    normed = layer_norm(total, load("w", 33), load("b", 33), 33)
+    yield Case("layer-norm", (build(total, 4, 6, 33), build(normed, 4, 6, 33)))
+    wide = layer_norm(load("x", 3, 17, dtype="f64"), load("w", 17, dtype="f64"), load("b", 17, dtype="f64"), 17)
+    yield Case("layer-norm-f64", (build(wide, 3, 17),))
+    column = element("mul", load("x", 6, 9), element("exp", load("b", 9)))
+    yield Case("column", (build(column, 6, 9),))
+    large = softmax(element("mul", load("x", 64, 300), number(0.1)), -1, 300)
+    yield Case("softmax-large", (build(large, 64, 300),))
+
+
+def _contractions() -> Iterator[Case]:
+    for m, k, n in ((1, 1, 1), (1, 17, 33), (7, 33, 17), (64, 40, 48), (130, 7, 1)):
+        yield Case(f"dot-{m}x{k}x{n}", (build(element("dot", load("a", m, k), load("b", k, n), depth=k), m, n),))
+    pair = element("dot", load("a", 5, 9, dtype="f64"), load("b", 9, 6, dtype="f64"), depth=9)
+    yield Case("dot-f64", (build(pair, 5, 6),))
+    batched = element("dot", load("a", 3, 1, 6, 7), load("b", 2, 7, 5), depth=7)
+    yield Case("dot-batched", (build(batched, 3, 2, 6, 5),))
+    transposed = reindex(load("w", 20, 12), indexing.permute_map((20, 12), (1, 0)))
+    linear = element("add", element("dot", load("x", 2, 5, 12), transposed, depth=12), load("b", 20))
+    yield Case("linear-gelu", (build(gelu(linear), 2, 5, 20),))
+    yield Case("linear-layer-norm", (build(layer_norm(linear, load("g", 20), load("h", 20), 20), 2, 5, 20),))
+    prologue = element("dot", element("exp", load("a", 6, 8)), element("tanh", load("b", 8, 5)), depth=8)
+    yield Case("dot-prologue", (build(prologue, 6, 5),))
+    scores = element("mul", element("dot", load("q", 2, 7, 16), load("k", 2, 16, 9), depth=16), number(0.25))
+    yield Case("attention", (build(element("dot", softmax(scores, -1, 9), load("v", 2, 9, 16), depth=9), 2, 7, 16),))
+    whole = element("dot", load("a", 4, 3, dtype="i64"), load("b", 3, 5, dtype="i64"), depth=3)
+    yield Case("dot-i64", (build(whole, 4, 5),))
+
+
+def window(
+    x: Term, w: Term, source: Shape, kernel: tuple[int, ...], stride: int, padding: int, dilation: int, groups: int = 1
+) -> Term:
+    """Return a convolution with the same stride, padding and dilation on each axis."""
+    rank = len(kernel)
+    attrs = ((stride,) * rank, (padding,) * rank, (dilation,) * rank)
+    names = dict(zip(("stride", "padding", "dilation"), attrs, strict=True))
+    return element("window_dot", x, w, source=source, channels=w.shape[0], kernel=kernel, groups=groups, **names)
+
+
+def _windows() -> Iterator[Case]:
+    sizes = [  # batch, inputs, extents, outputs, kernel, stride, padding, dilation, groups
+        (2, 3, (9, 7), 4, (3, 3), 1, 1, 1, 1),
+        (1, 4, (9, 9), 6, (3, 3), 2, 0, 1, 2),
+        (1, 2, (11, 11), 3, (3, 3), 1, 2, 2, 1),
+        (2, 5, (6, 6), 7, (1, 1), 1, 0, 1, 1),
+        (1, 6, (8, 8), 6, (3, 3), 1, 1, 1, 6),
+        (1, 3, (12, 12), 4, (7, 7), 2, 3, 1, 1),
+        (2, 3, (17,), 5, (4,), 2, 1, 1, 1),
+        (1, 2, (4, 5, 6), 3, (2, 3, 2), 1, 1, 1, 1),
+    ]
+    for batch, inputs, extents, outputs, kernel, stride, padding, dilation, groups in sizes:
+        x = load("x", batch, inputs, *extents)
+        w = load("w", outputs, inputs // groups, *kernel)
+        rank = len(kernel)
+        out = window_extents(extents, kernel, (stride,) * rank, (padding,) * rank, (dilation,) * rank)
+        body = window(x, w, (inputs, *extents), kernel, stride, padding, dilation, groups)
+        name = f"window-{'x'.join(map(str, kernel))}-s{stride}-p{padding}-d{dilation}-g{groups}"
+        yield Case(name, (build(body, batch, outputs, *out),))
+    x = element("max", load("x", 1, 3, 6, 6), number(0))
+    scaled = window(x, element("mul", load("w", 4, 3, 3, 3), load("s", 4, 1, 1, 1)), (3, 6, 6), (3, 3), 1, 1, 1)
+    bias = element("add", element("add", scaled, load("b", 4, 1, 1)), load("r", 1, 4, 6, 6))
+    yield Case("window-fused", (build(element("max", bias, number(0)), 1, 4, 6, 6),))
+
+
+def random_case(seed: int) -> Case:
+    """Draw a body of scalar operators, folds, views and contractions."""
+    rng = np.random.default_rng(seed)
+    shape = tuple(int(n) for n in rng.choice([1, 2, 3, 7], 3))
+    dtype = str(rng.choice(["f32", "f64"]))
+    grower = _Grower(rng, shape, dtype)
+    return Case(f"random-{seed}", (build(grower.element(4), *shape), build(grower.element(3), *shape)))
+
+
+class _Grower:
+    """Grows random elements of one shape, which now and then use an element twice."""
+
+    def __init__(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> None:
+        self._rng, self._shape, self._dtype = rng, shape, dtype
+        self._grown: list[Term] = []
+        self._leaves = 0
+
+    def element(self, depth: int) -> Term:
+        if self._grown and self._rng.random() < 0.25:
+            return self._grown[self._rng.integers(len(self._grown))]
+        makers: list[Callable[[int], Term]] = [self._unary, self._binary, self._fold, self._view, self._dot]
+        grown = makers[self._rng.integers(len(makers))](depth - 1) if depth else self._load(self._shape)
+        self._grown.append(grown)
+        return grown
+
+    def _load(self, shape: tuple[int, ...]) -> Term:
+        self._leaves += 1
+        kept = tuple(extent if self._rng.random() < 0.8 else 1 for extent in shape)
+        return load(f"x{self._leaves}", *kept, dtype=self._dtype)
+
+    def _unary(self, depth: int) -> Term:
+        return element(str(self._rng.choice(["tanh", "neg", "abs", "sigmoid", "sin"])), self.element(depth))
+
+    def _binary(self, depth: int) -> Term:
+        op = str(self._rng.choice(["add", "sub", "mul", "max", "min"]))
+        return element(op, self.element(depth), self.element(depth))
+
+    def _fold(self, depth: int) -> Term:
+        axis = int(self._rng.integers(-3, 0))
+        op = str(self._rng.choice(["sum", "max", "min"]))
+        return fold(op, self.element(depth), axis, self._shape[axis])
+
+    def _view(self, depth: int) -> Term:
+        """Shift axes, so that indices run out of range and are clamped."""
+        shifts = self._rng.integers(-1, 2, 3) * (self._rng.random(3) < 0.5)
+        axes = tuple(indexing.var(i - 3, n) + int(shifts[i]) for i, n in enumerate(self._shape))
+        return reindex(self.element(depth), IndexMap(self._shape, self._shape, axes))
+
+    def _dot(self, depth: int) -> Term:
+        k = int(self._rng.choice([1, 5]))
+        left, right = self._load((*self._shape[:-1], k)), self._load((self._shape[0], k, self._shape[-1]))
+        return element("tanh", element("dot", element("abs", left), right, depth=k))
+
+
+CASES: tuple[Case, ...] = (*_pointwise(), *_indices(), *_folds(), *_contractions(), *_windows())
+RANDOM_CASES: tuple[Case, ...] = tuple(map(random_case, range(12)))
+
+
+def case_named(name: str) -> Case:
+    """Return one of `CASES`."""
+    return next(case for case in CASES if case.name == name)
