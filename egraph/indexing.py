@@ -67,16 +67,24 @@ class Affine:
         outer, inner = self._split(by)
         if _within(inner, by):
             return outer
-        match inner:
-            case Affine(constant=0, terms=((Quot(of=of, by=first), 1),)):
-                return outer + Affine(0, ((Quot(of, first * by), 1),))
+        match inner.terms:
+            case ((Rem(of=of, by=span), 1),) if inner.constant == 0 and span % by == 0:  # (x % bc) // b = x // b % c
+                return outer + of // by % (span // by)
             case _:
-                return outer + Affine(0, ((Quot(inner, by), 1),))
+                pass
+        for atom, factor in inner.terms:
+            if isinstance(atom, Quot) and factor == 1:  # (x // a + y) // b = (x + a y) // (a b)
+                rest = inner + Affine(0, ((atom, -1),))
+                return outer + (atom.of + rest * atom.by) // (atom.by * by)
+        return outer + Affine(0, ((Quot(inner, by), 1),))
 
     def __mod__(self, by: int) -> Affine:
         _, inner = self._split(by)
         if _within(inner, by):
             return inner
+        for atom, factor in inner.terms:
+            if isinstance(atom, Rem) and factor * atom.by % by == 0:  # (c (x % b) + y) % bc = (c x + y) % bc
+                return (inner + Affine(0, ((atom, -factor),)) + atom.of * factor) % by
         return Affine(0, ((Rem(inner, by), 1),))
 
     def _split(self, by: int) -> tuple[Affine, Affine]:
@@ -154,18 +162,32 @@ def _normal(constant: int, factor_by_atom: Mapping[Atom, int]) -> Affine:
 
 
 def _joined(rem: Rem, factor: int, factor_by_atom: Mapping[Atom, int]) -> tuple[dict[Atom, int], Affine] | None:
-    """Join a remainder with its quotient: (x // c) * c + x % c = x, and ((x // c) % d) * c + x % c = x % (c d)."""
+    """Join a remainder with a part above it.
+
+    (x // (b c)) * c + x // b % c = x // b, and ((x // c) % d) * c + x % c = x % (c d).
+    """
     for partner, other in factor_by_atom.items():
-        if other != factor * rem.by:
+        if other != factor * rem.by or isinstance(partner, Var):
             continue
-        if partner == Quot(rem.of, rem.by):
-            whole = rem.of
-        elif isinstance(partner, Rem) and partner.of == Affine(0, ((Quot(rem.of, rem.by), 1),)):
-            whole = rem.of % (rem.by * partner.by)
-        else:
-            continue
-        return {a: f for a, f in factor_by_atom.items() if a not in (rem, partner)}, whole
+        whole = _whole_of_quotient(rem, partner) if isinstance(partner, Quot) else _whole_of_remainder(rem, partner)
+        if whole is not None:
+            return {a: f for a, f in factor_by_atom.items() if a not in (rem, partner)}, whole
     return None
+
+
+def _whole_of_quotient(rem: Rem, partner: Quot) -> Affine | None:
+    if partner.by % rem.by:
+        return None
+    whole = partner.of // (partner.by // rem.by)
+    return whole if whole % rem.by == Affine(0, ((rem, 1),)) else None
+
+
+def _whole_of_remainder(rem: Rem, partner: Rem) -> Affine | None:
+    above = rem.of // rem.by
+    lost = partner.of + above * -1  # what `rem.of` lacks: a remainder forgets the multiples of its divisor
+    if len(lost.terms) + len(above.terms) > len(partner.of.terms):
+        return None
+    return (rem.of + lost * rem.by) % (rem.by * partner.by)
 
 
 def _atom_bounds(atom: Atom) -> tuple[float, float]:

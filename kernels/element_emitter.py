@@ -10,11 +10,10 @@ bits wherever it is emitted.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 from frittata.egraph import indexing, shapes
 from frittata.egraph.errors import LoweringError
-from frittata.egraph.indexing import Affine, IndexMap, var
+from frittata.egraph.indexing import Affine, IndexMap
 from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd, vmath
 from frittata.kernels.index_values import Along, IndexValues
@@ -26,21 +25,15 @@ Place = tuple[tuple[int, Affine], ...]
 """The part of an index that an element depends on."""
 
 
-@dataclass
 class ElementEmitter:
-    """Emits elements at the builder's position; values known already are not computed again.
+    """Emits elements at the builder's position; what has been computed at an index is not computed again.
 
-    `pointer_by_leaf` has the `input` leaves that are read, `values` the variables of the indices. `holes` are terms whose
-    value is known whatever the index: the accumulator of a contraction, a held row's element.
+    `pointer_by_leaf` has the `input` leaves that are read, `value_by_variable` the variables of the indices (int64; that
+    along the lanes in lane 0). `holes` are terms whose value is known whatever the index: the accumulator of a
+    contraction, a held row's element.
 
     What was emitted must dominate what is emitted later: in a loop or a branch use an emitter made by `inner`.
     """
-
-    builder: Builder
-    pointer_by_leaf: Mapping[Term, Value]
-    values: IndexValues
-    holes: Mapping[Term, Value]
-    _known: dict[tuple[Term, Place], Value]
 
     def __init__(
         self,
@@ -51,10 +44,10 @@ class ElementEmitter:
         holes: Mapping[Term, Value] | None = None,
     ) -> None:
         self.builder = builder
-        self.pointer_by_leaf = pointer_by_leaf
         self.values = IndexValues(builder, dict(value_by_variable), along)
-        self.holes = dict(holes or {})
-        self._known = {}
+        self._pointer_by_leaf = pointer_by_leaf
+        self._holes = dict(holes or {})
+        self._known: dict[tuple[Term, Place], Value] = {}
 
     def inner(
         self,
@@ -67,24 +60,20 @@ class ElementEmitter:
         Variables that are given again must have the same values, unless they are the one along the lanes.
         """
         scalars = {**self.values.scalar_by_key, **(value_by_variable or {})}
-        new = ElementEmitter(self.builder, self.pointer_by_leaf, scalars, along, {**self.holes, **(holes or {})})
-        moving = {a.key for a in (self.values.along, along) if a is not None}
+        new = ElementEmitter(self.builder, self._pointer_by_leaf, scalars, along, {**self._holes, **(holes or {})})
         if not holes:
-            new._known = {
-                (term, place): value
-                for (term, place), value in self._known.items()
-                if not moving & {key for _, at in place for key in at.variables()}
-            }
+            moving = {a.key for a in (self.values.along, along) if a is not None}
+            new._known = {key: value for key, value in self._known.items() if moving.isdisjoint(_variables(key[1]))}
         return new
 
     def emit(self, element: Term, index: Index) -> Value:
         """Return the value of an element, one in each lane."""
-        return simd.splat_to(self.builder, self.emit_narrow(element, index), self.values.lanes)
+        return _spread(self.builder, self.emit_narrow(element, index), self.values.lanes)
 
     def emit_narrow(self, element: Term, index: Index) -> Value:
         """Return the value of an element; it has one lane if it is the same in all."""
-        if element in self.holes:
-            return self.holes[element]
+        if element in self._holes:
+            return self._holes[element]
         if element.op == "const":
             return simd.constant(Lane(element.dtype), element.attrs[0].value)
         if element.op == "reindex":
@@ -109,12 +98,12 @@ class ElementEmitter:
             case _:
                 args = [self.emit_narrow(arg, index) for arg in e.args]
                 lanes = max(lane_of(arg).lanes for arg in args)
-                return vmath.emit(e.op, self.builder, *(simd.splat_to(self.builder, arg, lanes) for arg in args))
+                return vmath.emit(e.op, self.builder, *(_spread(self.builder, arg, lanes) for arg in args))
 
     def _load(self, leaf: Term, index: Index) -> Value:
-        if leaf not in self.pointer_by_leaf:
+        if leaf not in self._pointer_by_leaf:
             raise LoweringError(f"a body loads {leaf.op}, which is no buffer", do="materialize it or inline it first")
-        return self.load_at(self.pointer_by_leaf[leaf], leaf.dtype, self.offset_of(leaf, index))
+        return self.load_at(self._pointer_by_leaf[leaf], leaf.dtype, self.offset_of(leaf, index))
 
     def offset_of(self, leaf: Term, index: Index) -> Affine:
         """Return the offset of a buffer's element, in elements, of the index clamped to the buffer's extents."""
@@ -156,3 +145,11 @@ def place_of(element: Term, index: Index) -> Place:
     """Return the part of an index that an element depends on."""
     rank = len(element.shape)
     return tuple((axis, index[axis]) for axis in range(-rank, 0) if element.shape[axis] != 1 and axis in index)
+
+
+def _variables(place: Place) -> set[int | str]:
+    return {key for _, at in place for key in at.variables()}
+
+
+def _spread(builder: Builder, value: Value, lanes: int) -> Value:
+    return value if lane_of(value).lanes == lanes else simd.splat(builder, value, lanes)

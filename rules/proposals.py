@@ -198,7 +198,6 @@ def _conv(place: Place) -> Proposal:
     rank = len(shape) - 2
     if rank < 1:
         raise Mismatch
-    kernel = tuple(place.known_dim(1, 2 + i) or int(rng.integers(1, 4)) for i in range(rank))
     stride = place.attr("stride", lambda: tuple(map(int, rng.integers(1, 3, rank))))
     dilation = place.attr("dilation", lambda: tuple(map(int, rng.integers(1, 3, rank))))
     padding = place.attr("padding", lambda: tuple(map(int, rng.integers(0, 2, rank))))
@@ -206,15 +205,25 @@ def _conv(place: Place) -> Proposal:
     groups = place.attr("groups", lambda: int(rng.choice(divisors)))
     if not rank == len(stride) == len(dilation) == len(padding):
         raise Mismatch
+    kernel = tuple(_kernel_dim(place, i, stride[i], dilation[i], padding[i]) for i in range(rank))
     spatial = tuple(
         (n - 1) * s + d * (k - 1) + 1 - 2 * p
         for n, s, d, k, p in zip(shape[2:], stride, dilation, kernel, padding, strict=True)
     )
-    if min(spatial) < 1:
+    if min(spatial) < 1 or min(kernel) < 1:
         raise Mismatch
-    depth = place.known_dim(1, 1) or int(rng.integers(1, 4))
+    channels = place.known_dim(0, 1)
+    depth = channels // groups if channels else place.known_dim(1, 1) or int(rng.integers(1, 4))
     goals = Goal((shape[0], depth * groups, *spatial), place.goal.dtype), Goal((shape[1], depth, *kernel), place.goal.dtype)
     return goals, {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+
+
+def _kernel_dim(place: Place, axis: int, stride: int, dilation: int, padding: int) -> int:
+    """Return the extent of the kernel: that of a bound kernel, what a bound operand asks for, or a draw."""
+    extent = place.known_dim(0, 2 + axis)
+    if extent:
+        return (extent + 2 * padding - (place.goal.shape[2 + axis] - 1) * stride - 1) // dilation + 1
+    return place.known_dim(1, 2 + axis) or int(place.rng.integers(1, 4))
 
 
 def _permute(place: Place) -> Proposal:

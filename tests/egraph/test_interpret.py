@@ -230,7 +230,8 @@ def test_batch_norm_is_that_of_torch(shape: tuple[int, ...]) -> None:
 def test_attention_is_that_of_torch(queries: int, keys: int) -> None:
     q, k, v = operands("attention", [(2, 3, queries, 5), (2, 1, keys, 5), (1, 3, keys, 4)])
     found = run(lambda *leaves: tensor("attention", *leaves, scale=0.3), q, k, v)
-    expected = F.scaled_dot_product_attention(*torch_all(q, *(np.broadcast_to(a, (2, 3, *a.shape[2:])) for a in (k, v))), scale=0.3)
+    whole = (np.broadcast_to(value, (2, 3, *value.shape[2:])).copy() for value in (q, k, v))
+    expected = F.scaled_dot_product_attention(*torch_all(*whole), scale=0.3)
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-12, atol=1e-13)
 
 

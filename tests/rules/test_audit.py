@@ -28,7 +28,7 @@ def test_built_in_rule_is_sound(rule: Rule) -> None:
     "text",
     [
         "a: relu(x) => gelu(x)",
-        "a: x * 0 => 0 * x * 0",
+        "a: x * 0 => x - x",
         "sort element\na: x * 0 => 0",
         "sort element\na: x * 0 => 0 [reassoc]",  # a NaN must stay
         "sort element\na: x + 0 => x",  # -0.0 + 0.0 is 0.0
@@ -43,6 +43,8 @@ def test_built_in_rule_is_sound(rule: Rule) -> None:
         "a: expand(x, s) => x",
         "sort element\na: load(build(e, s)) => neg(e)",
         "a: gelu(x) => gelu_tanh(x) [approx(1e-6)]",
+        # Reading p from the right side would bring a NaN of w into it, and from the left side lose it.
+        "a: p = matmul(x, v), q = matmul(x, w) => y = matmul(x, v + w), p = y - q if shape(v) == shape(w) [reassoc]",
     ],
 )
 def test_wrong_rule_is_refused_with_a_counterexample(text: str) -> None:
@@ -57,7 +59,7 @@ def test_wrong_rule_is_refused_with_a_counterexample(text: str) -> None:
         "a: gelu(x) => gelu_tanh(x) [approx(1e-3)]",
         "a: (x + y) + z => x + (y + z) [reassoc]",
         "sort element\na: max(x, 0) => where(gt(x, 0), x, 0) if is_integer(dtype(x))",
-        "p: p = matmul(x, v), q = matmul(x, w) => y = matmul(x, v + w), p = y - q if shape(v) == shape(w) [reassoc]",
+        "a: p = exp(x), q = neg(x) => y = neg(q), p = exp(y)",
     ],
 )
 def test_right_rule_passes(text: str) -> None:

@@ -1,0 +1,161 @@
+"""The stages from a model to a compiled program, as one readable list.
+
+import_model -> choose_rules -> transform -> saturate -> extract -> compile
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from frittata.egraph.errors import ModelError, RuleError
+from frittata.egraph.machine import Machine
+from frittata.egraph.model import Model
+from frittata.egraph.saturate import Phase, Saturation, saturate
+from frittata.extract.choose import Extraction, extract
+from frittata.kernels import runtime, templates
+from frittata.kernels.cache import KernelCache
+from frittata.kernels.runtime import Executable
+from frittata.options import Options
+from frittata.rules import audit, library
+from frittata.rules.compile import compile_families
+from frittata.rules.pattern import Family, Rule
+from frittata.rules.transform import apply_transforms
+
+if TYPE_CHECKING:
+    from frittata.frontends.torch_export import Imported
+
+log = logging.getLogger("frittata")
+log.addHandler(logging.NullHandler())
+
+_LEVELS = ("exact", "reassoc", "approx")
+
+
+@dataclass
+class Compilation:
+    """All that the stages produced, in order, with the seconds that each took."""
+
+    options: Options
+    imported: Imported | None
+    model: Model
+    families: tuple[Family, ...]
+    machine: Machine
+    saturation: Saturation
+    extraction: Extraction
+    executable: Executable
+    phase_seconds: dict[str, float] = field(default_factory=dict[str, float])
+
+
+def compile_model(source: Any, args: Sequence[Any], options: Options) -> Compilation:
+    """Run all stages."""
+    seconds: dict[str, float] = {}
+    with _timed("import", seconds):
+        imported, model = import_model(source, args)
+    with _timed("rules", seconds):
+        families = choose_rules(options)
+    with _timed("transform", seconds):
+        model = apply_transforms(model, [rule for family in families for rule in family.rules])
+    with _timed("machine", seconds):
+        machine = options.machine or _this_machine(options.cache)
+    with _timed("saturate", seconds):
+        saturation = _saturate(model, families)
+    with _timed("extract", seconds):
+        extraction = _extract(model, saturation, machine, options)
+    with _timed("compile", seconds):
+        cache = KernelCache(_cache_folder(options.cache) / "kernels")
+        executable = runtime.build(extraction.program, model.params, cache)
+    return Compilation(options, imported, model, families, machine, saturation, extraction, executable, seconds)
+
+
+def import_model(source: Any, args: Sequence[Any]) -> tuple[Imported | None, Model]:
+    """Turn whatever the caller has into terms.
+
+    Raises: ModelError, UnsupportedOpError.
+    """
+    if isinstance(source, Model):
+        return None, source
+    from frittata.frontends.torch_export import from_module
+
+    if not hasattr(source, "named_parameters"):
+        raise ModelError(f"cannot import a {type(source).__name__}", do="give a torch.nn.Module or a frittata.Model")
+    imported = from_module(source, args)
+    return imported, imported.model
+
+
+def choose_rules(options: Options) -> tuple[Family, ...]:
+    """Return the families that the options admit: built-in ones, and the caller's files once they are audited.
+
+    Raises: RuleError if a file cannot be read or a rule is unsound; if `disable` names nothing.
+    """
+    families = [*library.builtin_families()]
+    for path in options.rules:
+        family = library.load_file(Path(path))
+        if family.name in {known.name for known in families}:
+            raise RuleError(f"a family named {family.name!r} exists already", str(path), "give the file another name")
+        audit.check(family)
+        families.append(family)
+    known = {family.name for family in families} | {rule.full_name for family in families for rule in family.rules}
+    for name in options.disable:
+        if name not in known:
+            raise RuleError(f"nothing to disable is called {name!r}", do="`frittata rules list` shows all names")
+    admitted = _LEVELS[: _LEVELS.index(options.numerics) + 1]
+    return tuple(
+        Family(f.name, tuple(r for r in f.rules if _is_admitted(r, options, admitted)), f.opt_level, f.native)
+        for f in families
+        if f.name not in options.disable
+    )
+
+
+def _is_admitted(rule: Rule, options: Options, levels: tuple[str, ...]) -> bool:
+    return rule.level.kind in levels and rule.full_name not in options.disable
+
+
+def default_phases(families: tuple[Family, ...]) -> tuple[Phase, ...]:
+    """All families together until nothing changes."""
+    return (Phase("all", tuple(family.name for family in families)),)
+
+
+def _saturate(model: Model, families: tuple[Family, ...]) -> Saturation:
+    outputs = model.main.outputs
+    return saturate(outputs, compile_families(families), default_phases(families), lambda term: term.op == "param")
+
+
+def _extract(model: Model, saturation: Saturation, machine: Machine, options: Options) -> Extraction:
+    return extract(
+        saturation.snapshot,
+        model.main.inputs,
+        model.main.outputs,
+        templates.select(options.form, options.library),
+        machine,
+        saturation.rule_names,
+        options.time_limit_s,
+    )
+
+
+def _this_machine(cache: Path | None) -> Machine:
+    from frittata.extract.machine import load_or_measure
+    from frittata.kernels.calibrate import measure
+
+    return load_or_measure(_cache_folder(cache), measure)
+
+
+def _cache_folder(given: Path | None) -> Path:
+    if given is not None:
+        return Path(given)
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("frittata"))
+
+
+@contextmanager
+def _timed(stage: str, seconds: dict[str, float]) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    seconds[stage] = time.perf_counter() - start
+    log.info("%s took %.3f s", stage, seconds[stage])
+

@@ -1,0 +1,90 @@
+"""Measuring a machine: what its cores compute and its memories move, by small kernels of the kind that will run."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from frittata.egraph.machine import REFERENCE, Machine
+from frittata.egraph.ops.registry import element, tensor
+from frittata.egraph.program import Estimate, Kernel, Output, Program, operands_of
+from frittata.egraph.terms import TensorType, Term
+from frittata.kernels import driver, runtime, templates
+
+_REPEATS = 7
+_FLOATS_IN_L3 = 1 << 19
+_FLOATS_IN_MEMORY = 1 << 24
+
+
+def measure() -> Machine:
+    """Return the profile of this machine. Takes a few seconds, most of them compiling."""
+    threads = driver.thread_count()
+    lanes = _lanes()
+    resident = _seconds(*_copy(_FLOATS_IN_L3))
+    streaming = _seconds(*_copy(_FLOATS_IN_MEMORY))
+    work, additions = _additions(1 << 18)
+    product, fmas = _product(384, 512, 512)
+    idle = _seconds(*_copy(16))
+    return Machine(
+        name=f"{platform.machine()}-{llvm.get_host_cpu_name()}-{threads}",
+        threads=threads,
+        lanes_f32=lanes,
+        registers=32 if lanes == 16 else 16,
+        fma_f32_per_s=fmas / _seconds(*product),
+        scalar_per_s=additions / _seconds(*work),
+        memory_bytes_per_s=8 * _FLOATS_IN_MEMORY / streaming,
+        l3_bytes_per_s=8 * _FLOATS_IN_L3 / resident,
+        l1_bytes=REFERENCE.l1_bytes,
+        l2_bytes=REFERENCE.l2_bytes,
+        l3_bytes=REFERENCE.l3_bytes,
+        launch_s=min(idle, 2e-6),
+        sync_s=REFERENCE.sync_s,
+        library_gemm_share=REFERENCE.library_gemm_share,
+    )
+
+
+def _lanes() -> int:
+    features = llvm.get_host_cpu_features()
+    if features.get("avx512f"):
+        return 16
+    return 8 if features.get("avx2") and features.get("fma") else 4
+
+
+def _input(name: str, *shape: int) -> Term:
+    return tensor("input", name=name, shape=shape, dtype="f32")
+
+
+def _copy(count: int) -> tuple[Term, list[Any]]:
+    x = element("load", _input("x", count))
+    return tensor("build", element("neg", x), shape=(count,)), [np.ones(count, np.float32)]
+
+
+def _additions(count: int) -> tuple[tuple[Term, list[Any]], float]:
+    """A chain of dependent additions on each element, long enough to hide the memory."""
+    length = 32
+    x = element("load", _input("x", count))
+    chain = x
+    for _ in range(length):
+        chain = element("add", element("neg", chain), x)
+    return (tensor("build", chain, shape=(count,)), [np.ones(count, np.float32)]), 2.0 * length * count
+
+
+def _product(m: int, n: int, k: int) -> tuple[tuple[Term, list[Any]], float]:
+    a, b = _input("x", m, k), _input("w", k, n)
+    body = tensor("build", element("dot", element("load", a), element("load", b), depth=k), shape=(m, n))
+    return (body, [np.ones((m, k), np.float32), np.ones((k, n), np.float32)]), float(m) * n * k
+
+
+def _seconds(body: Term, values: list[Any]) -> float:
+    """Return the least time of one kernel."""
+    names = tuple(leaf.attrs[0] for leaf in operands_of(body))
+    template = templates.cheapest((body,), frozenset(), REFERENCE)
+    kernel = Kernel("probe", template, (Output("y", body),), names, Estimate(0.0, 0.0, 0.0))
+    types = {leaf.attrs[0]: TensorType(leaf.shape, leaf.dtype) for leaf in operands_of(body)}
+    program = Program(types, {}, (kernel,), ("y",))
+    executable = runtime.build(program, {})
+    return float(executable.measure(*values, repeats=_REPEATS)[0])
+
