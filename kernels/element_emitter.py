@@ -66,6 +66,10 @@ class ElementEmitter:
             new._known = {key: value for key, value in self._known.items() if moving.isdisjoint(_variables(key[1]))}
         return new
 
+    def fill(self, value_by_hole: Mapping[Term, Value]) -> None:
+        """Give holes new values. What was computed from the old ones must not be asked for at the same index."""
+        self._holes.update(value_by_hole)
+
     def emit(self, element: Term, index: Index) -> Value:
         """Return the value of an element, one in each lane."""
         return _spread(self.builder, self.emit_narrow(element, index), self.values.lanes)

@@ -22,7 +22,7 @@ from frittata.kernels.compile import CompiledKernel
 from frittata.kernels.lowered import LoweredKernel, Scratch
 from frittata.kernels.plain import compile_plain
 from frittata.kernels.plan import InArena, InArgument, InConstant, evaluate_constants, plan_buffers
-from frittata.kernels.tables import Tables, address, aligned_bytes
+from frittata.kernels.tables import Tables, address, aligned_bytes, quick_address
 
 Array = NDArray[Any]
 
@@ -80,7 +80,8 @@ class _Context:
     """What one call at a time may use: an arena, and tables that point into it."""
 
     arena: Array
-    table: Array
+    entries: memoryview
+    """The entries of all tables: faster to write to than the array."""
     steps: driver.Steps
 
 
@@ -168,13 +169,15 @@ class Executable:
         rows = zip(self._compiled, self._tables.starts, self.lowered, strict=True)
         for step, (compiled, start, lowered) in zip(steps, rows, strict=True):
             step[:] = compiled.address, address(table) + 8 * start, lowered.chunks
-        return _Context(arena, table, steps)
+        return _Context(arena, memoryview(table), steps)
 
     def _point(self, context: _Context, arguments: list[Array]) -> list[Array]:
         """Write the addresses of arguments and fresh outputs into the tables."""
         outputs = [np.empty(shape, dtype) for shape, dtype in self._outputs]
-        addresses = np.array([address(array) for array in (*arguments, *outputs)], np.int64)
-        context.table[self._tables.moving] = addresses[self._tables.sources]
+        addresses = [quick_address(array) for array in (*arguments, *outputs)]
+        entries = context.entries
+        for entry, source in self._tables.moving:
+            entries[entry] = addresses[source]
         return outputs
 
     def _copy(self, outputs: list[Array], arguments: list[Array]) -> None:

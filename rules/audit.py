@@ -29,7 +29,7 @@ from frittata.rules.pattern import Family, Rule
 from frittata.rules.sampling import Instance, draw_instances, draw_values, with_nans
 
 LEAST_INSTANCES = 50
-MOST_SKIPPED = 600
+MOST_SKIPPED = 200
 POINTS = 32
 FOLDING = {
     "fold", "dot", "window_dot", "matmul", "linear", "conv", "reduce_sum", "reduce_prod", "softmax", "layer_norm", "attention",

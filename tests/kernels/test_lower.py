@@ -31,6 +31,8 @@ from frittata.kernels.holding import is_worth_holding, recompute_units
 from frittata.kernels.loops import AssignIndex, Guard, Load, Loop, Statement, parts, statements, values_of
 from frittata.kernels.lower import lower
 from frittata.kernels.plain import compile_plain, flat, write_plain
+from frittata.kernels.templates.nest import NEST
+from frittata.kernels.work import work_units
 
 Target = Callable[[Case, list[Array]], tuple[Array, ...]]
 
@@ -171,3 +173,17 @@ def test_recomputing_is_priced_by_what_depends_on_the_axis() -> None:
 @pytest.mark.parametrize("name", ["softmax-17", "window-3x3-s1-p1-d1-g1", "attention"])
 def test_plain_source_reads_well(name: str, golden: Any) -> None:
     golden(f"{name}.py.txt", write_plain(name, case_named(name).bodies).source)
+
+
+def test_work_is_counted_once_for_each_index_that_a_value_depends_on() -> None:
+    row, whole = load("b", 7), load("x", 5, 7)
+    assert work_units((build(element("add", whole, element("exp", row)), 5, 7),)) == 35 * 3 + 7 * 13
+    assert work_units((build(fold("sum", whole, -1, 7), 5, 1),)) == 35 * 2 + 5
+    twice = (build(element("exp", whole), 5, 7), build(element("neg", element("exp", whole)), 5, 7))
+    assert work_units(twice) == 35 * (1 + 12 + 1 + 2)
+
+
+def test_the_last_resort_takes_every_case_at_a_finite_price() -> None:
+    for case in CASES:
+        estimate = NEST.estimate(case.bodies, frozenset(), REFERENCE)
+        assert estimate is not None and 0 < estimate.seconds < 0.1, case.name

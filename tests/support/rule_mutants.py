@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from frittata.egraph.ops import registry
 from frittata.rules.pattern import AttrVariable, Binding, Expression, Node, Number, Pattern, Rule
 
 COMMUTATIVE = {"add", "mul", "eq", "ne", "and", "or", "max", "min"}
@@ -44,8 +45,9 @@ def _patterns(pattern: Pattern) -> Iterator[tuple[str, Pattern]]:
     for position, arg in enumerate(pattern.args):
         for what, inner in _patterns(arg):
             yield what, replace(pattern, args=_put(pattern.args, position, inner))
+    labels = [label for label, _ in registry.get(pattern.op, pattern.sort).attrs]
     for position, attr in enumerate(pattern.attrs):
-        for what, other in _attributes(attr):
+        for what, other in _attributes(labels[position], attr):
             yield f"{pattern.op}: {what}", replace(pattern, attrs=_put(pattern.attrs, position, other))
 
 
@@ -66,11 +68,18 @@ def _at(pattern: Node) -> Iterator[tuple[str, Pattern]]:
         yield f"sign in {pattern.op} flipped", replace(pattern, args=(*pattern.args[:-1], flipped))
 
 
-def _attributes(attr: Any) -> Iterator[tuple[str, Any]]:
-    """Change one number, name or order of arguments; an attribute variable may be off by one."""
+OTHER_ATTRIBUTE = {
+    "value": "fold_constants('neg', {})", "map": "compose_maps({0}, {0})", "dtype": "'i32'",
+    **dict.fromkeys(("stride", "padding", "dilation", "kernel", "permutation", "shape", "source"), "{}[::-1]"),
+}  # fmt: skip
+"""How to change an attribute of this label; any other is off by one."""
+
+
+def _attributes(label: str, attr: Any) -> Iterator[tuple[str, Any]]:
+    """Change an attribute variable; or in an expression one number, operator or order of arguments."""
     if isinstance(attr, AttrVariable):
-        tree = ast.parse(f"{attr.name} - 1", mode="eval").body
-        yield f"{attr.name} off by one", Expression(ast.unparse(tree), tree, (attr.name,))
+        text = OTHER_ATTRIBUTE.get(label, "{} - 1").format(attr.name)
+        yield f"{attr.name} -> {text}", Expression(text, ast.parse(text, mode="eval").body, (attr.name,))
     elif isinstance(attr, Expression):
         for position in range(len(list(ast.walk(attr.tree)))):
             tree = ast.parse(attr.text, mode="eval").body
@@ -89,7 +98,7 @@ def _change(node: ast.AST) -> bool:
             node.op = ast.Sub()
         case ast.BinOp(op=ast.Mult()):
             node.op = ast.Add()
-        case ast.Call(args=[first, second]):
+        case ast.Call(func=ast.Name(id=name), args=[first, second]) if name not in ("scalar", "fold_constants"):
             node.args = [second, first]
         case _:
             return False

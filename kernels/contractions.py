@@ -1,0 +1,207 @@
+"""What a contraction computes, whatever operator it came from: two sides, each an element over its own index.
+
+    product[g, i, j] = sum over k of left(g, i, k) * right(g, j, k)
+
+for batches g, rows i and columns j; lanes run along the columns. The bodies are point-wise in the product. Indices are
+expressions of the variables "g", "i", "j" and "k".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from frittata.egraph import dtypes, indexing, interpret, program, shapes, terms
+from frittata.egraph.indexing import Affine, IndexMap, var
+from frittata.egraph.ops import registry
+from frittata.egraph.terms import Term
+from frittata.kernels import source
+from frittata.kernels.lowered import Array, Pack
+
+Index = Mapping[int, Affine]
+CONTRACTIONS = frozenset({"dot", "window_dot"})
+BINDERS = CONTRACTIONS | {"fold"}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One operand of a contraction: an element, and its index in terms of g, i or j, and k."""
+
+    element: Term
+    index: Index
+
+    def mentions(self, key: str) -> bool:
+        """Whether the operand differs along a variable."""
+        rank = len(self.element.shape)
+        used = (self.index.get(axis, Affine()) for axis in range(-rank, 0) if self.element.shape[axis] != 1)
+        return any(key in at.variables() for at in used)
+
+    def is_constant(self, constants: frozenset[str]) -> bool:
+        """Whether the operand is known before run time."""
+        return all(leaf.attrs[0] in constants for leaf in program.operands_of(self.element))
+
+    def plain(self) -> tuple[Term, Affine] | None:
+        """Return the buffer and the offset if the operand only reads one, without clamping any index."""
+        loads = list(loads_of(self.element, self.index))
+        if any(term.op not in ("load", "reindex", "input") for term in terms.walk(self.element)) or len(loads) != 1:
+            return None
+        leaf, offset = loads[0]
+        return None if offset is None else (leaf, offset)
+
+    def rows(self) -> tuple[Term, Affine, int] | None:
+        """Return the buffer, the offset at k = 0 and the stride along k if the operand can be used where it lies."""
+        found = self.plain()
+        stride = found[1].factor_of("k") if found else None
+        if found is None or stride is None:
+            return None
+        return found[0], found[1].substitute({"k": Affine()}), stride
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """Bodies over a product; `place` has the output's index in terms of g, i and j."""
+
+    bodies: tuple[Term, ...]
+    product: Term
+    batches: int
+    rows: int
+    columns: int
+    depth: int
+    left: Side
+    right: Side
+    place: Index
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the product."""
+        return self.product.dtype
+
+    @property
+    def itemsize(self) -> int:
+        """The size of an element of the product, in bytes."""
+        return dtypes.itemsize(self.dtype)
+
+    @property
+    def flops(self) -> float:
+        """The operations of the product alone."""
+        return 2.0 * self.batches * self.rows * self.columns * self.depth
+
+    @property
+    def output_offset(self) -> Affine:
+        """The offset in each output."""
+        shape = shapes.concrete(self.bodies[0].shape)
+        return indexing.flatten(tuple(self.place.get(axis, Affine()) for axis in range(-len(shape), 0)), shape)
+
+
+def only_product(bodies: tuple[Term, ...], op: str) -> Term | None:
+    """Return the one contraction of bodies that are point-wise in it, of floats and of constant shapes; else None."""
+    elements = [body.args[0] for body in bodies if body.op == "build"]
+    every = list(terms.walk(*elements))
+    found = [term for term in every if term.op in BINDERS]
+    products = [term for term in found if term.op == op]
+    if len(elements) < len(bodies) or len(found) != 1 or len(products) != 1 or not _is_static(every):
+        return None
+    product = products[0]
+    if not dtypes.is_float(product.dtype) or any(body.shape != bodies[0].shape for body in bodies):
+        return None
+    if _is_under_view(elements, product) or not any(product in terms.walk(element) for element in elements):
+        return None
+    shape = bodies[0].shape
+    matches = all(shapes.dim_at(product.shape, axis) == shape[axis] for axis in range(-len(shape), 0))
+    return product if matches else None
+
+
+def _is_static(every: list[Term]) -> bool:
+    return all(isinstance(dim, int) for term in every for dim in term.shape)
+
+
+def _is_under_view(elements: list[Term], product: Term) -> bool:
+    for element in elements:
+        reached = {product}
+        for term in terms.walk(element):
+            if term is not product and any(arg in reached for arg in term.args):
+                if term.op == "reindex":
+                    return True
+                reached.add(term)
+    return False
+
+
+def split_index(name: str, extents: Mapping[int, int]) -> dict[int, Affine]:
+    """Return the indices on axes that one variable runs over, the last axis fastest."""
+    rest = var(name, int(np.prod(list(extents.values()), dtype=np.int64)))
+    index: dict[int, Affine] = {}
+    for axis in sorted(extents, reverse=True):
+        index[axis] = rest % extents[axis]
+        rest = rest // extents[axis]
+    return index
+
+
+def loads_of(element: Term, index: Index) -> Iterator[tuple[Term, Affine | None]]:
+    """Visit each buffer that an element reads, with the offset there; None where an index would be clamped."""
+    if element.op == "load":
+        yield element.args[0], _offset(element.args[0], index)
+    elif element.op == "reindex":
+        yield from loads_of(element.args[0], _mapped(element.attrs[0], element.args[0], index))
+    else:
+        for arg in element.args:
+            yield from loads_of(arg, index)
+
+
+def _offset(leaf: Term, index: Index) -> Affine | None:
+    shape = shapes.concrete(leaf.shape)
+    at = tuple(index.get(a, Affine()) if shape[a] != 1 else Affine() for a in range(-len(shape), 0))
+    inside = all(_is_within(i, extent) for i, extent in zip(at, shape, strict=True))
+    return indexing.flatten(at, shape) if inside else None
+
+
+def _is_within(at: Affine, extent: int) -> bool:
+    low, high = at.bounds()
+    return low >= 0 and high < extent
+
+
+_OUTSIDE = Affine(-1)
+"""Stands for an index that is clamped: no load takes it for one inside."""
+
+
+def _mapped(mapping: IndexMap, inner: Term, index: Index) -> dict[int, Affine]:
+    rank = len(mapping.source)
+    extents = shapes.concrete(mapping.result)
+    value: dict[int | str, Affine] = {a: index.get(a, Affine()) for a in range(-len(extents), 0)}
+    out: dict[int, Affine] = {}
+    for i in range(rank):
+        if shapes.dim_at(inner.shape, i - rank) == 1:
+            continue
+        used = mapping.sources[i].variables()
+        inside = all(_is_within(value[a], extents[a]) for a in range(-len(extents), 0) if a in used)
+        out[i - rank] = mapping.sources[i].substitute(value) if inside else _OUTSIDE
+    return out
+
+
+def packer(side: Side, extents: Mapping[str, int]) -> Pack:
+    """Return a function of the operands' values that computes a side for all g, i or j, and k, in the order given.
+
+    Shapes: the result has an axis for each of `extents`.
+    """
+    leaves = list(program.operands_of(side.element))
+    keys = list(extents)
+    rank = len(keys)
+    axis_of: dict[int | str, Affine] = {key: var(i - rank, extents[key]) for i, key in enumerate(keys)}
+    shape = side.element.shape
+    sources = tuple(side.index.get(a, Affine()).substitute(axis_of) for a in range(-len(shape), 0))
+    mapping = IndexMap(shape, tuple(extents.values()), sources)
+    element = registry.make("reindex", "element", (side.element,), (mapping,)) if shape else side.element
+    built = registry.make("build", "tensor", (element,), (tuple(extents.values()),))
+
+    def pack(*arrays: Array) -> Array:
+        values = {leaf.attrs[0]: array for leaf, array in zip(leaves, arrays, strict=True)}
+        return np.ascontiguousarray(interpret.evaluate((built,), values, "native")[0])
+
+    return pack
+
+
+def structure(bodies: tuple[Term, ...]) -> str:
+    """Write bodies and the types of their operands: equal text, equal code."""
+    operands = (f"{leaf.attrs[0]}: {leaf.type}" for leaf in program.operands_of(*bodies))
+    return "\n".join([*operands, *source.comment(bodies, tuple(f"out{i}" for i in range(len(bodies))))])

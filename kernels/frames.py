@@ -1,0 +1,214 @@
+"""The loops of a vector kernel: which axes its rows, the sequence within a row and the lanes run over.
+
+    for i0 in rows:              axes that no fold binds
+        for s0 in sequence:      axes that folds bind; in a frame of columns all of them
+            for k in lanes:      the last axis, or several that every load goes through as one
+
+Neighbouring axes are one loop where every load and store stays linear in its variable: (2, 17, 64) + (1, 1, 64) has two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from frittata.egraph import indexing, terms
+from frittata.egraph.indexing import Affine, var
+from frittata.egraph.ops import registry
+from frittata.egraph.shapes import Sym
+from frittata.egraph.terms import Term
+from frittata.kernels import vmath
+from frittata.kernels.points import Points, reduction
+
+LANES = "k"
+VECTOR_BYTES = 32
+_ATOMS = frozenset({"load", "const", "iota", "fold", "reindex", "cast"})
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A variable and its extent."""
+
+    key: str
+    extent: int
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """How the axes of bodies become loops.
+
+    `index` gives the bodies' index, `bound` that of the axes that folds bind, both in the variables of the loops. In
+    `columns` folds run over the sequence, lane by lane; otherwise over sequence and lanes.
+    """
+
+    shape: tuple[int, ...]
+    index: Mapping[int, Affine]
+    bound: Mapping[int, Affine]
+    rows: tuple[Loop, ...]
+    sequence: tuple[Loop, ...]
+    extent: int
+    lanes: int
+    columns: bool
+
+    @property
+    def row_count(self) -> int:
+        """How many rows there are."""
+        return prod(loop.extent for loop in self.rows)
+
+    @property
+    def steps(self) -> int:
+        """The number of steps of the sequence."""
+        return prod(loop.extent for loop in self.sequence)
+
+    @property
+    def inner(self) -> frozenset[int | str]:
+        """The variables of the loops within a pass: what does not depend on them is computed before."""
+        keys = {loop.key for loop in self.sequence}
+        return frozenset(keys if self.columns else keys | {LANES})
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether the bodies have one value for all that folds bind."""
+        return bool(self.bound) and all(_extent(self.shape, axis) == 1 for axis in self.bound)
+
+    def points(self) -> Points:
+        """Return the points of the bodies."""
+        return Points(self.index, self.bound)
+
+    def describe(self) -> str:
+        """Return all that tells frames of the same bodies apart."""
+        index = ", ".join(f"{axis}: {at}" for axis, at in self.index.items())
+        return f"{{{index}}} {self.rows} {self.sequence} {self.extent} {self.lanes} {self.columns}"
+
+
+def without_unit_folds(bodies: tuple[Term, ...]) -> tuple[Term, ...]:
+    """Drop folds over one element."""
+
+    def replace(term: Term, args: tuple[Term, ...]) -> Term:
+        if term.op == "fold" and term.attrs[2] == 1:
+            return args[0]
+        return term if args == term.args else registry.make(term.op, term.sort, args, term.attrs)
+
+    return terms.rebuild_all(bodies, replace)
+
+
+def choose_frame(bodies: tuple[Term, ...]) -> Frame | None:
+    """Return the loops for bodies without folds over one element; None if they are not of this kind."""
+    elements = [body.args[0] for body in bodies if body.op == "build"]
+    if len(elements) != len(bodies) or not all(map(_is_known, terms.walk(*elements))):
+        return None
+    shape = tuple(dim for dim in bodies[0].shape if not isinstance(dim, Sym))
+    folded = _folded(elements)
+    if folded is None or any(body.shape != shape for body in bodies):
+        return None
+    reduced = {_extent(shape, axis) == 1 for axis in folded}
+    if len(reduced) > 1 or any(_extent(shape, axis) not in (1, extent) for axis, extent in folded.items()):
+        return None
+    return _frame(elements, shape, folded)
+
+
+def _is_known(term: Term) -> bool:
+    if any(isinstance(dim, Sym) for dim in term.shape):
+        return False
+    return term.sort == "tensor" or term.op in _ATOMS or term.op in vmath.OPS
+
+
+def _folded(elements: Sequence[Term]) -> dict[int, int] | None:
+    """Return the axes that folds bind and their extents; None if an axis has two."""
+    extents: dict[int, int] = {}
+    for term in terms.walk(*elements):
+        if term.op == "fold" and extents.setdefault(term.attrs[1], term.attrs[2]) != term.attrs[2]:
+            return None
+    return extents
+
+
+def _extent(shape: tuple[int, ...], axis: int) -> int:
+    return shape[axis] if -axis <= len(shape) else 1
+
+
+def _frame(elements: Sequence[Term], shape: tuple[int, ...], folded: dict[int, int]) -> Frame | None:
+    rank = max(len(shape), max((-axis for axis in folded), default=0))
+    extents = {axis: folded.get(axis, _extent(shape, axis)) for axis in range(-rank, 0)}
+    live = [axis for axis, extent in extents.items() if extent > 1]
+    index = {axis: var(axis, extents[axis]) for axis in live}
+    points = Points(index, {axis: index[axis] for axis in folded})
+    offsets = _offsets(elements, points, folded)
+    if offsets is None:
+        return None
+    result = tuple(index.get(axis, Affine()) if _extent(shape, axis) > 1 else Affine() for axis in range(-len(shape), 0))
+    offsets.add(indexing.flatten(result, shape))
+    groups = _grouped(live, extents, folded, offsets)
+    columns = bool(folded) and bool(live) and live[-1] not in folded
+    return _with_roles(shape, extents, folded, groups, columns, _lanes(elements))
+
+
+def _offsets(elements: Sequence[Term], points: Points, folded: dict[int, int]) -> set[Affine] | None:
+    """Return the offsets of all loads; None if folds are not all over `folded`, or depend on what they fold."""
+    offsets: set[Affine] = set()
+    bound = frozenset(folded)
+    for point in points.walk(map(points.at, elements)):
+        if point.term.op == "fold":
+            if reduction(point.term).extent_by_axis != folded or point.where.clamped or point.keys & bound:
+                return None
+        elif point.term.op in ("load", "iota"):
+            offsets.add(points.offset(point))
+    return offsets
+
+
+def _grouped(
+    live: list[int], extents: dict[int, int], folded: Mapping[int, int], offsets: set[Affine]
+) -> list[list[int]]:
+    """Join neighbouring axes, from the last one on, where all offsets stay linear in the joined variable."""
+    groups: list[list[int]] = []
+    for axis in reversed(live):
+        last = groups[0] if groups else None
+        if last is not None and (axis in folded) == (last[0] in folded):
+            inner = prod(extents[a] for a in last)
+            joined = var("joined", extents[axis] * inner)
+            by_key: dict[int | str, Affine] = {axis: joined // inner, last[0]: joined % inner}
+            merged = {offset.substitute(by_key) for offset in offsets}
+            if all(offset.factor_of("joined") is not None for offset in merged):
+                whole: dict[int | str, Affine] = {"joined": var(axis, extents[axis] * inner)}
+                offsets = {offset.substitute(whole) for offset in merged}
+                last.insert(0, axis)
+                continue
+        groups.insert(0, [axis])
+    return groups
+
+
+def _lanes(elements: Sequence[Term]) -> int:
+    """Return how many lanes a vector of the narrowest numbers has; of bytes, as if they were of four."""
+    sizes = [vmath.simd.Lane(term.dtype).itemsize for term in terms.walk(*elements) if term.dtype != "bool"]
+    return VECTOR_BYTES // min(sizes, default=4)
+
+
+def _with_roles(
+    shape: tuple[int, ...],
+    extents: dict[int, int],
+    folded: Mapping[int, int],
+    groups: list[list[int]],
+    columns: bool,
+    lanes: int,
+) -> Frame:
+    index: dict[int, Affine] = {}
+    rows: list[Loop] = []
+    sequence: list[Loop] = []
+    width = 1
+    for group in groups:
+        size = prod(extents[axis] for axis in group)
+        if group is groups[-1]:
+            key, width = LANES, size
+        elif group[0] in folded:
+            key = f"s{len(sequence)}"
+            sequence.append(Loop(key, size))
+        else:
+            key = f"i{len(rows)}"
+            rows.append(Loop(key, size))
+        whole, inner = var(key, size), size
+        for axis in group:
+            inner //= extents[axis]
+            index[axis] = (whole // inner) % extents[axis]
+    lanes = min(lanes, 1 << (width - 1).bit_length())
+    bound = {axis: index[axis] for axis in folded}
+    return Frame(shape, index, bound, tuple(rows), tuple(sequence), width, lanes, columns)

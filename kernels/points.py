@@ -1,0 +1,155 @@
+"""Elements at indices, before there is code: what depends on which loop, and how loads move with its variable.
+
+A point is an element term together with the index at which it is evaluated. Views are substituted in the index, so
+that two points are one computation if term and index agree. Folds bind loops that are chosen beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from frittata.egraph import indexing, shapes
+from frittata.egraph.indexing import Affine, Quot
+from frittata.egraph.terms import Term
+
+Keys = frozenset[int | str]
+
+
+@dataclass(frozen=True, eq=False)
+class Where:
+    """An index: for each axis an expression of the loops' variables; an axis that is missing has index 0.
+
+    `clamped` tells that some view above clamps an index that could lie outside of its axis.
+    """
+
+    index: Mapping[int, Affine]
+    clamped: bool = False
+
+    @cached_property
+    def keys_by_axis(self) -> dict[int, Keys]:
+        """The variables that each axis depends on."""
+        return {axis: frozenset(at.variables()) for axis, at in self.index.items()}
+
+    def keys(self, term: Term) -> Keys:
+        """Return the variables that a term depends on at this index."""
+        own, none = self.keys_by_axis, Keys()
+        return none.union(*(own.get(axis, none) for axis in range(-len(term.shape), 0) if term.shape[axis] != 1))
+
+
+class Point(NamedTuple):
+    """An element, not a view, and where it is evaluated."""
+
+    term: Term
+    where: Where
+
+    @property
+    def keys(self) -> Keys:
+        """The variables that the value depends on."""
+        return self.where.keys(self.term)
+
+
+class Reduction(NamedTuple):
+    """Nested folds of one operator: what they fold, over which axes of more than one place."""
+
+    op: str
+    extent_by_axis: dict[int, int]
+    element: Term
+
+
+def reduction(fold: Term) -> Reduction:
+    """Read a chain of folds of one operator as one."""
+    op, extents, e = fold.attrs[0], dict[int, int](), fold
+    while e.op == "fold" and e.attrs[0] == op and e.attrs[1] not in extents:
+        if e.attrs[2] != 1:
+            extents[e.attrs[1]] = e.attrs[2]
+        e = e.args[0]
+    return Reduction(op, extents, e)
+
+
+class Points:
+    """The points of bodies. `bound` is the index of the axes that folds bind."""
+
+    def __init__(self, index: Mapping[int, Affine], bound: Mapping[int, Affine]) -> None:
+        self._bound = bound
+        self._known: dict[tuple[tuple[tuple[int, Affine], ...], bool], Where] = {}
+        self._mapped: dict[tuple[Where, Term], Where] = {}
+        self._folded: dict[Where, Where] = {}
+        self.root = self._where(index, False)
+
+    def at(self, term: Term, where: Where | None = None) -> Point:
+        """Return the point of an element, at the index of the bodies unless given."""
+        where = where or self.root
+        while term.op == "reindex":
+            where, term = self._view(term, where), term.args[0]
+        return Point(term, where)
+
+    def args(self, point: Point) -> tuple[Point, ...]:
+        """Return what a point is computed from; of a fold, what it folds."""
+        term, where = point
+        if term.op in ("load", "iota", "const"):
+            return ()
+        if term.op == "fold":
+            return (self.at(reduction(term).element, self._inside(where)),)
+        return tuple(self.at(arg, where) for arg in term.args)
+
+    def walk(self, roots: Iterable[Point]) -> Iterator[Point]:
+        """Visit every point once, what a point is computed from before it."""
+        seen: set[Point] = set()
+        stack = [(root, False) for root in roots]
+        while stack:
+            point, done = stack.pop()
+            if done:
+                yield point
+            elif point not in seen:
+                seen.add(point)
+                stack.append((point, True))
+                stack.extend((arg, False) for arg in self.args(point) if arg not in seen)
+
+    def offset(self, point: Point) -> Affine:
+        """Return the offset that a load reads, or the index that an iota gives; a clamp is a quotient by one."""
+        term, where = point
+        if term.op == "iota":
+            return _clamped(where.index.get(term.attrs[0], Affine()), term.attrs[1])
+        shape = shapes.concrete(term.args[0].shape)
+        at = tuple(_clamped(where.index.get(axis, Affine()), shape[axis]) for axis in range(-len(shape), 0))
+        return indexing.flatten(at, shape)
+
+    def _view(self, term: Term, where: Where) -> Where:
+        if (where, term) not in self._mapped:
+            mapping, (inner,) = term.attrs[0], term.args
+            extents = shapes.concrete(mapping.result)
+            by_key: dict[int | str, Affine] = {
+                axis: _clamped(where.index.get(axis, Affine()), extents[axis]) for axis in range(-len(extents), 0)
+            }
+            clamped = any(_is_outside(where.index.get(axis, Affine()), extents[axis]) for axis in range(-len(extents), 0))
+            sources = enumerate(mapping.sources, -len(mapping.sources))
+            index = {axis: at.substitute(by_key) for axis, at in sources if shapes.dim_at(inner.shape, axis) != 1}
+            self._mapped[where, term] = self._where(index, where.clamped or clamped)
+        return self._mapped[where, term]
+
+    def _inside(self, where: Where) -> Where:
+        if where not in self._folded:
+            self._folded[where] = self._where({**where.index, **self._bound}, where.clamped)
+        return self._folded[where]
+
+    def _where(self, index: Mapping[int, Affine], clamped: bool) -> Where:
+        key = (tuple(sorted(((a, at) for a, at in index.items()), key=lambda pair: pair[0])), clamped)
+        return self._known.setdefault(key, Where(dict(key[0]), clamped))
+
+
+def _is_outside(at: Affine, extent: int) -> bool:
+    low, high = at.bounds()
+    return extent != 1 and (low < 0 or high >= extent)
+
+
+def _clamped(at: Affine, extent: int) -> Affine:
+    if extent == 1:
+        return Affine()
+    if not _is_outside(at, extent):
+        return at
+    if not at.terms:
+        return Affine(min(max(at.constant, 0), extent - 1))
+    return Affine(0, ((Quot(at, 1), 1),))

@@ -1,0 +1,54 @@
+"""How much a loop nest computes, with hoisting and sharing counted, without lowering it.
+
+Units: additions, as in the registry's `cost`. An element is counted once for each index on the axes that it mentions.
+"""
+
+from __future__ import annotations
+
+from frittata.egraph import shapes
+from frittata.egraph.ops import registry
+from frittata.egraph.shapes import Shape
+from frittata.egraph.terms import Term
+
+_PRODUCT_UNITS = 4.0
+"""A multiplication and a dependent addition: scalar code waits for the sum of the step before."""
+
+
+def work_units(bodies: tuple[Term, ...]) -> float:
+    """Return what computing `build` terms of one shape in one nest takes."""
+    seen: set[tuple[Term, float]] = set()
+    return sum(_work(body.args[0], 1.0, seen) + _size(body.shape) for body in bodies)
+
+
+def _work(e: Term, times: float, seen: set[tuple[Term, float]]) -> float:
+    """Count an element that is computed `times` for each of its own indices."""
+    if (e, times) in seen:
+        return 0.0
+    seen.add((e, times))
+    count = _size(e.shape) * times
+    match e.op:
+        case "const" | "iota":
+            return 0.0
+        case "load":
+            return count
+        case "reindex":
+            return _work(e.args[0], count / _size(e.args[0].shape), seen)
+        case "fold":
+            return count * e.attrs[2] + _work(e.args[0], times, seen)
+        case "dot":
+            # the right operand is computed anew for each row: rows are held, tables are not
+            left, right = _work(e.args[0], times, seen), _work(e.args[1], times * _rows(e), seen)
+            return count * e.attrs[0] * _PRODUCT_UNITS + left + right
+        case "window_dot":
+            steps = count * (e.attrs[0][0] // e.attrs[-1]) * _size(e.attrs[2])
+            return steps * _PRODUCT_UNITS + sum(_work(arg, steps / _size(arg.shape), seen) for arg in e.args)
+        case _:
+            return count * registry.get(e.op, "element").cost + sum(_work(arg, times, seen) for arg in e.args)
+
+
+def _rows(dot: Term) -> int:
+    return _size((shapes.dim_at(dot.shape, -2),))
+
+
+def _size(shape: Shape) -> int:
+    return shapes.size(shape)
