@@ -49,13 +49,15 @@ class Plan:
 
 @dataclass(frozen=True)
 class Program:
-    """One compiled rule: egglog text, and its plan if it needs one."""
+    """One compiled rule: egglog text, its plan if it needs one, and the constructors that it matches and makes."""
 
     name: str
     number: int
     tables: str
     rules: str
     plan: Plan | None = None
+    matches: frozenset[str] = frozenset()
+    makes: frozenset[str] = frozenset()
 
 
 def schema_of(op: Op) -> str:
@@ -143,12 +145,12 @@ class Engine:
 
     def add(self, family: str, programs: Iterable[Program]) -> None:
         """Declare the rules of a family as a ruleset of its name."""
-        self._run_text(f"(ruleset {ruleset_of(family)})")
+        commands = [*_parse(f"(ruleset {ruleset_of(family)})")]
         for program in programs:
-            self._run_text(program.tables)
-            self._run_text(program.rules)
+            commands += [*_parse(program.tables), *_parse(program.rules)]
             if program.plan is not None:
                 self._plans.append(program.plan)
+        self._run(commands, f"adding the rules of {family}")
 
     def combine(self, name: str, families: Iterable[str]) -> None:
         """Declare a ruleset that runs several families and the facts together."""

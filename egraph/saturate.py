@@ -10,7 +10,7 @@ from enum import Enum
 from frittata.egraph import snapshot
 from frittata.egraph.engine import Engine, Program, Statistics
 from frittata.egraph.snapshot import Snapshot
-from frittata.egraph.terms import Term
+from frittata.egraph.terms import Term, walk
 
 
 class StopReason(Enum):
@@ -77,13 +77,28 @@ def saturate(
     loaded = time.perf_counter()
     names = {p.number: p.name for programs in programs_by_family.values() for p in programs}
     used = {family for phase in phases for family in phase.families}
-    for family, programs in programs_by_family.items():
-        if family in used:
-            engine.add(family, programs)
+    for family, programs in _able(roots, {f: p for f, p in programs_by_family.items() if f in used}).items():
+        engine.add(family, programs)
     reports = [_run_phase(engine, phase, set(programs_by_family)) for phase in phases]
     before = time.perf_counter()
     result = snapshot.read(engine, roots, names)
     return Saturation(result, reports, loaded - start, time.perf_counter() - before, names)
+
+
+def _able(
+    roots: tuple[Term, ...], programs_by_family: Mapping[str, tuple[Program, ...]]
+) -> dict[str, list[Program]]:
+    """Keep the rules that can ever match: whose operators are in the model or made by such rules."""
+    present = {f"{term.sort[0]}_{term.op}" for term in walk(*roots)}
+    waiting = [(family, program) for family, programs in programs_by_family.items() for program in programs]
+    kept: set[int] = set()
+    while True:
+        ready = [p for _, p in waiting if p.number not in kept and p.matches <= present]
+        if not ready:
+            break
+        kept.update(p.number for p in ready)
+        present = present.union(*(p.makes for p in ready))
+    return {family: [p for p in programs if p.number in kept] for family, programs in programs_by_family.items()}
 
 
 def _run_phase(engine: Engine, phase: Phase, known: set[str]) -> PhaseReport:

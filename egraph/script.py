@@ -11,6 +11,7 @@
 Every tensor has a line with its type; elements stand inside the line that builds from them, except those used more
 than once, which have lines of their own. Expressions are Python's; operators take operands first, then attributes
 by name. `f32(0.5)` is a constant, exact to the bit. A name in a shape is a symbolic dim.
+`and_`, `or_` and `not_` stand for operators whose names Python keeps for itself.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from frittata.egraph.model import Function, Model
 from frittata.egraph.ops import registry
 from frittata.egraph.script_parser import parse
 from frittata.egraph.shapes import Shape, Sym
-from frittata.egraph.terms import Scalar, Term, TensorType
+from frittata.egraph.terms import Scalar, TensorType, Term
 
 __all__ = ["parse", "show", "show_attr", "show_term"]
 
@@ -87,7 +88,9 @@ def show_attr(value: Any) -> str:
         case IndexMap():
             return _index_map(value)
         case _:
-            raise ModelError(f"attribute {value!r} has no text form", do="use numbers, strings, tuples, symbols or maps")
+            raise ModelError(
+                f"attribute {value!r} has no text form", do="use numbers, strings, tuples, symbols or maps"
+            )
 
 
 def show_type(type_: TensorType) -> str:
@@ -175,7 +178,8 @@ class _Writer:
         labels = [label for label, _ in registry.get(term.op, term.sort).attrs]
         operands = [self._text_by_term[arg] for arg in term.args]
         attrs = [f"{label}={show_attr(value)}" for label, value in zip(labels, term.attrs, strict=True)]
-        return f"{term.op}({', '.join([*operands, *attrs])})"
+        word = f"{term.op}_" if iskeyword(term.op) else term.op
+        return f"{word}({', '.join([*operands, *attrs])})"
 
     def _next(self, letter: str) -> str:
         self._counts[letter] += 1

@@ -7,6 +7,7 @@ import io
 import re
 import tokenize
 from dataclasses import dataclass, field
+from keyword import iskeyword
 from typing import Any, NoReturn
 
 from frittata.egraph import dtypes, shapes
@@ -16,7 +17,7 @@ from frittata.egraph.indexing import Affine, IndexMap, Quot, Rem, Var
 from frittata.egraph.model import Function, Model
 from frittata.egraph.ops import registry
 from frittata.egraph.shapes import Dim, Shape, Sym
-from frittata.egraph.terms import Scalar, Sort, Term, TensorType
+from frittata.egraph.terms import Scalar, Sort, TensorType, Term
 
 _INPUTS = ("input", "param")
 _AXIS = re.compile(r"a([1-9]\d*)")
@@ -66,11 +67,13 @@ class _Source:
 
 def _tokens(source: _Source) -> list[tokenize.TokenInfo]:
     skipped = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    found: list[tokenize.TokenInfo] = []
     try:
-        found = [t for t in tokenize.generate_tokens(io.StringIO(source.text).readline) if t.type not in skipped]
-    except tokenize.TokenError as error:
-        line, column = error.args[1]
-        source.fail(str(error.args[0]), line, max(1, column))
+        for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
+            if token.type not in skipped:
+                found.append(token)
+    except tokenize.TokenError:
+        pass  # something is not closed: the header ends too early, or `ast` says what in a body
     except SyntaxError as error:
         source.fail(error.msg, error.lineno or 1, error.offset or 1)
     return found
@@ -311,6 +314,8 @@ class _Body:
         return term
 
     def _call(self, node: ast.Call, name: str, sort: Sort) -> Term:
+        if name.endswith("_") and iskeyword(name[:-1]):
+            name = name[:-1]
         op = registry.find(name, sort)
         if op is None or name in _INPUTS:
             near = registry.nearest(name, sort)
@@ -435,5 +440,3 @@ class _Body:
                 if type(value) is not int:
                     self.source.fail_at("this is no index arithmetic", node, "write axes a1, a2, ... with + * // %")
                 return Affine(value)
-
-

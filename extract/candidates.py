@@ -87,6 +87,7 @@ class Enumerator:
 
     def __post_init__(self) -> None:
         self._cuts = find_cuts(self.snapshot, self.outputs)
+        self._settled = self._cuts.must | self.constants
         self._sizes: dict[Term, float] = {}
 
     def candidates(self, class_: int) -> list[Candidate]:
@@ -180,7 +181,7 @@ class Enumerator:
         for node in loads:
             if self._may_cut(node.args[0], inline):
                 found.extend(self._load(node, context))
-        if not (found and any(node.args[0] in self._cuts.must for node in loads)):
+        if not (found and any(node.args[0] in self._settled for node in loads)):
             for node in inline:
                 bodies, met = self._apply(node, context)
                 low = min(low, met)

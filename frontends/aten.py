@@ -117,7 +117,9 @@ def _masked_fill(x: Term, mask: Term, value: Operand) -> Term:
 
 
 def _leaky_relu(x: Term, slope: Number = 0.01) -> Term:
-    return tensor("where", tensor("gt", x, idioms.scalar(0, x.dtype)), x, tensor("mul", x, idioms.scalar(slope, x.dtype)))
+    return tensor(
+        "where", tensor("gt", x, idioms.scalar(0, x.dtype)), x, tensor("mul", x, idioms.scalar(slope, x.dtype))
+    )
 
 
 def _hardsigmoid(x: Term) -> Term:
@@ -138,6 +140,11 @@ def _isinf(x: Term) -> Term:
 
 def _relu(x: Term) -> Term:
     return tensor("relu", x) if dtypes.is_float(x.dtype) else _clamp(x, 0)
+
+
+def _sign(x: Term) -> Term:
+    """The sign; of NaN torch says 0."""
+    return tensor("where", tensor("eq", x, x), tensor("sign", x), idioms.scalar(0, x.dtype))
 
 
 def _lerp(x: Term, y: Term, weight: Operand) -> Term:
@@ -275,12 +282,13 @@ ROWS: dict[str, Row] = {
         for name in ("lt", "le", "gt", "ge", "eq", "ne")
         for kind in ("Tensor", "Scalar")
     },
-    **{f"aten.{name}.default": _unary(name) for name in ("neg", "abs", "sign", "square")},
+    **{f"aten.{name}.default": _unary(name) for name in ("neg", "abs", "square")},
     **{
         f"aten.{name}.default": _float_unary(name)
         for name in ("sqrt", "rsqrt", "reciprocal", "exp", "log", "tanh", "erf", "sigmoid", "sin", "cos")
     },
     **{f"aten.{name}.default": _unary(name) for name in ("floor", "ceil", "round", "silu")},
+    "aten.sign.default": _sign,
     "aten.relu.default": _relu,
     "aten.gelu.default": lambda x, approximate="none": tensor("gelu_tanh" if approximate == "tanh" else "gelu", x),
     "aten.leaky_relu.default": _leaky_relu,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._decomp import decomposition_table
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec
 from torch.utils import _pytree as pytree
 
@@ -20,7 +22,7 @@ from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.model import Function, Model
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Shape, Sym
-from frittata.egraph.terms import Term, TensorType
+from frittata.egraph.terms import TensorType, Term
 from frittata.frontends import aten
 
 _DTYPE_BY_TORCH: dict[torch.dtype, DType] = {
@@ -38,13 +40,15 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 class Imported:
     """A model and how to call it as the module was called.
 
-    `parameters` holds the module's own tensors by the name of their param: what a guard watches.
+    `parameters` holds the module's own tensors by the name of their param: what a guard watches. `range_by_dim` holds
+    the least and the greatest extent of each symbolic dim for which the export holds, None where there is no greatest.
     """
 
     model: Model
     parameters: Mapping[str, torch.Tensor]
     input_spec: pytree.TreeSpec
     output_spec: pytree.TreeSpec
+    range_by_dim: Mapping[str, tuple[int, int | None]]
     _leaves: tuple[Any, ...]
     _results: tuple[Any, ...]
 
@@ -109,29 +113,43 @@ def from_module(
             _innermost(str(error)),
             do="replace control flow that depends on values by torch.where, or make the dims static",
         ) from error
-    return from_exported_program(program, dim_names(dynamic_shapes, args))
+    return from_exported_program(program, _dim_names(module, args, kwargs or {}, dynamic_shapes))
 
 
-def from_exported_program(program: torch.export.ExportedProgram, name_by_place: Any = None) -> Imported:
+def from_exported_program(
+    program: torch.export.ExportedProgram, name_by_place: Mapping[tuple[int, int], str] | None = None
+) -> Imported:
     """Import an exported program.
 
-    `name_by_place` names symbolic dims: {(input, axis): name} where they should not have torch's names.
+    `name_by_place` names symbolic dims: {(leaf of the arguments, axis): name} where torch's names are not wanted.
 
     Raises: as `from_module`.
     """
     return _Importer(_prepared(program), name_by_place or {}).run()
 
 
-def dim_names(dynamic_shapes: Any, args: Sequence[Any]) -> dict[tuple[int, int], str]:
-    """Return the names of `Dim`s by (position among the arguments, axis), for arguments that are tensors."""
-    per_argument = list(dynamic_shapes.values() if isinstance(dynamic_shapes, dict) else dynamic_shapes or ())
+def _dim_names(
+    module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
+) -> dict[tuple[int, int], str]:
+    """Return the names of `Dim`s by (position among the leaves of the arguments, axis)."""
+    leaves = pytree.tree_leaves((tuple(args), dict(kwargs)))
+    position_by_id = {id(leaf): position for position, leaf in enumerate(leaves)}
     names: dict[tuple[int, int], str] = {}
-    if not all(isinstance(arg, torch.Tensor) for arg in args):
-        return names
-    for position, dims in enumerate(per_argument):
-        for axis, dim in dims.items() if isinstance(dims, dict) else enumerate(dims or ()):
-            if isinstance(dim, torch.export.Dim):
-                names[position, axis] = dim.__name__
+
+    def visit(value: Any, dims: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            for axis, dim in dims.items() if isinstance(dims, dict) else enumerate(dims or ()):
+                if isinstance(dim, torch.export.Dim):
+                    names[position_by_id[id(value)], axis] = dim.__name__
+        elif isinstance(value, dict) and isinstance(dims, dict):
+            for key in value.keys() & dims.keys():
+                visit(value[key], dims[key])
+        elif isinstance(value, list | tuple) and isinstance(dims, list | tuple):
+            for inner, part in zip(value, dims, strict=False):
+                visit(inner, part)
+
+    given = dict(inspect.signature(module.forward).bind(*args, **kwargs).arguments)
+    visit(given if isinstance(dynamic_shapes, dict) else list(given.values()), dynamic_shapes)
     return names
 
 
@@ -140,7 +158,7 @@ def _prepared(program: torch.export.ExportedProgram) -> torch.export.ExportedPro
     targets = [node.target for node in program.graph.nodes if node.op == "call_function"]
     if all(str(target) in aten.ROWS or _is_python(target) or str(target) in aten.SAYS_NOTHING for target in targets):
         return program
-    table = {**torch._decomp.decomposition_table, **torch.export.default_decompositions()}
+    table = {**decomposition_table, **torch.export.default_decompositions()}
     return program.run_decompositions({op: meaning for op, meaning in table.items() if str(op) not in aten.ROWS})
 
 
@@ -197,7 +215,16 @@ class _Importer:
         model = Model({"main": function}, {n: _numpy(t) for n, t in parameters.items()}, self.origin_by_term)
         call = self.program.call_spec
         assert call.in_spec is not None and call.out_spec is not None
-        return Imported(model, parameters, call.in_spec, call.out_spec, tuple(self.leaves), tuple(results))
+        specs_of_call = (call.in_spec, call.out_spec)
+        return Imported(model, parameters, *specs_of_call, self._ranges(), tuple(self.leaves), tuple(results))
+
+    def _ranges(self) -> dict[str, tuple[int, int | None]]:
+        ranges: dict[str, tuple[int, int | None]] = {}
+        for symbol, found in self.program.range_constraints.items():
+            upper: Any = found.upper
+            name = self.name_by_symbol.get(symbol, str(symbol))
+            ranges[name] = (max(1, int(found.lower)), int(upper) if upper.is_Integer else None)
+        return ranges
 
     def _refuse_mutation(self, specs: Sequence[OutputSpec]) -> None:
         changed = [
@@ -213,7 +240,8 @@ class _Importer:
 
     def _name_symbols(self, user_inputs: Sequence[torch.fx.Node]) -> None:
         for position, node in enumerate(user_inputs):
-            for axis, dim in enumerate(getattr(node.meta.get("val"), "shape", ())):
+            shape: tuple[Any, ...] = getattr(node.meta.get("val"), "shape", ())
+            for axis, dim in enumerate(shape):
                 if isinstance(dim, torch.SymInt) and (position, axis) in self.name_by_place:
                     self.name_by_symbol[dim.node.expr] = self.name_by_place[position, axis]
 
@@ -225,7 +253,9 @@ class _Importer:
                 self.value_by_node[node] = spec.arg.value
                 return
             if not isinstance(value, torch.Tensor):
-                raise ModelError(f"input {node.name} is a dynamic {type(value).__name__}", do="pass tensors or constants")
+                raise ModelError(
+                    f"input {node.name} is a dynamic {type(value).__name__}", do="pass tensors or constants"
+                )
             type_ = self._type(value, f"input {node.name}")
             term = tensor("input", name=node.name, shape=type_.shape, dtype=type_.dtype)
             self.inputs.append(term)
@@ -342,7 +372,8 @@ class _Importer:
                 return int(expression)
             if not expression.is_Symbol:
                 raise ModelError(
-                    f"dim {expression} is computed from symbolic dims", do="make one of these dims static, or avoid the view"
+                    f"dim {expression} is computed from symbolic dims",
+                    do="make one of these dims static, or avoid the view",
                 )
             return Sym(self.name_by_symbol.get(expression, str(expression)))
         if isinstance(value, torch.SymFloat | torch.SymBool):

@@ -61,14 +61,19 @@ class ElementEmitter:
         """
         scalars = {**self.values.scalar_by_key, **(value_by_variable or {})}
         new = ElementEmitter(self.builder, self._pointer_by_leaf, scalars, along, {**self._holes, **(holes or {})})
+        new.values.origins.update(self.values.origins)
         if not holes:
-            moving = {a.key for a in (self.values.along, along) if a is not None}
+            moving = self.values.moving(along)
             new._known = {key: value for key, value in self._known.items() if moving.isdisjoint(_variables(key[1]))}
         return new
 
     def fill(self, value_by_hole: Mapping[Term, Value]) -> None:
         """Give holes new values. What was computed from the old ones must not be asked for at the same index."""
         self._holes.update(value_by_hole)
+
+    def know(self, element: Term, index: Index, value: Value) -> None:
+        """Record the value of an element, such as that of a fold, at an index."""
+        self._known[element, place_of(element, index)] = value
 
     def emit(self, element: Term, index: Index) -> Value:
         """Return the value of an element, one in each lane."""

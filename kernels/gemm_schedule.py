@@ -10,16 +10,14 @@ from typing import Literal
 
 from frittata.kernels.packing import RegisterTile, block_rows, tile_rows
 
-ACCUMULATORS = 12
-"""Registers of 16 that a tile uses for its sums; more are spilled."""
-
 _LATENCY = 8
 """Independent sums that keep two multiply-adds a cycle going."""
 
 _MOST_CHUNKS = 16
 _CHUNK_FLOPS = 100e3
 _PREFETCH_ROWS = 128
-_WIDTHS = (2, 3, 4, 1)
+_MOST_ROWS_BY_VECTORS = {2: 6, 3: 4, 4: 2, 1: 12}
+"""The tiles, preferred ones first: sums, a vector for each column and one for the row must fit 16 registers."""
 
 Source = Literal["packed", "scratch", "direct"]
 """Where a side of a contraction is read from: packed before run time, evaluated by each chunk, where it lies."""
@@ -93,7 +91,7 @@ def choose_tile(rows: int, columns: int, lanes: int) -> RegisterTile:
     def cycles(tile: RegisterTile) -> float:
         return -(-columns // tile.width(lanes)) * tile_cycles(rows, tile)
 
-    return min((RegisterTile(min(rows, ACCUMULATORS // v), v) for v in _WIDTHS), key=cycles)
+    return min((RegisterTile(min(rows, most), v) for v, most in _MOST_ROWS_BY_VECTORS.items()), key=cycles)
 
 
 def schedule(sizes: Sizes) -> Schedule:

@@ -31,6 +31,8 @@ class IndexValues:
     builder: Builder
     scalar_by_key: dict[int | str, Value]
     along: Along | None = None
+    origins: dict[int | str, set[int | str]] = field(default_factory=dict[int | str, set[int | str]])
+    """What the variables that stand for clamped expressions depend on."""
     _vector_by_key: dict[int | str, Value] = field(default_factory=dict[int | str, Value])
     _known: dict[tuple[Affine, bool], Value] = field(default_factory=dict[tuple[Affine, bool], Value])
     _clamped: dict[tuple[Affine, int], Affine] = field(default_factory=dict[tuple[Affine, int], Affine])
@@ -58,6 +60,13 @@ class IndexValues:
             total += growth * factor
         return total
 
+    def moving(self, along: Along | None) -> set[int | str]:
+        """Return the variables whose values in lanes are others once the lanes run along `along`."""
+        if along is self.along:
+            return set()
+        moving = {a.key for a in (self.along, along) if a is not None}
+        return moving | {key for key, origin in self.origins.items() if origin & moving}
+
     def clamped(self, index: Mapping[int, Affine], axis: int, extent: int) -> Affine:
         """Return the index on an axis, clamped to 0 .. extent - 1 where it could lie outside."""
         at = index.get(axis, Affine())
@@ -71,7 +80,8 @@ class IndexValues:
         return self._clamped[at, extent]
 
     def _clamp(self, at: Affine, extent: int) -> Affine:
-        key = f"clamped{len(self._clamped)}"
+        key = f"clamped({at}, {extent})"
+        self.origins[key] = at.variables().union(*(self.origins.get(k, set()) for k in at.variables()))
         value = self.value(at)
         low, high = simd.constant_like(value, 0), simd.constant_like(value, extent - 1)
         value = simd.minimum(self.builder, simd.maximum(self.builder, value, low), high)

@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import replace
 
 from frittata.egraph.indexing import Affine, Var, var
+from frittata.kernels.interchange import interchange
 from frittata.kernels.loops import (
     Accumulate,
     Accumulator,
@@ -40,11 +41,12 @@ _UNKNOWN = 1 << 62
 
 
 def tidy(nest: Nest) -> Nest:
-    """Merge loops, share values, drop rows that nothing reads, and inline locals that are read once."""
+    """Merge loops, share values, drop rows that nothing reads, read columns by rows, inline single uses."""
     _merge_loops(nest.body)
     _forward_rows(nest.body)
     _drop_rows(nest)
     _share(nest.body)
+    interchange(nest.body)
     _inline(nest.body)
     _renumber(nest.body)
     return nest

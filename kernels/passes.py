@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from frittata.egraph import dtypes
 from frittata.egraph.ops import registry
 from frittata.egraph.terms import Term
 from frittata.kernels.frames import LANES, Frame
 from frittata.kernels.holding import HOLD_UNITS, is_worth_holding
+from frittata.kernels.lowered import aligned
 from frittata.kernels.points import Point, Points
 
 GATHER_UNITS = 12.0
@@ -26,6 +28,7 @@ PASS_UNITS = 100.0
 """What starting a pass over a row costs."""
 _MOST_HELD_BYTES = 1 << 20
 _MOST_HELD = 8
+_CHEAP_UNITS = 12.0
 
 
 @dataclass(eq=False)
@@ -39,28 +42,102 @@ class Pass:
 
 @dataclass(eq=False)
 class Passes:
-    """All passes over a row. Outputs of a reduced shape are written after the last one."""
+    """All passes over a row. Outputs of a reduced shape are written after the last one.
+
+    `first_by_held` gives the pass in which each held point is computed. It lies in a row of scratch memory, or where
+    `output_by_held` says: an output that is read again, or the place of one that is written later.
+    """
 
     frame: Frame
     points: Points
     outputs: tuple[Point, ...]
     passes: list[Pass]
-    first_by_held: dict[Point, int]
-    """The pass in which each held point is computed; outputs that are read again count as held."""
-
-    def roots(self, number: int) -> list[Point]:
-        """Return what a pass computes."""
-        step = self.passes[number]
-        folded = [self.points.args(fold)[0] for fold in step.folds]
-        return [*folded, *step.held, *(self.outputs[i] for i in step.outputs)]
+    first_by_held: dict[Point, int] = field(default_factory=dict[Point, int])
+    output_by_held: dict[Point, int] = field(default_factory=dict[Point, int])
 
     def computed(self, number: int) -> list[Point]:
-        """Return the points that a pass computes, each after what it is computed from, and the held ones it reads."""
-        return list(self._walk(self.roots(number), number))
+        """Return the points that a pass computes or reads back, each after what it is computed from."""
+        step = self.passes[number]
+        folded = [self.points.args(fold)[0] for fold in step.folds]
+        return list(self._walk([*folded, *step.held, *(self.outputs[i] for i in step.outputs)], number))
 
     def is_known(self, point: Point, number: int) -> bool:
         """Whether earlier passes have left a value: that of a fold, or a held one."""
         return point.term.op == "fold" or self.first_by_held.get(point, number) < number
+
+    def read_back(self, number: int) -> list[Point]:
+        """Return the held points that a pass reads."""
+        return [p for p in self.computed(number) if p in self.first_by_held and self.is_known(p, number)]
+
+    def uniform(self, number: int) -> list[Point]:
+        """Return what is the same throughout a pass."""
+        outside = (p for p in self.computed(number) if not p.keys & self.frame.inner)
+        return [p for p in outside if p.term.op != "const" and not self.is_known(p, number)]
+
+    def unroll(self, number: int) -> int:
+        """Return how many vectors a turn of the innermost loop takes."""
+        needed = -(-self.frame.extent // self.frame.lanes)
+        return min(needed, 4 if self.units_of(number) <= _CHEAP_UNITS else 2)
+
+    @property
+    def vectors(self) -> int:
+        """How many vectors of columns go through the passes side by side."""
+        return min(map(self.unroll, range(len(self.passes))))
+
+    @cached_property
+    def scratch_offsets(self) -> dict[Point, int]:
+        """The offset of each held row of scratch memory, in bytes."""
+        offsets: dict[Point, int] = {}
+        total = 0
+        for point in self.first_by_held:
+            if point not in self.output_by_held:
+                offsets[point] = total
+                total += aligned(self._row_bytes(point))
+        return offsets
+
+    @property
+    def scratch_bytes(self) -> int:
+        """The size of all held rows of scratch memory."""
+        return sum(aligned(self._row_bytes(point)) for point in self.scratch_offsets)
+
+    def units_of(self, number: int) -> float:
+        """Return what one element of a pass costs."""
+        step = self.passes[number]
+        varying = [point for point in self.computed(number) if point.keys & self.frame.inner]
+        own = len(step.folds) + len(step.outputs) + HOLD_UNITS / 2 * len(step.held)
+        return own + sum(self._point_units(point, number) for point in varying)
+
+    def units(self) -> float:
+        """Return what all rows cost, lanes that are not used included."""
+        frame = self.frame
+        width = -(-frame.extent // frame.lanes) * frame.lanes
+        numbers = range(len(self.passes))
+        per_column, per_row = 0.0, sum(PASS_UNITS for _ in numbers)
+        if not frame.columns:
+            per_row += ROW_REDUCE_UNITS * sum(len(step.folds) for step in self.passes)
+        for point in {point for number in numbers for point in self.uniform(number)}:
+            if LANES in point.keys:
+                per_column += _own_units(point.term)
+            else:
+                per_row += _own_units(point.term) * frame.lanes
+        per_column += frame.steps * sum(map(self.units_of, numbers))
+        return frame.row_count * (width * per_column + per_row)
+
+    def _point_units(self, point: Point, number: int) -> float:
+        if self.is_known(point, number):
+            return 1.0
+        if point.term.op in ("load", "iota"):
+            return 1.0 if self.points.offset(point).factor_of(LANES) in (0, 1) else GATHER_UNITS
+        return _own_units(point.term)
+
+    def _row_bytes(self, point: Point) -> int:
+        frame = self.frame
+        width = frame.lanes * self.vectors if frame.columns else frame.extent
+        return frame.steps * width * dtypes.itemsize(point.term.dtype)
+
+    def fits(self, point: Point) -> bool:
+        """Whether a point can be held."""
+        return not _is_free(point.term) and not point.where.clamped and self._row_bytes(point) <= _MOST_HELD_BYTES
 
     def _walk(self, roots: Iterable[Point], number: int) -> Iterator[Point]:
         seen: set[Point] = set()
@@ -76,6 +153,14 @@ class Passes:
                     stack.extend((arg, False) for arg in self.points.args(point))
 
 
+def _own_units(term: Term) -> float:
+    return registry.get(term.op, "element").cost
+
+
+def _is_free(term: Term) -> bool:
+    return term.op in ("const", "load", "iota", "fold")
+
+
 def plan_passes(frame: Frame, elements: tuple[Term, ...]) -> Passes:
     """Give every fold, held value and output its pass."""
     points = frame.points()
@@ -88,80 +173,54 @@ def plan_passes(frame: Frame, elements: tuple[Term, ...]) -> Passes:
     for point, level in depth.items():
         if point.term.op == "fold":
             passes[level - 1].folds.append(point)
-    plan = Passes(frame, points, outputs, passes, {})
+    plan = Passes(frame, points, outputs, passes)
     if not frame.is_reduced:
         for i, output in enumerate(outputs):
             passes[depth[output]].outputs.append(i)
-            if not _is_free(output.term):
-                plan.first_by_held.setdefault(output, depth[output])
-    _hold(plan, depth)
+    if len(passes) > 1:
+        _hold_outputs(plan, depth)
+        while len(plan.first_by_held) < _MOST_HELD and _hold_one(plan, list(depth)):
+            pass
+        _hold_in_place(plan)
     return plan
 
 
-def _is_free(term: Term) -> bool:
-    return term.op in ("const", "load", "iota", "fold")
+def _hold_outputs(plan: Passes, depth: dict[Point, int]) -> None:
+    """Let later passes read outputs that are written already."""
+    if plan.frame.is_reduced:
+        return
+    for i, output in enumerate(plan.outputs):
+        if output not in plan.first_by_held and not _is_free(output.term) and output.keys & plan.frame.inner:
+            plan.first_by_held[output] = depth[output]
+            plan.output_by_held[output] = i
 
 
-def _hold(plan: Passes, depth: dict[Point, int]) -> None:
-    """Hold what several passes would compute, the largest points first."""
-    inner, frame = plan.frame.inner, plan.frame
-    order = list(depth)
-    count = 0
-    while count < _MOST_HELD and len(plan.passes) > 1:
-        uses: dict[Point, list[int]] = {}
-        for number in range(len(plan.passes)):
-            for point in plan.computed(number):
+def _hold_one(plan: Passes, order: list[Point]) -> bool:
+    """Hold the largest point that several passes would compute; return whether there is one."""
+    uses: dict[Point, list[int]] = {}
+    for number in range(len(plan.passes)):
+        for point in plan.computed(number):
+            if not plan.is_known(point, number):
                 uses.setdefault(point, []).append(number)
-        held_terms = {point.term for point in plan.first_by_held}
-        for point in reversed(order):
-            again = [n for n in uses.get(point, []) if not plan.is_known(point, n)]
-            axes = {axis for axis, keys in point.where.keys_by_axis.items() if keys & inner}
-            if len(again) > 1 and _fits(point, frame) and is_worth_holding(point.term, axes, held_terms):
-                plan.first_by_held[point] = again[0]
-                plan.passes[again[0]].held.append(point)
-                count += 1
+    held_terms = {point.term for point in plan.first_by_held}
+    for point in reversed(order):
+        axes = {axis for axis, keys in point.where.keys_by_axis.items() if keys & plan.frame.inner}
+        again = uses.get(point, [])
+        if len(again) > 1 and plan.fits(point) and is_worth_holding(point.term, axes, held_terms):
+            plan.first_by_held[point] = again[0]
+            plan.passes[again[0]].held.append(point)
+            return True
+    return False
+
+
+def _hold_in_place(plan: Passes) -> None:
+    """Hold rows where an output of their dtype will be written, once they have been read for the last time."""
+    last = {p: number for number in range(len(plan.passes)) for p in plan.read_back(number)}
+    free = set(range(len(plan.outputs))) - set(plan.output_by_held.values()) if not plan.frame.is_reduced else set[int]()
+    for point, first in plan.first_by_held.items():
+        for i in sorted(free if point not in plan.output_by_held else ()):
+            written = next(number for number, step in enumerate(plan.passes) if i in step.outputs)
+            if plan.outputs[i].term.dtype == point.term.dtype and first < written and last.get(point, first) <= written:
+                plan.output_by_held[point] = i
+                free.remove(i)
                 break
-        else:
-            return
-
-
-def _fits(point: Point, frame: Frame) -> bool:
-    width = frame.lanes if frame.columns else frame.extent
-    size = frame.steps * width * dtypes.itemsize(point.term.dtype)
-    return not _is_free(point.term) and not point.where.clamped and size <= _MOST_HELD_BYTES
-
-
-# ---- cost ------------------------------------------------------------------------------------------------------------
-
-
-def units(plan: Passes) -> float:
-    """Return what all rows cost, lanes that are not used included."""
-    frame = plan.frame
-    width = -(-frame.extent // frame.lanes) * frame.lanes
-    per_step, per_block, per_row = 0.0, 0.0, 0.0
-    for number, step in enumerate(plan.passes):
-        varying = [point for point in plan.computed(number) if point.keys & frame.inner]
-        per_step += sum(_point_units(plan, point, number) for point in varying)
-        per_step += len(step.folds) + len(step.outputs) + HOLD_UNITS / 2 * len(step.held)
-        per_row += PASS_UNITS + (0 if frame.columns else ROW_REDUCE_UNITS * len(step.folds))
-    for point in {p for number in range(len(plan.passes)) for p in plan.computed(number)} | set(plan.outputs):
-        if not point.keys & frame.inner and point.term.op != "fold":
-            cost = _own_units(point.term)
-            if LANES in point.keys:
-                per_block += cost
-            else:
-                per_row += cost * frame.lanes
-    return frame.row_count * (width * (frame.steps * per_step + per_block) + per_row)
-
-
-def _point_units(plan: Passes, point: Point, number: int) -> float:
-    if plan.is_known(point, number):
-        return 1.0
-    if point.term.op in ("load", "iota"):
-        slope = plan.points.offset(point).factor_of(LANES)
-        return 1.0 if slope in (0, 1) else GATHER_UNITS
-    return _own_units(point.term)
-
-
-def _own_units(term: Term) -> float:
-    return registry.get(term.op, "element").cost

@@ -169,7 +169,7 @@ class Executable:
         rows = zip(self._compiled, self._tables.starts, self.lowered, strict=True)
         for step, (compiled, start, lowered) in zip(steps, rows, strict=True):
             step[:] = compiled.address, address(table) + 8 * start, lowered.chunks
-        return _Context(arena, memoryview(table), steps)
+        return _Context(arena, table.data, steps)
 
     def _point(self, context: _Context, arguments: list[Array]) -> list[Array]:
         """Write the addresses of arguments and fresh outputs into the tables."""

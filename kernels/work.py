@@ -12,6 +12,8 @@ from frittata.egraph.terms import Term
 
 _PRODUCT_UNITS = 4.0
 """A multiplication and a dependent addition: scalar code waits for the sum of the step before."""
+_ROW_PRODUCT_UNITS = 1.0
+"""The same along a row of sums, which LLVM makes vector code of."""
 
 
 def work_units(bodies: tuple[Term, ...]) -> float:
@@ -36,6 +38,8 @@ def _work(e: Term, times: float, seen: set[tuple[Term, float]]) -> float:
         case "fold":
             return count * e.attrs[2] + _work(e.args[0], times, seen)
         case "dot":
+            if e.args[1].op == "load":
+                return count * e.attrs[0] * _ROW_PRODUCT_UNITS + _work(e.args[0], times, seen)
             # the right operand is computed anew for each row: rows are held, tables are not
             left, right = _work(e.args[0], times, seen), _work(e.args[1], times * _rows(e), seen)
             return count * e.attrs[0] * _PRODUCT_UNITS + left + right

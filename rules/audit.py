@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from frittata.egraph import terms
+from frittata.egraph import shapes, terms
 from frittata.egraph.errors import ModelError, RuleError
 from frittata.egraph.interpret import Interpreter, Precision
 from frittata.egraph.terms import TensorType, Term
@@ -32,7 +32,8 @@ LEAST_INSTANCES = 50
 MOST_SKIPPED = 200
 POINTS = 32
 FOLDING = {
-    "fold", "dot", "window_dot", "matmul", "linear", "conv", "reduce_sum", "reduce_prod", "softmax", "layer_norm", "attention",
+    "fold", "dot", "window_dot", "matmul", "linear", "conv", "reduce_sum", "reduce_prod", "softmax", "layer_norm",
+    "attention",
 }  # fmt: skip
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -77,7 +78,8 @@ class AuditResult:
         if self.counterexample:
             return str(self.counterexample)
         if self.instances < LEAST_INSTANCES:
-            return f"{self.rule.full_name}: only {self.instances} instances satisfy the guard, {LEAST_INSTANCES} are needed"
+            few = f"only {self.instances} instances satisfy the guard, {LEAST_INSTANCES} are needed"
+            return f"{self.rule.full_name}: {few}"
         return ""
 
 
@@ -90,7 +92,8 @@ def check(family: Family, seed: int = 0) -> tuple[AuditResult, ...]:
     wrong = [one for one in found if one.failure]
     if wrong:
         where = ", ".join(str(one.rule.location) for one in wrong)
-        raise RuleError("\n".join(one.failure for one in wrong), where, "correct the rule, lower its level, or guard it")
+        do = "correct the rule, lower its level, or guard it"
+        raise RuleError("\n".join(one.failure for one in wrong), where, do)
     return found
 
 
@@ -115,7 +118,13 @@ def audit(rule: Rule, seed: int = 0, instances: int = 60, attempts: int = 12000)
 def _try(rule: Rule, instance: Instance, rng: np.random.Generator) -> Counterexample | None:
     try:
         right_by_name = results(rule.right, instance.bindings)
-    except (ModelError, ArithmeticError, IndexError, TypeError, ValueError) as error:  # a type rule may stumble over nonsense
+    except (
+        ModelError,
+        ArithmeticError,
+        IndexError,
+        TypeError,
+        ValueError,
+    ) as error:  # from type rules as well
         left = instance.bindings.term_by_name[rule.left[0].name]
         return Counterexample(rule, _text(left), f"ill-typed: {error}", {})
     for name, right in right_by_name.items():
@@ -126,7 +135,9 @@ def _try(rule: Rule, instance: Instance, rng: np.random.Generator) -> Counterexa
     return None
 
 
-def _compare(rule: Rule, instance: Instance, left: Term, right: Term, rng: np.random.Generator) -> Counterexample | None:
+def _compare(
+    rule: Rule, instance: Instance, left: Term, right: Term, rng: np.random.Generator
+) -> Counterexample | None:
     sides = Counterexample(rule, _text(left), _text(right), {})
     if left.dtype != right.dtype or (isinstance(left.type, TensorType) and left.type != right.type):
         return replace(sides, right=f"{sides.right} of type {right.type} in place of {left.type}")
@@ -174,9 +185,10 @@ def _points(left: Term, right: Term, rng: np.random.Generator) -> dict[int, Arra
     """Draw indices for elements, in range and out of range; None for tensors."""
     if left.sort == "tensor":
         return None
-    rank = max(len(left.shape), len(right.shape)) + 1
-    extents = {axis: max((s.shape[axis] for s in (left, right) if -axis <= len(s.shape)), default=1) for axis in range(-rank, 0)}
-    return {axis: rng.integers(-2, int(extent) + 3, POINTS) for axis, extent in extents.items()}
+    shapes_ = [shapes.concrete(side.shape) for side in (left, right)]
+    rank = max(map(len, shapes_)) + 1
+    extents = {axis: max(shapes.concrete((shapes.dim_at(s, axis),))[0] for s in shapes_) for axis in range(-rank, 0)}
+    return {axis: rng.integers(-2, extent + 3, POINTS) for axis, extent in extents.items()}
 
 
 def _evaluate(side: Term, values: Mapping[str, Array], precision: Precision, at: dict[int, Array] | None) -> Array:

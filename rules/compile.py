@@ -9,6 +9,7 @@ and acts. Rows are few: twelve equal layers share theirs.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from frittata.egraph import interning
@@ -17,7 +18,7 @@ from frittata.egraph.errors import ModelError
 from frittata.egraph.ops import registry
 from frittata.egraph.terms import ElementType, Scalar, Sort, TensorType
 from frittata.rules import facts
-from frittata.rules.pattern import AttrVariable, Expression, Family, Node, Number, Pattern, Rule, Variable
+from frittata.rules.pattern import AttrVariable, Expression, Family, Node, Number, Pattern, Rule, Variable, nodes
 
 
 def compile_families(families: tuple[Family, ...]) -> dict[str, tuple[Program, ...]]:
@@ -29,9 +30,14 @@ def compile_families(families: tuple[Family, ...]) -> dict[str, tuple[Program, .
         for rule in family.rules:
             if rule.kind == "equation":
                 number += 1
-                programs.append(_Compiler(rule, number).program())
+                programs.append(_compiled(rule, number))
         out[family.name] = tuple(programs)
     return out
+
+
+@cache
+def _compiled(rule: Rule, number: int) -> Program:
+    return _Compiler(rule, number).program()
 
 
 @dataclass
@@ -73,7 +79,7 @@ class _Compiler:
         outputs = [output for built in self.built for output in built.outputs]
         if not outputs and not self.literals and not any(c.expression for c in self.rule.conditions):
             rules = self._rule(atoms, actions, "")
-            return Program(self.rule.full_name, self.number, "", rules)
+            return Program(self.rule.full_name, self.number, "", rules, None, *self._operators())
         return self._planned(atoms, actions, outputs)
 
     def _planned(self, atoms: list[str], actions: list[str], outputs: list[str]) -> Program:
@@ -98,6 +104,7 @@ class _Compiler:
             [row, f"({plan} {' '.join([*columns, *outputs])})"], actions, ""
         )
 
+        @cache
         def evaluate(given: tuple[int, ...]) -> tuple[int, ...] | None:
             values = [interning.value_of(number) for number in given]
             try:
@@ -105,13 +112,23 @@ class _Compiler:
             except (ModelError, facts.NotApplicable):
                 return None
 
-        return Program(
-            self.rule.full_name, self.number, tables, rules, Plan(match, plan, len(kept), len(columns), evaluate)
-        )
+        found = Plan(match, plan, len(kept), len(columns), evaluate)
+        return Program(self.rule.full_name, self.number, tables, rules, found, *self._operators())
+
+    def _operators(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the constructors on the left and on the right."""
+        left = {f"{node.sort[0]}_{node.op}" for binding in self.rule.left for node in nodes(binding.pattern)}
+        right = {f"{node.sort[0]}_{node.op}" for binding in self.rule.right for node in nodes(binding.pattern)}
+        if any(number.sort == "tensor" for built in self.built if isinstance(number := built.pattern, Number)):
+            right.add("t_full")
+        if self.literals:
+            left.add("e_const")
+        return frozenset(left), frozenset(right | {"e_const"})
 
     def _rule(self, atoms: list[str], actions: list[str], suffix: str) -> str:
         body, head = " ".join(atoms), " ".join(actions)
-        return f'(rule ({body}) ({head}) :ruleset {ruleset_of(self.rule.family)} :name "{self.rule.full_name}{suffix}")\n'
+        ruleset = ruleset_of(self.rule.family)
+        return f'(rule ({body}) ({head}) :ruleset {ruleset} :name "{self.rule.full_name}{suffix}")\n'
 
     def _left(self, pattern: Pattern) -> str:
         match pattern:
@@ -120,7 +137,9 @@ class _Compiler:
             case Number():
                 column = f"c_{len(self.literals)}"
                 self.literals.append((column, pattern))
-                return f"(e_const {column})" if pattern.sort == "element" else f"(t_full {column} {interning.intern(())})"
+                if pattern.sort == "tensor":
+                    return f"(t_full {column} {interning.intern(())})"
+                return f"(e_const {column})"
             case Node():
                 parts = [self._left(arg) for arg in pattern.args]
                 for attr in pattern.attrs:

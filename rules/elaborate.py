@@ -1,4 +1,4 @@
-"""From Python's syntax trees to patterns: operators are looked up, sorts inferred, attributes placed by name or order."""
+"""From Python's syntax trees to patterns: look up operators, infer sorts, place attributes by name or order."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def pattern(tree: Tree, scope: Scope, expected: Sort | None = None, node: ast.ex
             return _call(tree, scope, sort, node, at_root=node is tree.root and expected is not None)
         case _:
             what = f"{tree.text(node)!r} is no pattern"
-            raise tree.source.error(tree.offset(node), what, "write a variable, a number, + - * / or an operator's name")
+            do = "write a variable, a number, + - * / or an operator's name"
+            raise tree.source.error(tree.offset(node), what, do)
 
 
 def _literal(node: ast.expr) -> int | float | None:
@@ -103,7 +104,8 @@ def _variable(tree: Tree, scope: Scope, node: ast.expr, name: str, sort: Sort) -
             raise _unbound(tree, node, name, scope.sort_by_variable)
         scope.sort_by_variable[name] = found = sort
     if found != sort:
-        raise tree.source.error(tree.offset(node), f"{name!r} is {_A[found]} where {_A[sort]} is needed", _conversion(found))
+        what = f"{name!r} is {_A[found]} where {_A[sort]} is needed"
+        raise tree.source.error(tree.offset(node), what, _conversion(found))
     return Variable(name, sort)
 
 
@@ -172,7 +174,8 @@ def _operator(tree: Tree, node: ast.Call, name: str, sort: Sort) -> Op:
         return op
     other: Sort = "element" if sort == "tensor" else "tensor"
     if registry.find(name, other):
-        raise tree.source.error(tree.offset(node), f"{name} gives {_A[other]} where {_A[sort]} is needed", _conversion(other))
+        what = f"{name} gives {_A[other]} where {_A[sort]} is needed"
+        raise tree.source.error(tree.offset(node), what, _conversion(other))
     near = registry.nearest(name)
     do = f"did you mean {near!r}?" if near else "register it, or write one of the operators' names"
     raise tree.source.error(tree.offset(node), f"unknown operator {name!r}", do)

@@ -39,9 +39,9 @@ Environment = Mapping[str, Any]
 """Tensor variables to TensorType, element variables to ElementFacts, attribute variables to their values."""
 
 
-def shape(x: TensorType) -> Shape:
+def shape(x: TensorType | ElementFacts) -> Shape:
     """Return the shape of a tensor."""
-    if not isinstance(x, TensorType):
+    if isinstance(x, ElementFacts):
         raise ModelError("an element has no shape")
     return x.shape
 
@@ -84,7 +84,7 @@ def is_identity(p: tuple[int, ...]) -> bool:
 
 
 def compose_maps(first: IndexMap, then: IndexMap) -> IndexMap:
-    """reindex(reindex(e, first), then) = reindex(e, compose_maps(first, then)), where no index is clamped in between."""
+    """reindex(reindex(e, first), then) = reindex(e, compose_maps(first, then)), if no index is clamped in between."""
     if first.result != then.source:
         raise ModelError(f"views {first} and {then} do not follow each other")
     for index, extent in zip(then.sources, then.source, strict=True):
@@ -147,7 +147,7 @@ def is_finite(c: Scalar) -> bool:
 
 
 def channel_shape(x: TensorType) -> Shape:
-    """Return the shape under which a vector of channels broadcasts against (batch, channels, ...): (channels, 1, ...)."""
+    """Return (channels, 1, ...), the shape of a vector of channels beside x, which is (batch, channels, ...)."""
     return (shape(x)[1], *(1,) * (rank(x) - 2))
 
 

@@ -1,9 +1,9 @@
 """Read a rule file: text, one rule a line, never executed.
 
-    sort element                                              # of names and infix operators, from here on; tensor at first
-    opt_level 1                                               # of the family
-    name:  LEFT => RIGHT  if CONDITION and CONDITION  [level]  # equation; <=> is two, the second called name.reverse
-    name:  LEFT ~> RIGHT                                      # transform
+    sort element          # of names and infix operators that may be either, from here on; at first tensor
+    opt_level 1           # of the family
+    name:  LEFT => RIGHT  if CONDITION and CONDITION  [level]    # an equation; <=> makes two, name and name.reverse
+    name:  LEFT ~> RIGHT                                         # a transform
     name:  p = LEFT, q = LEFT  =>  y = TERM, p = RIGHT, q = RIGHT
 
 Left and right are in Python's expression syntax: operands first, then attributes in the row's order or by keyword.
@@ -162,7 +162,8 @@ def _bindings(source: Source, span: Span) -> list[tuple[str | None, Tree, int]]:
     assert isinstance(tree.root, ast.Call)
     call = tree.root
     if len(call.args) + len(call.keywords) > 1 and call.args:
-        raise source.error(tree.offset(call.args[-1]), "of several patterns each needs a name", "write  p = ..., q = ...")
+        what = "of several patterns each needs a name"
+        raise source.error(tree.offset(call.args[-1]), what, "write  p = ..., q = ...")
     parts: list[tuple[str | None, ast.expr]] = [(None, arg) for arg in call.args]
     parts += [(word.arg, word.value) for word in call.keywords]
     return [(name, Tree(source, span, node, tree.lead), tree.offset(node)) for name, node in parts]

@@ -48,7 +48,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Number:
-    """A literal: an element `const`, or a tensor `full` of shape (), in the dtype of the variable `like` (None: of the root)."""
+    """A literal: an element `const` or a tensor `full` of shape (); its dtype is that of `like` (None: of the root)."""
 
     value: int | float | bool
     sort: Sort

@@ -39,7 +39,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a proposal is made: the row, the goal, attributes that are given already, types of operands bound already."""
+    """Where a proposal is made: the row, the goal, attributes given already, types of operands bound already."""
 
     op: Op
     goal: Goal
@@ -214,7 +214,8 @@ def _conv(place: Place) -> Proposal:
         raise Mismatch
     channels = place.known_dim(0, 1)
     depth = channels // groups if channels else place.known_dim(1, 1) or int(rng.integers(1, 4))
-    goals = Goal((shape[0], depth * groups, *spatial), place.goal.dtype), Goal((shape[1], depth, *kernel), place.goal.dtype)
+    shapes = (shape[0], depth * groups, *spatial), (shape[1], depth, *kernel)
+    goals = tuple(Goal(one, place.goal.dtype) for one in shapes)
     return goals, {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
 
 

@@ -115,7 +115,8 @@ class _Draw:
         if kind < 0.9 or not goal.shape:
             return registry.element("const", value=random_scalar(self.rng, goal.dtype))
         axis = -int(self.rng.integers(1, len(goal.shape) + 1))
-        return registry.element("add", load, registry.element("iota", axis=axis, extent=goal.shape[axis], dtype=goal.dtype))
+        iota = registry.element("iota", axis=axis, extent=goal.shape[axis], dtype=goal.dtype)
+        return registry.element("add", load, iota)
 
 
 def draw_values(leaves: tuple[Term, ...], rng: np.random.Generator, kind: str) -> dict[str, Array]:

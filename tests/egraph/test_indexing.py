@@ -87,7 +87,9 @@ def test_a_reshape_and_back_is_the_identity_in_normal_form(pair: tuple[tuple[int
 
 
 @given(views())
-def test_each_view_and_their_composition_read_what_numpy_reads(case: tuple[Array, list[tuple[IndexMap, Array]]]) -> None:
+def test_each_view_and_their_composition_read_what_numpy_reads(
+    case: tuple[Array, list[tuple[IndexMap, Array]]],
+) -> None:
     start, chain = case
     value, whole = start, None
     for mapping, expected in chain:

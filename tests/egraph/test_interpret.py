@@ -184,8 +184,12 @@ def fold_tensor(leaf: Term, fold: str, axis: int) -> Term:
 
 def test_folds_of_special_values() -> None:
     x = np.asarray([[1.0, np.nan, 3.0], [np.inf, -np.inf, 0.0], [-np.inf, -np.inf, -np.inf]])
-    np.testing.assert_array_equal(run(lambda leaf: tensor("reduce_max", leaf, axis=-1), x)[:, 0], [np.nan, np.inf, -np.inf])
-    np.testing.assert_array_equal(run(lambda leaf: tensor("reduce_sum", leaf, axis=-1), x)[:, 0], [np.nan, np.nan, -np.inf])
+    np.testing.assert_array_equal(
+        run(lambda leaf: tensor("reduce_max", leaf, axis=-1), x)[:, 0], [np.nan, np.inf, -np.inf]
+    )
+    np.testing.assert_array_equal(
+        run(lambda leaf: tensor("reduce_sum", leaf, axis=-1), x)[:, 0], [np.nan, np.nan, -np.inf]
+    )
 
 
 def test_a_fold_of_an_element_that_does_not_mention_the_axis_counts_it() -> None:
@@ -209,11 +213,12 @@ def test_softmax_and_layer_norm_are_those_of_torch(shape: tuple[int, ...]) -> No
         found = run(lambda leaf, axis=axis: tensor("softmax", leaf, axis=axis), x)
         np.testing.assert_allclose(found, torch.softmax(torch.from_numpy(x), axis).numpy(), rtol=1e-13)
     found = run(lambda *leaves: tensor("layer_norm", *leaves, eps=1e-3), x, weight, bias)
-    expected = F.layer_norm(*torch_all(x), shape[-1:], *torch_all(weight, bias), eps=1e-3)
+    on_torch, *rest = torch_all(x, weight, bias)
+    expected = F.layer_norm(on_torch, list(shape[-1:]), *rest, 1e-3)
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-12, atol=1e-13)
 
 
-def torch_all(*values: Array) -> list[torch.Tensor]:
+def torch_all(*values: Array) -> list[Any]:
     return [torch.from_numpy(value) for value in values]
 
 
@@ -222,7 +227,7 @@ def test_batch_norm_is_that_of_torch(shape: tuple[int, ...]) -> None:
     x, mean, var, weight, bias = operands("batch_norm", [shape, (3,), (3,), (3,), (3,)])
     var = np.square(var)
     found = run(lambda *leaves: tensor("batch_norm", *leaves, eps=1e-3), x, mean, var, weight, bias)
-    expected = F.batch_norm(*torch_all(x, mean, var, weight, bias), eps=1e-3)
+    expected = F.batch_norm(*torch_all(x, mean, var, weight, bias), False, 0.1, 1e-3)
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-12, atol=1e-13)
 
 
@@ -231,7 +236,8 @@ def test_attention_is_that_of_torch(queries: int, keys: int) -> None:
     q, k, v = operands("attention", [(2, 3, queries, 5), (2, 1, keys, 5), (1, 3, keys, 4)])
     found = run(lambda *leaves: tensor("attention", *leaves, scale=0.3), q, k, v)
     whole = (np.broadcast_to(value, (2, 3, *value.shape[2:])).copy() for value in (q, k, v))
-    expected = F.scaled_dot_product_attention(*torch_all(*whole), scale=0.3)
+    on_torch = torch_all(*whole)
+    expected = F.scaled_dot_product_attention(on_torch[0], on_torch[1], on_torch[2], scale=0.3)
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-12, atol=1e-13)
 
 
@@ -273,7 +279,7 @@ def test_conv_and_window_dot_are_those_of_torch(
 ) -> None:
     inputs, channels = 4, 8
     x, w = operands("conv", [(2, inputs, *spatial), (channels, inputs // groups, *kernel)])
-    convolve = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[len(spatial)]
+    convolve: Any = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[len(spatial)]
     expected = convolve(*torch_all(x, w), None, stride, padding, dilation, groups).numpy()
     window = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     found = run(lambda a, b: tensor("conv", a, b, **window), x, w)

@@ -21,10 +21,12 @@ from kernel_cases import (
     load,
     number,
     random_case,
+    reindex,
 )
 
 from frittata.egraph import dtypes, shapes
 from frittata.egraph.errors import LoweringError
+from frittata.egraph.indexing import permute_map
 from frittata.egraph.machine import REFERENCE
 from frittata.kernels import runtime, templates
 from frittata.kernels.holding import is_worth_holding, recompute_units
@@ -187,3 +189,14 @@ def test_the_last_resort_takes_every_case_at_a_finite_price() -> None:
     for case in CASES:
         estimate = NEST.estimate(case.bodies, frozenset(), REFERENCE)
         assert estimate is not None and 0 < estimate.seconds < 0.1, case.name
+
+
+def test_products_read_the_rows_of_the_right_operand_in_order() -> None:
+    nest = lower(case_named("dot-7x33x17").bodies)
+    assert loops_over(nest.body) == [[7, [17], [33, [17]], [17]]]
+
+
+def test_products_with_a_transposed_operand_stay_dot_products() -> None:
+    x, w = load("x", 9, 33), reindex(load("w", 17, 33), permute_map((17, 33), (1, 0)))
+    nest = lower((build(element("dot", x, w, depth=33), 9, 17),))
+    assert loops_over(nest.body) == [[9, [17, [33]]]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -39,7 +41,7 @@ def chain(length: int, outputs: tuple[str, ...], views: tuple[View, ...] = ()) -
             (before,),
             Estimate(0, 0, 0),
         )
-        for before, after in zip(names, names[1:], strict=False)
+        for before, after in pairwise(names)
     )
     return Program({"a": TensorType(SHAPE, "f32")}, {}, (*kernels, *views), outputs)
 

@@ -139,7 +139,9 @@ def test_arguments_may_be_strided_or_misaligned() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), (draw(0, 5, 16),), (draw(0, 5, 17).astype(np.float64),), ([1.0],)], ids=["count", "shape", "dtype", "list"]
+    "arguments",
+    [(), (draw(0, 5, 16),), (draw(0, 5, 17).astype(np.float64),), ([1.0],)],
+    ids=["count", "shape", "dtype", "list"],
 )
 def test_arguments_that_do_not_fit_are_refused(arguments: tuple[Array, ...]) -> None:
     with pytest.raises(ModelError, match=r"takes 1 arguments|argument 'x' must be float32\[5, 17\]"):

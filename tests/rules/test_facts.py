@@ -35,7 +35,9 @@ def test_guards_compare_and_combine() -> None:
     assert not facts.holds(expression("shape(x)[5] == 1"), {"x": X})  # no such axis: not true
 
 
-@pytest.mark.parametrize("text", ["shape(x)[7]", "1 // 0", "shape(x) - 1", "x.shape", "(1,) * 1000000", "'a' * 9", "[1]"])
+@pytest.mark.parametrize(
+    "text", ["shape(x)[7]", "1 // 0", "shape(x) - 1", "x.shape", "(1,) * 1000000", "'a' * 9", "[1]"]
+)
 def test_an_expression_without_a_value_does_not_apply(text: str) -> None:
     with pytest.raises(NotApplicable):
         value(text, x=X)

@@ -46,7 +46,8 @@ def test_transform_is_marked() -> None:
 
 
 def test_infix_follows_the_default_sort_and_the_operands() -> None:
-    tensor, element, loaded = family("a: x + y => y + x\nsort element\nb: x + y => y + x\nc: load(x) * 2 => load(x)").rules
+    rules = family("a: x + y => y + x\nsort element\nb: x + y => y + x\nc: load(x) * 2 => load(x)").rules
+    tensor, element, loaded = rules
     assert tensor.left[0].pattern.sort == "tensor"
     assert element.left[0].pattern.sort == "element"
     assert loaded.sort_by_variable["x"] == "tensor"

@@ -331,7 +331,7 @@ class _Grower:
 
 
 CASES: tuple[Case, ...] = (*_pointwise(), *_indices(), *_folds(), *_contractions(), *_windows())
-RANDOM_CASES: tuple[Case, ...] = tuple(map(random_case, range(12)))
+RANDOM_CASES: tuple[Case, ...] = tuple(map(random_case, range(4)))
 
 
 def case_named(name: str) -> Case:

@@ -14,7 +14,7 @@ _FLAT = (24,)
 
 
 def random_program(seed: int, length: int = 12) -> Program:
-    """Draw a program over buffers of one shape: kernels of one or two outputs, views, constants, outputs of all kinds."""
+    """Draw a program over buffers of one shape: kernels of one or two outputs, views, outputs of all kinds."""
     rng = np.random.default_rng(seed)
     inputs = {name: TensorType(SHAPE, "f32") for name in ("a", "b")}
     weight = tensor("param", name="w", shape=SHAPE, dtype="f32")

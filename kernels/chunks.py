@@ -1,0 +1,65 @@
+"""How rows, and parts of rows, fall into chunks, and the source of the loops over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from frittata.kernels.frames import Frame, Loop
+from frittata.kernels.source import INDENT
+
+MOST_CHUNKS = 64
+LEAST_CHUNK_UNITS = 40_000.0
+
+
+@dataclass(frozen=True)
+class Split:
+    """`chunks` chunks: slices of the rows if `pieces` is 1, else one piece, `width` elements, of one row each."""
+
+    chunks: int
+    pieces: int = 1
+    width: int = 0
+
+
+def split(frame: Frame, units: float, turn: int | None) -> Split:
+    """Cut into chunks by the work there is; within a row, if `turn` is given, at multiples of `turn` elements."""
+    wanted = max(1, min(MOST_CHUNKS, int(units / LEAST_CHUNK_UNITS)))
+    rows = frame.row_count
+    if turn is None or wanted <= rows:
+        return Split(min(wanted, rows))
+    turns = -(-frame.extent // turn)
+    width = -(-turns // min(turns, -(-wanted // rows))) * turn
+    pieces = -(-frame.extent // width)
+    return Split(rows * pieces, pieces, width)
+
+
+def row_indices(rows: Sequence[Loop], row: str) -> list[str]:
+    """Spell the variables of the row loops, of which `row` is the number."""
+    out: list[str] = []
+    inner = 1
+    for position, loop in reversed(list(enumerate(rows))):
+        at = row if inner == 1 else f"{row} // {inner}"
+        out.insert(0, at if position == 0 else f"{at} % {loop.extent}")
+        inner *= loop.extent
+    return out
+
+
+def row_loop(cut: Split, rows: int) -> list[str]:
+    """Write the loop over the rows of a chunk, or what says which piece of which row it is."""
+    if cut.pieces > 1:
+        row = "chunk" if rows == 1 else f"chunk // {cut.pieces}"
+        piece = "chunk" if rows == 1 else f"chunk % {cut.pieces}"
+        return ([f"row = {row}"] if rows > 1 else []) + [f"piece = {piece}"]
+    if rows == 1:
+        return []
+    if cut.chunks == 1:
+        return [f"for row in range({rows}):"]
+    if rows == cut.chunks:
+        return ["row = chunk"]
+    return [f"for row in range(chunk*{rows} // {cut.chunks}, (chunk + 1)*{rows} // {cut.chunks}):"]
+
+
+def indented(lines: Sequence[str], inner: Sequence[str]) -> list[str]:
+    """Put lines into the loop that `lines` end with, if they do."""
+    deeper = INDENT if lines and lines[-1].endswith(":") else ""
+    return [*lines, *(deeper + line for line in inner)]

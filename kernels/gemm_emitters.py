@@ -1,0 +1,274 @@
+"""The pieces of a contraction's kernel as vector code: a register tile with its epilogue, and what fills scratch memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+
+from frittata.egraph.indexing import Affine, var
+from frittata.egraph.terms import Term
+from frittata.kernels import memory, simd
+from frittata.kernels.contractions import Contraction, Side, loads_of
+from frittata.kernels.element_emitter import ElementEmitter
+from frittata.kernels.flow import for_range
+from frittata.kernels.index_values import Along, IndexValues
+from frittata.kernels.intrinsics import table_pointer
+from frittata.kernels.packing import RegisterTile
+from frittata.kernels.simd import I64, Builder, Index, Lane, Value
+from frittata.kernels.tiles import emit_panels_tile, unroll_for
+
+Emit = Callable[..., None]
+VECTOR_BYTES = 32
+"""The width of a vector register."""
+
+
+def lanes_of(dtype: str) -> int:
+    """Return how many lanes of a floating-point dtype a register has."""
+    return VECTOR_BYTES // Lane(dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Code:
+    """Emits the pieces of one kernel, whose table starts with its `operands` and goes on with its results."""
+
+    work: Contraction
+    tile: RegisterTile
+    operands: tuple[Term, ...]
+
+    @property
+    def lanes(self) -> int:
+        """The lanes of a vector of the product."""
+        return lanes_of(self.work.dtype)
+
+    @property
+    def lane(self) -> Lane:
+        """The type of a vector of the product."""
+        return Lane(self.work.dtype, self.lanes)
+
+    @property
+    def width(self) -> int:
+        """The columns of a panel."""
+        return self.tile.width(self.lanes)
+
+    def pointers(self, builder: Builder, table: Value) -> dict[Term, Value]:
+        """Return the pointers to the operands."""
+        return {leaf: table_pointer(builder, table, n, leaf.dtype) for n, leaf in enumerate(self.operands)}
+
+    # ---- the register tile -------------------------------------------------------------------------------------------
+
+    def dot_tile(self, rows: int, panels: int, direct: bool, prefetch: bool) -> Emit:
+        """Return what emits `tile(table, g, i, j, panel, row, ahead)`, which computes `rows` rows of the outputs.
+
+        Rows start at i, columns at j; `panel` and `row` are addresses of the sides, `row` unless rows lie in a buffer.
+        """
+
+        def emit(builder: Builder, table: Value, g: Value, i: Value, j: Value, *addresses: Value) -> None:
+            work, lanes = self.work, self.lanes
+            panel, row, ahead = (memory.pointer_from_address(builder, self.lane, a) for a in addresses)
+            pointers = self.pointers(builder, table)
+            variables = {"g": g, "j": j, **{f"i{r}": builder.add(i, I64(r)) for r in range(rows)}}
+            if direct:
+                a_pointers, stride = self._rows_in_place(builder, pointers, variables, rows)
+            else:
+                a_pointers, stride = [memory.advance(builder, row, r * work.depth) for r in range(rows)], 1
+            sums = emit_panels_tile(
+                builder, rows, self.tile.vectors, lanes, work.dtype, work.depth, a_pointers,
+                [memory.advance(builder, panel, p * work.depth * self.width) for p in range(panels)],
+                unroll=unroll_for(work.depth), a_stride=stride, prefetch_pointer=ahead if prefetch else None,
+            )  # fmt: skip
+            for column in range(len(sums[0])):
+                self._epilogue(builder, table, pointers, variables, column, [row_sums[column] for row_sums in sums])
+
+        return emit
+
+    def _rows_in_place(
+        self, builder: Builder, pointers: Mapping[Term, Value], variables: Mapping[int | str, Value], rows: int
+    ) -> tuple[list[Value], int]:
+        found = self.work.left.rows()
+        assert found is not None
+        leaf, offset, stride = found
+        values = IndexValues(builder, dict(variables))
+        offsets = [offset.substitute({"i": var(f"i{r}", self.work.rows)}) for r in range(rows)]
+        return [memory.advance(builder, pointers[leaf], values.first(at)) for at in offsets], stride
+
+    def _epilogue(
+        self,
+        builder: Builder,
+        table: Value,
+        pointers: Mapping[Term, Value],
+        variables: Mapping[int | str, Value],
+        column: int,
+        sums: list[Value],
+    ) -> None:
+        """Compute one vector of columns of the outputs from its sums, row by row."""
+        columns, lanes = self.work.columns, self.lanes
+        at = builder.add(variables["j"], I64(column * lanes))
+        if columns % lanes == 0 and columns % self.width and column:
+            with builder.if_then(builder.icmp_signed("<", at, I64(columns))):
+                self._store_rows(builder, table, pointers, {**variables, "j": at}, None, sums)
+            return
+        valid = None
+        if columns % lanes:
+            at, valid = _tail(builder, at, columns, lanes)
+        self._store_rows(builder, table, pointers, {**variables, "j": at}, valid, sums)
+
+    def _store_rows(
+        self,
+        builder: Builder,
+        table: Value,
+        pointers: Mapping[Term, Value],
+        variables: Mapping[int | str, Value],
+        valid: Value | None,
+        sums: list[Value],
+    ) -> None:
+        work = self.work
+        emitter = ElementEmitter(builder, pointers, variables, Along("j", self.lanes, self.lanes, valid))
+        for row, total in enumerate(sums):
+            emitter.fill({work.product: total})
+            there: dict[int | str, Affine] = {"i": var(f"i{row}", work.rows)}
+            index = {axis: where.substitute(there) for axis, where in work.place.items()}
+            offset = work.output_offset.substitute(there)
+            for number, body in enumerate(work.bodies):
+                value = emitter.emit(body.args[0], index)
+                target = table_pointer(builder, table, len(self.operands) + number, body.dtype)
+                _store(builder, emitter.values, value, target, offset)
+
+    # ---- scratch memory ----------------------------------------------------------------------------------------------
+
+    def pack_panel(self) -> Emit:
+        """Return what emits `pack(table, g, j, panel)`: the columns from j on of the right side, for all k."""
+        transposing = moves_along(self.work.right, "k", self.lanes) and not moves_along(self.work.right, "j", self.lanes)
+
+        def emit(builder: Builder, table: Value, g: Value, j: Value, panel: Value) -> None:
+            target = memory.pointer_from_address(builder, self.lane, panel)
+            pointers = self.pointers(builder, table)
+            for vector in range(self.tile.vectors):
+                at = builder.add(j, I64(vector * self.lanes))
+                start = memory.advance(builder, target, vector * self.lanes)
+                pack = self._pack_transposed if transposing else self._pack_columns
+                pack(builder, pointers, {"g": g}, at, start)
+
+        return emit
+
+    def _pack_columns(
+        self, builder: Builder, pointers: Mapping[Term, Value], variables: dict[Any, Value], at: Value, target: Value
+    ) -> None:
+        work = self.work
+        valid = None
+        if work.columns % self.width:
+            at, valid = _tail(builder, at, work.columns, self.lanes)
+            valid = None if work.columns % self.lanes == 0 else valid
+        along = Along("j", self.lanes, self.lanes, valid)
+
+        def step(k: Value, _: list[Value]) -> list[Value]:
+            emitter = ElementEmitter(builder, pointers, {**variables, "j": at, "k": k}, along)
+            value = emitter.emit(work.right.element, work.right.index)
+            memory.store(builder, value, target, builder.mul(k, I64(self.width)))
+            return []
+
+        for_range(builder, 0, work.depth, 1, [], step)
+
+    def _pack_transposed(
+        self, builder: Builder, pointers: Mapping[Term, Value], variables: dict[Any, Value], at: Value, target: Value
+    ) -> None:
+        """Read along k, for as many columns as there are lanes, and turn the square around in registers."""
+        work, lanes = self.work, self.lanes
+        last = I64(work.columns - 1)
+        columns = [simd.minimum(builder, builder.add(at, I64(c)), last) for c in range(lanes)]
+
+        def square(k: Value, valid: int | None) -> None:
+            along = Along("k", lanes, lanes, valid)
+            lines: list[Value] = []
+            for column in columns:
+                emitter = ElementEmitter(builder, pointers, {**variables, "j": column, "k": k}, along)
+                lines.append(emitter.emit(work.right.element, work.right.index))
+            for n, value in enumerate(transposed(builder, lines)[: valid or lanes]):
+                memory.store(builder, value, target, builder.mul(builder.add(k, I64(n)), I64(self.width)))
+
+        def step(k: Value, _: list[Value]) -> list[Value]:
+            square(k, None)
+            return []
+
+        rest = work.depth % lanes
+        for_range(builder, 0, work.depth - rest, lanes, [], step)
+        if rest:
+            square(I64(work.depth - rest), rest)
+
+    def fill_row(self) -> Emit:
+        """Return what emits `fill(table, g, i, row)`: row i of the left side, for all k."""
+
+        def emit(builder: Builder, table: Value, g: Value, i: Value, row: Value) -> None:
+            target = memory.pointer_from_address(builder, self.lane, row)
+            pointers = self.pointers(builder, table)
+            side, lanes, depth = self.work.left, self.lanes, self.work.depth
+
+            def vector(k: Value, valid: int | None) -> None:
+                along = Along("k", lanes, lanes, valid)
+                emitter = ElementEmitter(builder, pointers, {"g": g, "i": i, "k": k}, along)
+                value = emitter.emit(side.element, side.index)
+                memory.store_masked(builder, value, target, k, lanes if valid is None else valid)
+
+            def step(k: Value, _: list[Value]) -> list[Value]:
+                vector(k, None)
+                return []
+
+            rest = depth % lanes
+            for_range(builder, 0, depth - rest, lanes, [], step)
+            if rest:
+                vector(I64(depth - rest), rest)
+
+        return emit
+
+
+def _tail(builder: Builder, at: Value, columns: int, lanes: int) -> tuple[Value, Value]:
+    """Return a column inside, and how many lanes are, at least one; a vector that lies outside reads the last column."""
+    inside = simd.minimum(builder, at, I64(columns - 1))
+    return inside, simd.minimum(builder, builder.sub(I64(columns), inside), I64(lanes))
+
+
+def moves_along(side: Side, key: str, lanes: int) -> bool:
+    """Whether an operand reads consecutive elements, or always the same, along a variable."""
+    values = IndexValues(ir.IRBuilder(), {}, Along(key, lanes, lanes))
+    loads = loads_of(side.element, side.index)
+    return all(offset is not None and values.slope(offset) in (0, 1) for _, offset in loads)
+
+
+def transposed(builder: Builder, rows: list[Value]) -> list[Value]:
+    """Transpose a square: lane i of value j becomes lane j of value i."""
+    count, rows = len(rows), list(rows)
+    distance = 1
+    while distance < count:
+        for i in range(count):
+            if not i & distance:
+                a, b = rows[i], rows[i + distance]
+                low = [p if not p & distance else count + p - distance for p in range(count)]
+                rows[i] = _shuffled(builder, a, b, low)
+                rows[i + distance] = _shuffled(builder, a, b, [p + distance for p in low])
+        distance *= 2
+    return rows
+
+
+def _shuffled(builder: Builder, a: Value, b: Value, lanes: list[int]) -> Value:
+    numbers = ir.Constant(ir.VectorType(simd.I32, len(lanes)), lanes)
+    return builder.shuffle_vector(a, b, numbers)
+
+
+def _store(builder: Builder, values: IndexValues, value: Value, target: Value, offset: Affine) -> None:
+    assert values.along is not None
+    valid: Index | None = values.along.valid
+    if values.slope(offset) != 1:
+        memory.store_scatter(builder, value, target, values.value(offset), valid)
+        return
+    first = values.first(offset)
+    if valid is None:
+        memory.store(builder, value, target, first)
+        return
+    # masked stores are slow even if no lane is masked
+    with builder.if_else(builder.icmp_signed("==", simd.as_index(valid), I64(values.along.lanes))) as (whole, part):
+        with whole:
+            memory.store(builder, value, target, first)
+        with part:
+            memory.store_masked(builder, value, target, first, valid)

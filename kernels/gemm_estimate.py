@@ -1,0 +1,101 @@
+"""What a contraction is predicted to cost: register tiles, packing, epilogue, and the bytes that pass by."""
+
+from __future__ import annotations
+
+from frittata.egraph import dtypes, program, shapes, terms
+from frittata.egraph.machine import Machine
+from frittata.egraph.ops import registry
+from frittata.egraph.program import Estimate
+from frittata.egraph.terms import Term
+from frittata.kernels.contractions import Contraction, Side
+from frittata.kernels.gemm_emitters import lanes_of, moves_along
+from frittata.kernels.gemm_kernel import sizes_of
+from frittata.kernels.gemm_schedule import Schedule, Sizes, schedule, tile_cycles
+from frittata.kernels.packing import tile_rows
+
+_TILE_CYCLES = 25
+"""What a tile costs besides its steps along the depth: addresses, stores."""
+
+_COPY_UNITS = 2.0
+_TRANSPOSE_UNITS = 4.0
+_GATHER_UNITS = 12.0
+"""Additions that moving one element into scratch memory is worth."""
+
+
+def estimate(
+    work: Contraction, constants: frozenset[str], machine: Machine, pack_units: float | None = None
+) -> Estimate:
+    """Predict the time; `pack_units` overrides what packing an element of the right side takes."""
+    sizes = sizes_of(work, constants)
+    plan = schedule(sizes)
+    threads = min(machine.threads, plan.chunks)
+    share = threads / machine.threads * _balance(plan.chunks, threads)
+    arithmetic = _fma_units(sizes, plan) / (machine.fma_f32_per_s * share)
+    scalar = (_epilogue_units(work) + _scratch_units(work, sizes, plan, pack_units)) * work.itemsize / 4
+    moved = sum(_bytes(term) for term in (*work.bodies, *program.operands_of(*work.bodies)))
+    seconds = arithmetic + scalar / (machine.scalar_per_s * share)
+    seconds = max(seconds, _traffic_s(work, constants, machine, moved))
+    overhead = machine.launch_s + (machine.sync_s if plan.chunks > 1 else 0.0)
+    return Estimate(overhead + seconds, work.flops + _epilogue_units(work), moved)
+
+
+def _balance(chunks: int, threads: int) -> float:
+    """Return the share of the time in which all threads have a chunk."""
+    return chunks / threads / -(-chunks // threads)
+
+
+def _fma_units(sizes: Sizes, plan: Schedule) -> float:
+    """Return multiply-adds of float32, those counted that lanes and latencies waste."""
+    tile = plan.tile
+    groups = -(-plan.panels // tile.panels) if tile.panels > 1 else plan.panels
+    per_step = tile_cycles(sizes.rows, tile) * groups * sizes.lanes
+    if tile.panels > 1:
+        per_step *= plan.panels / (groups * tile.panels)
+    tiles = tile_rows(sizes.rows, tile.rows).tiles * groups
+    extra = tiles * _TILE_CYCLES * 2 * sizes.lanes
+    return sizes.batches * (per_step * sizes.depth + extra) * sizes.itemsize / 4
+
+
+def _epilogue_units(work: Contraction) -> float:
+    elements = tuple(body.args[0] for body in work.bodies)
+    cost = _cost(*elements) - registry.get(work.product.op, "element").cost
+    cost -= sum(_cost(arg) for arg in work.product.args)
+    return max(0.0, cost) * shapes.size(work.bodies[0].shape)
+
+
+def _cost(*elements: Term) -> float:
+    return sum(registry.get(t.op, "element").cost for t in terms.walk(*elements) if t.sort == "element")
+
+
+def _scratch_units(work: Contraction, sizes: Sizes, plan: Schedule, pack_units: float | None) -> float:
+    units = 0.0
+    if sizes.right == "scratch":
+        each = pack_units if pack_units is not None else _move_units(work.right, ("j", "k"), sizes.lanes)
+        units += each * sizes.batches * sizes.depth * sizes.columns * plan.row_parts
+    if sizes.left == "scratch":
+        each = _move_units(work.left, ("k",), sizes.lanes)
+        units += each * sizes.batches * sizes.depth * sizes.rows * plan.panel_parts
+    return units
+
+
+def _move_units(side: Side, keys: tuple[str, ...], lanes: int) -> float:
+    """Return what evaluating an element of a side takes, by whether its loads are consecutive along the first key."""
+    smooth = [moves_along(side, key, lanes) for key in keys]
+    move = _COPY_UNITS if smooth[0] else _TRANSPOSE_UNITS if any(smooth) else _GATHER_UNITS
+    return move + _cost(side.element)
+
+
+def _traffic_s(work: Contraction, constants: frozenset[str], machine: Machine, moved: float) -> float:
+    """Return the time of reading operands and writing results once; weights come from memory if they exceed the L3."""
+    leaves = set(program.operands_of(*work.bodies))
+    weights = sum(_bytes(leaf) for leaf in leaves if leaf.attrs[0] in constants)
+    cold = weights if weights > machine.l3_bytes / 2 else 0.0
+    if moved - cold > machine.l3_bytes / 2:
+        cold = moved
+    return cold / machine.memory_bytes_per_s + (moved - cold) / machine.l3_bytes_per_s
+
+
+def _bytes(term: Term) -> float:
+    return float(shapes.size(term.shape) * dtypes.itemsize(term.dtype))
+
+

@@ -1,0 +1,260 @@
+"""Rows as vector code: the passes of a plan over one row, over a block of columns, or over a part of a plain row.
+
+    for k in range(0, n, 4 * lanes): four vectors a turn, one accumulator each
+    the vectors that are left, and a last one of which only some lanes are valid
+    combine the accumulators, then the lanes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from frittata.egraph import indexing, program
+from frittata.egraph.indexing import Affine, var
+from frittata.egraph.terms import Term
+from frittata.kernels import memory, simd
+from frittata.kernels.element_emitter import ElementEmitter
+from frittata.kernels.flow import for_range
+from frittata.kernels.frames import LANES, Loop
+from frittata.kernels.index_values import Along
+from frittata.kernels.intrinsics import table_pointer, table_value
+from frittata.kernels.lowered import aligned
+from frittata.kernels.passes import Passes
+from frittata.kernels.points import Point, reduction
+from frittata.kernels.simd import I64, Builder, Lane, Value
+
+_Carried = list[Value]
+_Step = Callable[[ElementEmitter, int | None, Sequence[Value]], list[Value]]
+_Variables = dict[int | str, Value]
+
+
+class RowEmitter:
+    """Emits at a builder's position what one row takes.
+
+    The table holds the operands of the bodies in order, the results, then scratch memory for the chunk's held rows.
+    """
+
+    def __init__(
+        self, builder: Builder, plan: Passes, bodies: tuple[Term, ...], table: Value, rows: Sequence[Value], chunk: Value
+    ) -> None:
+        self._builder, self._plan, self._frame = builder, plan, plan.frame
+        leaves = list(program.operands_of(*bodies))
+        pointers = {leaf: table_pointer(builder, table, i, leaf.dtype) for i, leaf in enumerate(leaves)}
+        outputs = enumerate(bodies, len(leaves))
+        self._results = [table_pointer(builder, table, i, body.dtype) for i, body in outputs]
+        self._held = self._held_rows(table, len(leaves) + len(bodies), chunk)
+        variables: _Variables = dict(zip((loop.key for loop in plan.frame.rows), rows, strict=True))
+        self._base = ElementEmitter(builder, pointers, variables)
+        shape = plan.frame.shape
+        reduced = plan.frame.is_reduced
+        index = {a: Affine() if reduced and a in plan.frame.bound else at for a, at in plan.frame.index.items()}
+        self._offset = indexing.flatten(tuple(index.get(a, Affine()) for a in range(-len(shape), 0)), shape)
+
+    def _held_rows(self, table: Value, position: int, chunk: Value) -> dict[Point, Value]:
+        rows = self._plan.scratch_offsets
+        if not rows:
+            return {}
+        total = aligned(self._plan.scratch_bytes)
+        address = self._builder.add(table_value(self._builder, table, position), self._builder.mul(chunk, I64(total)))
+        out: dict[Point, Value] = {}
+        for point, offset in rows.items():
+            lane = Lane(point.term.dtype)
+            out[point] = memory.pointer_from_address(self._builder, lane, self._builder.add(address, I64(offset)))
+        return out
+
+    # ---- rows --------------------------------------------------------------------------------------------------------
+
+    def emit_row(self) -> None:
+        """Emit all passes over a row whose folds run over the lanes."""
+        for number, step in enumerate(self._plan.passes):
+            self._hoist(self._base, number)
+            turn = self._plan.unroll(number)
+            neutral = [self._neutral(fold, self._frame.lanes) for fold in step.folds for _ in range(turn)]
+
+            def along(variables: _Variables, sums: _Carried, number: int = number, turn: int = turn) -> _Carried:
+                return self._lanes(variables, sums, number, turn)
+
+            sums = self._sequence(self._frame.sequence, {}, neutral, along)
+            for i, fold in enumerate(step.folds):
+                total = self._combined(reduction(fold.term).op, sums[i * turn : (i + 1) * turn])
+                self._know(self._base, fold, simd.reduce(self._builder, reduction(fold.term).op, total))
+        if self._frame.is_reduced:
+            self._write(self._base, range(len(self._results)), None)
+
+    def _lanes(self, variables: _Variables, sums: _Carried, number: int, turn: int) -> _Carried:
+        full = self._frame.extent - self._frame.extent % (turn * self._frame.lanes)
+        sums = self._blocks(variables, sums, number, turn, (0, full))
+        return self._rest(variables, sums, number, turn, full)
+
+    def _blocks(
+        self, variables: _Variables, sums: _Carried, number: int, turn: int, span: tuple[simd.Index, simd.Index]
+    ) -> _Carried:
+        """Go over a span of whole turns."""
+        width = self._frame.lanes
+
+        def body(k: Value, carried: list[Value]) -> list[Value]:
+            out = list(carried)
+            for u in range(turn):
+                at = self._builder.add(k, I64(u * width), flags=["nsw"]) if u else k
+                self._vector({**variables, LANES: at}, out, number, u, turn, None)
+            return out
+
+        return for_range(self._builder, *span, turn * width, sums, body)
+
+    def _rest(self, variables: _Variables, sums: _Carried, number: int, turn: int, start: int) -> _Carried:
+        """Go over the vectors from `start` to the end, the last of which may be partial."""
+        out, width = list(sums), self._frame.lanes
+        for u, k in enumerate(range(start, self._frame.extent, width)):
+            valid = self._frame.extent - k
+            self._vector({**variables, LANES: I64(k)}, out, number, u % turn, turn, valid if valid < width else None)
+        return out
+
+    def _vector(
+        self, variables: _Variables, sums: _Carried, number: int, u: int, turn: int, valid: int | None
+    ) -> None:
+        along = Along(LANES, self._frame.lanes, self._frame.lanes, valid)
+        own = range(u, len(sums), turn)
+        new = self._step(self._base.inner(variables, along), number, valid, [sums[i] for i in own])
+        for i, value in zip(own, new, strict=True):
+            sums[i] = value
+
+    # ---- parts of rows without folds ---------------------------------------------------------------------------------
+
+    def emit_span(self, first: Value, stop: Value) -> None:
+        """Emit the elements from `first` to `stop`, whole turns."""
+        self._hoist(self._base, 0)
+        self._blocks({}, [], 0, self._plan.unroll(0), (first, stop))
+
+    def emit_rest(self) -> None:
+        """Emit the elements after the last whole turn."""
+        turn = self._plan.unroll(0)
+        self._hoist(self._base, 0)
+        self._rest({}, [], 0, turn, self._frame.extent - self._frame.extent % (turn * self._frame.lanes))
+
+    # ---- columns -----------------------------------------------------------------------------------------------------
+
+    def emit_columns(self, first: Value | int, widths: Sequence[int | None]) -> None:
+        """Emit all passes over columns from `first` on, a vector for each of `widths`: its valid lanes, None for all."""
+        lanes, builder = self._frame.lanes, self._builder
+        bases: list[ElementEmitter] = []
+        for v, valid in enumerate(widths):
+            k = I64(first + v * lanes) if isinstance(first, int) else builder.add(first, I64(v * lanes))
+            bases.append(self._base.inner({LANES: k}, Along(LANES, lanes, lanes, valid)))
+        for number, step in enumerate(self._plan.passes):
+            for base in bases:
+                self._hoist(base, number)
+            neutral = [self._neutral(fold, lanes) for _ in bases for fold in step.folds]
+
+            def down(variables: _Variables, sums: _Carried, number: int = number) -> _Carried:
+                out: list[Value] = []
+                count = len(sums) // len(bases)
+                for v, base in enumerate(bases):
+                    inside = base.inner(variables, base.values.along)
+                    own = sums[v * count : (v + 1) * count]
+                    out += self._step(inside, number, widths[v], own, v)
+                return out
+
+            sums = iter(self._sequence(self._frame.sequence, {}, neutral, down))
+            for base in bases:
+                for fold in step.folds:
+                    self._know(base, fold, next(sums))
+        if self._frame.is_reduced:
+            for base, valid in zip(bases, widths, strict=True):
+                self._write(base, range(len(self._results)), valid)
+
+    # ---- what one vector takes ---------------------------------------------------------------------------------------
+
+    def _step(
+        self, emitter: ElementEmitter, number: int, valid: int | None, sums: Sequence[Value], column: int = 0
+    ) -> list[Value]:
+        """Emit a pass for one vector and return its accumulators."""
+        step = self._plan.passes[number]
+        for point in self._plan.read_back(number):
+            self._know(emitter, point, self._load_held(emitter, point, valid, column))
+        out: list[Value] = []
+        for fold, total in zip(step.folds, sums, strict=True):
+            inner = self._plan.points.args(fold)[0]
+            value = emitter.emit(inner.term, inner.where.index)
+            if valid is not None:
+                mask = memory.valid_mask(self._builder, simd.lane_of(value), valid)
+                value = simd.select(self._builder, mask, value, self._neutral(fold, self._frame.lanes))
+            out.append(simd.COMBINE_BY_FOLD[reduction(fold.term).op](self._builder, total, value))
+        values = [emitter.emit(point.term, point.where.index) for point in step.held]
+        self._write(emitter, step.outputs, valid)
+        for point, value in zip(step.held, values, strict=True):
+            pointer, offset = self._place(emitter, point, column)
+            self._store(value, pointer, offset, valid)
+        return out
+
+    def _write(self, emitter: ElementEmitter, outputs: Sequence[int], valid: int | None) -> None:
+        points = [self._plan.outputs[i] for i in outputs]
+        values = [emitter.emit(point.term, point.where.index) for point in points]
+        for i, value in zip(outputs, values, strict=True):
+            self._store(value, self._results[i], emitter.values.first(self._offset), valid)
+
+    def _place(self, emitter: ElementEmitter, point: Point, column: int) -> tuple[Value, Value]:
+        """Return where a held point lies: in its output, or in a row of scratch memory."""
+        output = self._plan.output_by_held.get(point)
+        if output is not None:
+            return self._results[output], emitter.values.first(self._offset)
+        frame = self._frame
+        step = Affine()
+        for loop in frame.sequence:
+            step = step * loop.extent + var(loop.key, loop.extent)
+        if frame.columns:
+            at = step * (frame.lanes * self._plan.vectors) + column * frame.lanes
+        else:
+            at = step * frame.extent + var(LANES, frame.extent)
+        return self._held[point], emitter.values.first(at)
+
+    def _load_held(self, emitter: ElementEmitter, point: Point, valid: int | None, column: int) -> Value:
+        pointer, offset = self._place(emitter, point, column)
+        lane = Lane(point.term.dtype, emitter.values.lanes)
+        if valid is None:
+            return memory.load(self._builder, lane, pointer, offset)
+        return memory.load_masked(self._builder, lane, pointer, offset, valid)
+
+    def _store(self, value: Value, pointer: Value, offset: Value, valid: int | None) -> None:
+        if valid is None:
+            memory.store(self._builder, value, pointer, offset)
+        else:
+            memory.store_masked(self._builder, value, pointer, offset, valid)
+
+    # ---- parts -------------------------------------------------------------------------------------------------------
+
+    def _hoist(self, emitter: ElementEmitter, number: int) -> None:
+        """Emit what is the same throughout a pass before its loops."""
+        for point in self._plan.uniform(number):
+            emitter.emit_narrow(point.term, point.where.index)
+
+    def _sequence(
+        self,
+        loops: Sequence[Loop],
+        variables: _Variables,
+        carried: _Carried,
+        body: Callable[[_Variables, _Carried], _Carried],
+    ) -> _Carried:
+        if not loops:
+            return body(variables, carried)
+        first, *rest = loops
+
+        def turn(value: Value, values: list[Value]) -> list[Value]:
+            return self._sequence(rest, {**variables, first.key: value}, values, body)
+
+        return for_range(self._builder, 0, first.extent, 1, carried, turn)
+
+    def _neutral(self, fold: Point, lanes: int) -> Value:
+        return simd.neutral(Lane(fold.term.dtype, lanes), reduction(fold.term).op)
+
+    def _combined(self, op: str, values: list[Value]) -> Value:
+        """Combine accumulators pairwise."""
+        while len(values) > 1:
+            pairs = zip(values[::2], values[1::2], strict=False)
+            rest = values[len(values) & ~1 :]
+            values = [simd.COMBINE_BY_FOLD[op](self._builder, a, b) for a, b in pairs] + rest
+        return values[0]
+
+    @staticmethod
+    def _know(emitter: ElementEmitter, point: Point, value: Value) -> None:
+        emitter.know(point.term, point.where.index, value)
+

@@ -1,0 +1,62 @@
+"""The template of one `dot`: packed panels, register tiles, everything point-wise fused before and after it."""
+
+from __future__ import annotations
+
+from frittata.egraph import shapes
+from frittata.egraph.errors import LoweringError
+from frittata.egraph.indexing import Affine, var
+from frittata.egraph.machine import Machine
+from frittata.egraph.program import Estimate
+from frittata.egraph.terms import Term
+from frittata.kernels import gemm_kernel
+from frittata.kernels.contractions import Contraction, Side, only_product, split_index
+from frittata.kernels.gemm_estimate import estimate
+from frittata.kernels.lowered import LoweredKernel
+
+
+class ContractionTemplate:
+    """Takes bodies that are point-wise in one product of floats, whose operands are point-wise in buffers."""
+
+    name = "contraction"
+
+    def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
+        """Predict the time of the register tiles, of packing and of the epilogue; None for other bodies."""
+        work = describe(bodies)
+        return estimate(work, constants, machine) if work is not None else None
+
+    def lower(self, name: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> LoweredKernel:
+        """Write loops over panels and tiles around vector code."""
+        work = describe(bodies)
+        if work is None:
+            raise LoweringError("the contraction template takes bodies that are point-wise in one dot")
+        return gemm_kernel.lower(name, work, constants)
+
+
+CONTRACTION = ContractionTemplate()
+
+
+def describe(bodies: tuple[Term, ...]) -> Contraction | None:
+    """Name the axes: lanes along the last; the others are batches if the right operand differs along them, else rows."""
+    product = only_product(bodies, "dot")
+    if product is None:
+        return None
+    left, right = product.args
+    shape = shapes.concrete(bodies[0].shape)
+    depth = product.attrs[0]
+    extents = {axis: shape[axis] for axis in range(-len(shape), 0)}
+    columns = extents.pop(-1, 1)
+    batch = {a: n for a, n in extents.items() if a < -2 and shapes.dim_at(right.shape, a) != 1}
+    rows = {a: n for a, n in extents.items() if a not in batch}
+    place: dict[int, Affine] = {**split_index("g", batch), **split_index("i", rows), -1: var("j", columns)}
+    k = var("k", depth)
+    return Contraction(
+        bodies,
+        product,
+        shapes.size(tuple(batch.values())),
+        shapes.size(tuple(rows.values())),
+        columns,
+        depth,
+        Side(left, {**place, -1: k}),
+        Side(right, {**place, -2: k}),
+        place,
+    )

@@ -1,0 +1,99 @@
+"""The template of bodies without folds: vectors along the last axes, which are one loop where all loads allow it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from frittata.egraph import program
+from frittata.egraph.errors import LoweringError
+from frittata.egraph.machine import Machine
+from frittata.egraph.program import Estimate
+from frittata.egraph.terms import Term
+from frittata.kernels import source
+from frittata.kernels.chunks import Split, indented, row_indices, row_loop, split
+from frittata.kernels.frames import choose_frame, without_unit_folds
+from frittata.kernels.intrinsics import make_tile_intrinsic
+from frittata.kernels.lower import result_names
+from frittata.kernels.lowered import LoweredKernel, Operand, Result
+from frittata.kernels.passes import Passes, plan_passes
+from frittata.kernels.roofline import roofline
+from frittata.kernels.row_emitter import RowEmitter
+from frittata.kernels.simd import I64, Builder, Value
+
+
+class PointwiseTemplate:
+    """Runs bodies that are scalar operators of loads at any index."""
+
+    name = "pointwise"
+
+    def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
+        """Predict the slower of arithmetic and memory; None for bodies with folds or contractions."""
+        planned = _plan(bodies)
+        return roofline(bodies, planned[1].units(), _split(planned[1]).chunks, machine) if planned else None
+
+    def lower(self, name: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> LoweredKernel:
+        """Write the loops around the vectors of a row."""
+        planned = _plan(bodies)
+        if planned is None:
+            raise LoweringError("bodies that are not pointwise", do="choose another template")
+        bodies, plan = planned
+        cut = _split(plan)
+        operands = list(program.operands_of(*bodies))
+        lines = [
+            *source.comment(bodies, result_names(bodies)),
+            f"def {name}(table, chunk):",
+            *(source.INDENT + line for line in _lines(plan, cut)),
+        ]
+        arguments = (*map(Operand, range(len(operands))), *map(Result, range(len(bodies))))
+        key = f"{[str(leaf.type) for leaf in operands]} {plan.frame.describe()}"
+        return LoweredKernel(name, "\n".join(lines) + "\n", _namespace(bodies, plan), cut.chunks, arguments, key)
+
+
+POINTWISE = PointwiseTemplate()
+
+
+@lru_cache(maxsize=4096)
+def _plan(bodies: tuple[Term, ...]) -> tuple[tuple[Term, ...], Passes] | None:
+    bodies = without_unit_folds(bodies)
+    frame = choose_frame(bodies)
+    if frame is None or frame.bound:
+        return None
+    return bodies, plan_passes(frame, tuple(body.args[0] for body in bodies))
+
+
+def _turn(plan: Passes) -> int:
+    return plan.unroll(0) * plan.frame.lanes
+
+
+def _split(plan: Passes) -> Split:
+    return split(plan.frame, plan.units(), _turn(plan))
+
+
+def _lines(plan: Passes, cut: Split) -> list[str]:
+    frame = plan.frame
+    full = frame.extent - frame.extent % _turn(plan)
+    at = ["table", *row_indices(frame.rows, "row")]
+    first, stop = "0", str(full)
+    if cut.pieces > 1:
+        first, stop = f"piece*{cut.width}", f"min((piece + 1)*{cut.width}, {full})"
+    inner = [f"span({', '.join([*at, first, stop])})"] if full else []
+    if full != frame.extent:
+        rest = [f"rest({', '.join(at)})"]
+        inner = indented([*inner, f"if piece == {cut.pieces - 1}:"], rest) if cut.pieces > 1 else inner + rest
+    return indented(row_loop(cut, frame.row_count), inner)
+
+
+def _namespace(bodies: tuple[Term, ...], plan: Passes) -> dict[str, Any]:
+    rows = len(plan.frame.rows)
+
+    def span(builder: Builder, table: Value, *values: Value) -> None:
+        RowEmitter(builder, plan, bodies, table, values[:rows], I64(0)).emit_span(*values[rows:])
+
+    def rest(builder: Builder, table: Value, *values: Value) -> None:
+        RowEmitter(builder, plan, bodies, table, values, I64(0)).emit_rest()
+
+    return {
+        "span": make_tile_intrinsic("span", span, rows + 2),
+        "rest": make_tile_intrinsic("rest", rest, rows),
+    }

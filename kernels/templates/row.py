@@ -1,0 +1,129 @@
+"""The template of folds: passes over one row at a time, or down a block of columns, with what they share held.
+
+Folds over the last axes run along vectors; folds over others run down columns, a vector of the last axis at a time.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from frittata.egraph import program
+from frittata.egraph.errors import LoweringError
+from frittata.egraph.machine import Machine
+from frittata.egraph.program import Estimate
+from frittata.egraph.terms import Term
+from frittata.kernels import source
+from frittata.kernels.chunks import Split, indented, row_indices, row_loop, split
+from frittata.kernels.frames import choose_frame, without_unit_folds
+from frittata.kernels.intrinsics import make_tile_intrinsic
+from frittata.kernels.lower import result_names
+from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch
+from frittata.kernels.passes import Passes, plan_passes
+from frittata.kernels.roofline import roofline
+from frittata.kernels.row_emitter import RowEmitter
+from frittata.kernels.simd import Builder, Value
+
+
+class RowTemplate:
+    """Runs bodies whose folds all bind the same axes: softmax, norms, means, sums and extrema with their elements."""
+
+    name = "row"
+
+    def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
+        """Predict the slower of arithmetic and memory; None unless all folds bind the same axes."""
+        planned = _plan(bodies)
+        return roofline(bodies, planned[1].units(), _split(planned[1]).chunks, machine) if planned else None
+
+    def lower(self, name: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> LoweredKernel:
+        """Write the loops around the passes."""
+        planned = _plan(bodies)
+        if planned is None:
+            raise LoweringError("bodies without folds that bind the same axes", do="choose another template")
+        bodies, plan = planned
+        cut = _split(plan)
+        operands = list(program.operands_of(*bodies))
+        lines = [
+            *source.comment(bodies, result_names(bodies)),
+            *describe(plan),
+            f"def {name}(table, chunk):",
+            *(source.INDENT + line for line in _lines(plan, cut)),
+        ]
+        arguments: list[Argument] = [*map(Operand, range(len(operands))), *map(Result, range(len(bodies)))]
+        if plan.scratch_bytes:
+            arguments.append(Scratch(plan.scratch_bytes))
+        key = f"{[str(leaf.type) for leaf in operands]} {plan.frame.describe()}"
+        return LoweredKernel(name, "\n".join(lines) + "\n", _namespace(bodies, plan), cut.chunks, tuple(arguments), key)
+
+
+ROW = RowTemplate()
+
+
+@lru_cache(maxsize=4096)
+def _plan(bodies: tuple[Term, ...]) -> tuple[tuple[Term, ...], Passes] | None:
+    bodies = without_unit_folds(bodies)
+    frame = choose_frame(bodies)
+    if frame is None or not frame.bound:
+        return None
+    return bodies, plan_passes(frame, tuple(body.args[0] for body in bodies))
+
+
+def describe(plan: Passes) -> list[str]:
+    """Write what each pass does, as comments."""
+    lines: list[str] = []
+    for number, step in enumerate(plan.passes):
+        done = [f"folds {', '.join(fold.term.attrs[0] for fold in step.folds)}"] if step.folds else []
+        kept = [point for point, first in plan.first_by_held.items() if first == number]
+        done += [f"holds {', '.join(point.term.op for point in kept)}"] if kept else []
+        done += [f"writes result {', '.join(map(str, step.outputs))}"] if step.outputs else []
+        lines.append(f"# pass {number} over a row: {'; '.join(done)}")
+    return lines
+
+
+def _turn(plan: Passes) -> int:
+    return plan.vectors * plan.frame.lanes
+
+
+def _split(plan: Passes) -> Split:
+    return split(plan.frame, plan.units(), _turn(plan) if plan.frame.columns else None)
+
+
+def _lines(plan: Passes, cut: Split) -> list[str]:
+    frame, turn = plan.frame, _turn(plan)
+    at = ["table", "chunk", *row_indices(frame.rows, "row")]
+    if not frame.columns:
+        return indented(row_loop(cut, frame.row_count), [f"fold_row({', '.join(at)})"])
+    full = frame.extent - frame.extent % turn
+    bounds = f"0, {full}"
+    if cut.pieces > 1:
+        bounds = f"piece*{cut.width}, min((piece + 1)*{cut.width}, {full})"
+    block = [f"fold_columns({', '.join([*at, 'k'])})"]
+    inner = indented([f"for k in range({bounds}, {turn}):"], block) if full else []
+    if full != frame.extent:
+        rest = [f"fold_last_columns({', '.join(at)})"]
+        inner += indented([f"if piece == {cut.pieces - 1}:"], rest) if cut.pieces > 1 else rest
+    return indented(row_loop(cut, frame.row_count), inner)
+
+
+def _namespace(bodies: tuple[Term, ...], plan: Passes) -> dict[str, Any]:
+    rows, lanes, extent = len(plan.frame.rows), plan.frame.lanes, plan.frame.extent
+    full = extent - extent % _turn(plan)
+
+    def emitter(builder: Builder, table: Value, chunk: Value, values: tuple[Value, ...]) -> RowEmitter:
+        return RowEmitter(builder, plan, bodies, table, values[:rows], chunk)
+
+    def fold_row(builder: Builder, table: Value, chunk: Value, *values: Value) -> None:
+        emitter(builder, table, chunk, values).emit_row()
+
+    def fold_columns(builder: Builder, table: Value, chunk: Value, *values: Value) -> None:
+        emitter(builder, table, chunk, values).emit_columns(values[rows], [None] * plan.vectors)
+
+    def fold_last_columns(builder: Builder, table: Value, chunk: Value, *values: Value) -> None:
+        widths = [extent - k if extent - k < lanes else None for k in range(full, extent, lanes)]
+        emitter(builder, table, chunk, values).emit_columns(full, widths)
+
+    return {
+        "fold_row": make_tile_intrinsic("fold_row", fold_row, rows + 1),
+        "fold_columns": make_tile_intrinsic("fold_columns", fold_columns, rows + 2),
+        "fold_last_columns": make_tile_intrinsic("fold_last_columns", fold_last_columns, rows + 1),
+    }
