@@ -2,7 +2,7 @@
 
 Schema. Sorts T (tensors) and E (elements); one constructor for each operator, arguments first, attributes as interned
 ids. Facts: `ty` the type of a tensor class, `dt` the dtype of an element class, `const` what can be computed before
-run time. `by_<constructor>` holds the number of the rule that made a node; 0 is the import. Terms of the model are named
+run time, `varies` what has a form that depends on an input. `by_<constructor>` holds the number of the rule that made a node; 0 is the import. Terms of the model are named
 `(tn i)` and `(en i)`, because nested or shared expressions are exponential to load.
 """
 
@@ -75,7 +75,7 @@ def ruleset_of(family: str) -> str:
 
 
 def _fact_rules() -> str:
-    """Constness moves up from operands to results; leaves are set when they are loaded."""
+    """Facts move up from operands to results; leaves are set when they are loaded."""
     out = ["(ruleset facts)"]
     for op in registry.every():
         if op.sort == "tensor" and op.operands and all(sort == "tensor" for _, sort in op.operands):
@@ -83,6 +83,10 @@ def _fact_rules() -> str:
             given = " ".join([*names, *(f"a{i}" for i in range(len(op.attrs)))])
             known = " ".join(f"(const {name})" for name in names)
             out.append(f"(rule ((= e ({op.key} {given})) {known}) ((const e)) :ruleset facts :name \"facts#{op.key}\")")
+            out += [
+                f"(rule ((= e ({op.key} {given})) (varies {x})) ((varies e)) :ruleset facts :name \"facts#{op.key}_{x}\")"
+                for x in names
+            ]
     out.append("(rule ((= e (t_full v s))) ((const e)) :ruleset facts :name \"facts#full\")")
     out.append("(rule ((= e (e_const v))) ((set (scalar e) v)) :ruleset facts :name \"facts#scalar\")")
     return "\n".join(out)
@@ -96,6 +100,7 @@ _TABLES = f"""
 (function dt (E) i64 :merge {_AGREE})
 (function scalar (E) i64 :merge {_AGREE})
 (relation const (T))
+(relation varies (T))
 """
 
 
@@ -138,6 +143,8 @@ class Engine:
                 commands.append(_set("ty", [name], _int(interning.intern(term.type))))
                 if not term.args and constants(term):
                     commands.append(_insert("const", [name]))
+                elif not term.args and term.op != "full":
+                    commands.append(_insert("varies", [name]))
             else:
                 commands.append(_set("dt", [name], _int(interning.intern(term.type.dtype))))
         self._run(commands, "loading the model")

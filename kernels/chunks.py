@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from frittata.kernels.frames import Frame, Loop
+from frittata.kernels.frames import Loop
 from frittata.kernels.source import INDENT
 
 MOST_CHUNKS = 64
@@ -21,15 +21,14 @@ class Split:
     width: int = 0
 
 
-def split(frame: Frame, units: float, turn: int | None) -> Split:
-    """Cut into chunks by the work there is; within a row, if `turn` is given, at multiples of `turn` elements."""
+def split(rows: int, extent: int, units: float, turn: int | None) -> Split:
+    """Cut into chunks by the work there is; rows of `extent`, if `turn` is given, at multiples of `turn` elements."""
     wanted = max(1, min(MOST_CHUNKS, int(units / LEAST_CHUNK_UNITS)))
-    rows = frame.row_count
     if turn is None or wanted <= rows:
         return Split(min(wanted, rows))
-    turns = -(-frame.extent // turn)
+    turns = -(-extent // turn)
     width = -(-turns // min(turns, -(-wanted // rows))) * turn
-    pieces = -(-frame.extent // width)
+    pieces = -(-extent // width)
     return Split(rows * pieces, pieces, width)
 
 

@@ -106,14 +106,18 @@ class Code:
         """Compute one vector of columns of the outputs from its sums, row by row."""
         columns, lanes = self.work.columns, self.lanes
         at = builder.add(variables["j"], I64(column * lanes))
-        if columns % lanes == 0 and columns % self.width and column:
+
+        def store() -> None:
+            valid = None
+            if columns % lanes:
+                valid = simd.minimum(builder, builder.sub(I64(columns), at), I64(lanes))
+            self._store_rows(builder, table, pointers, {**variables, "j": at}, valid, sums)
+
+        if columns % self.width == 0 or column == 0:
+            store()
+        else:
             with builder.if_then(builder.icmp_signed("<", at, I64(columns))):
-                self._store_rows(builder, table, pointers, {**variables, "j": at}, None, sums)
-            return
-        valid = None
-        if columns % lanes:
-            at, valid = _tail(builder, at, columns, lanes)
-        self._store_rows(builder, table, pointers, {**variables, "j": at}, valid, sums)
+                store()
 
     def _store_rows(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,10 +42,12 @@ def sizes_of(work: Contraction, constants: frozenset[str]) -> Sizes:
     )
 
 
-def lower(name: str, work: Contraction, constants: frozenset[str], pack: Emit | None = None) -> LoweredKernel:
+def lower(
+    name: str, work: Contraction, constants: frozenset[str], pack: Callable[[Code], Emit] | None = None
+) -> LoweredKernel:
     """Write the kernel. `pack` may stand in for the general code that packs a panel of the right side."""
     kernel = _Kernel(name, work, sizes_of(work, constants))
-    return kernel.lowered(pack)
+    return kernel.lowered(pack or Code.pack_panel)
 
 
 class _Kernel:
@@ -68,7 +70,7 @@ class _Kernel:
         rows = self.plan.block_tiles * self.tiling.large_rows
         self.rows_bytes = rows * self.row_bytes if sizes.left == "scratch" else 0
 
-    def lowered(self, pack: Emit | None) -> LoweredKernel:
+    def lowered(self, pack: Callable[[Code], Emit]) -> LoweredKernel:
         work, sizes = self.work, self.sizes
         arguments: list[Argument] = [*map(Operand, range(len(self.operands))), *map(Result, range(len(work.bodies)))]
         setup: list[str] = []
@@ -83,7 +85,7 @@ class _Kernel:
             setup.append(f"scratch = table[{len(arguments)}] + chunk*{scratch.stride_bytes}")
             arguments.append(scratch)
         if sizes.right == "scratch":
-            self._define("pack", pack or self.code.pack_panel(), 3)
+            self._define("pack", pack(self.code), 3)
         if sizes.left == "scratch":
             self._define("fill", self.code.fill_row(), 3)
         lines = [

@@ -16,6 +16,11 @@ _LATENCY = 8
 _MOST_CHUNKS = 16
 _CHUNK_FLOPS = 100e3
 _PREFETCH_ROWS = 128
+_FLOPS_PER_UNIT = 5.0
+_READ_UNITS = 1.3
+_FILL_UNITS = 3.0
+"""In additions: the arithmetic, reading an element from the third-level cache, and evaluating one into scratch memory."""
+
 _MOST_ROWS_BY_VECTORS = {2: 6, 3: 4, 4: 2, 1: 12}
 """The tiles, preferred ones first: sums, a vector for each column and one for the row must fit 16 registers."""
 
@@ -69,7 +74,7 @@ def efficiency(rows: int, vectors: int) -> float:
     Source: fits what was measured on Zen 3: 6x2 98 %, 3x3 95, 2x4 92, 3x2 75, 2x2 51, 1x4 52.
     """
     count = rows * vectors
-    return 0.97 * min(1.0, count / _LATENCY, count / (rows + vectors))
+    return (0.99 - 0.01 * vectors) * min(1.0, count / _LATENCY, count / (rows + vectors))
 
 
 def tile_cycles(rows: int, tile: RegisterTile) -> float:
@@ -107,15 +112,22 @@ def schedule(sizes: Sizes) -> Schedule:
     return Schedule(tile, panels, min(block, tiles), batch_parts, row_parts, panel_parts, prefetch)
 
 
-def _parts(sizes: Sizes, wanted: int, tiles: int, groups: int) -> tuple[int, int]:
-    """Cut rows or panels, so that what each chunk has to pack or fetch again is little."""
-    if sizes.right == "scratch":
-        panel_parts = min(wanted, groups)
-        row_parts = max(1, min(-(-wanted // panel_parts), sizes.rows // 64))
-    elif sizes.left == "scratch" or sizes.rows > sizes.columns:
-        row_parts = min(wanted, tiles)
-        panel_parts = 1 if sizes.left == "scratch" else min(-(-wanted // row_parts), groups)
-    else:
-        panel_parts = min(wanted, groups)
-        row_parts = min(-(-wanted // panel_parts), tiles)
-    return row_parts, panel_parts
+def _parts(sizes: Sizes, most: int, tiles: int, groups: int) -> tuple[int, int]:
+    """Cut rows and panels into at most `most` chunks: against little work left to share out stands what all of them read.
+
+    Each part of the rows reads or packs all of the right side, each part of the panels all of the left one.
+    """
+    arithmetic = 2.0 * sizes.rows * sizes.columns * sizes.depth / _FLOPS_PER_UNIT
+    right = sizes.columns * sizes.depth * _units(sizes.right)
+    left = sizes.rows * sizes.depth * _units(sizes.left)
+
+    def units(parts: tuple[int, int]) -> float:
+        row_parts, panel_parts = parts
+        return row_parts * right + panel_parts * left + arithmetic / (2 * row_parts * panel_parts)
+
+    every = ((r, min(most // r, groups)) for r in range(1, min(most, tiles) + 1))
+    return min(((r, p) for r, most_panels in every for p in range(1, most_panels + 1)), key=units)
+
+
+def _units(source: Source) -> float:
+    return _READ_UNITS + (_FILL_UNITS if source == "scratch" else 0.0)

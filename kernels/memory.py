@@ -82,8 +82,14 @@ def load_masked(
     """Load consecutive elements into the first `count >= 1` lanes; the rest are `other`, their memory untouched."""
     if lane.lanes == 1 or count == lane.lanes:
         return load(builder, lane, pointer, offset)
+    return load_where(builder, lane, pointer, offset, valid_mask(builder, lane, count), other)
+
+
+def load_where(
+    builder: Builder, lane: Lane, pointer: Value, offset: Index, mask: Value, other: float | int = 0
+) -> Value:
+    """Load consecutive elements into the lanes where `mask` holds; the rest are `other`, their memory untouched."""
     address = advance(builder, pointer, offset)
-    mask = valid_mask(builder, lane, count)
     arguments = [address, I32(lane.itemsize), mask, _to_memory(builder, constant(lane, other))]
     symbol = f"llvm.masked.load.{overload_name(lane.memory_type)}.p0"
     return _to_register(builder, call_symbol(builder, symbol, lane.memory_type, arguments), lane)

@@ -15,13 +15,15 @@ from functools import cached_property
 from frittata.egraph import dtypes
 from frittata.egraph.ops import registry
 from frittata.egraph.terms import Term
-from frittata.kernels.frames import LANES, Frame
+from frittata.kernels.frames import LANES, Frame, Loop
 from frittata.kernels.holding import HOLD_UNITS, is_worth_holding
 from frittata.kernels.lowered import aligned
 from frittata.kernels.points import Point, Points
 
 GATHER_UNITS = 12.0
 """What an element costs that is loaded by itself, and put into its lane."""
+TRANSPOSE_UNITS = 4.0
+"""What an element costs that is loaded in vectors along a row loop, which are transposed in registers."""
 ROW_REDUCE_UNITS = 120.0
 """What combining accumulators and lanes costs, once a row for each fold."""
 PASS_UNITS = 100.0
@@ -85,6 +87,34 @@ class Passes:
         return min(map(self.unroll, range(len(self.passes))))
 
     @cached_property
+    def tile_loop(self) -> Loop | None:
+        """The row loop along which most strided loads are consecutive, if tiles of it and the lanes are worthwhile."""
+        loops = [loop for loop in self.frame.rows if loop.extent >= self.tile]
+        if not loops or self.frame.extent < self.tile or self.frame.bound:
+            return None
+        best = max(loops, key=lambda loop: len(self._strided(loop)))
+        return best if self._strided(best) else None
+
+    @property
+    def tile(self) -> int:
+        """How many rows and lanes a tile has."""
+        return 2 * self.frame.lanes
+
+    @cached_property
+    def transposed(self) -> frozenset[Point]:
+        """The loads that are made along the tile loop and transposed."""
+        return frozenset(self._strided(self.tile_loop)) if self.tile_loop is not None else frozenset()
+
+    def _strided(self, loop: Loop) -> list[Point]:
+        out: list[Point] = []
+        for point in self.points.walk(self.outputs):
+            if point.term.op == "load":
+                offset = self.points.offset(point)
+                if offset.factor_of(LANES) not in (0, 1) and offset.factor_of(loop.key) == 1:
+                    out.append(point)
+        return out
+
+    @cached_property
     def scratch_offsets(self) -> dict[Point, int]:
         """The offset of each held row of scratch memory, in bytes."""
         offsets: dict[Point, int] = {}
@@ -126,9 +156,11 @@ class Passes:
     def _point_units(self, point: Point, number: int) -> float:
         if self.is_known(point, number):
             return 1.0
-        if point.term.op in ("load", "iota"):
-            return 1.0 if self.points.offset(point).factor_of(LANES) in (0, 1) else GATHER_UNITS
-        return _own_units(point.term)
+        if point.term.op not in ("load", "iota"):
+            return _own_units(point.term)
+        if self.points.offset(point).factor_of(LANES) in (0, 1):
+            return 1.0
+        return TRANSPOSE_UNITS if point in self.transposed else GATHER_UNITS
 
     def _row_bytes(self, point: Point) -> int:
         frame = self.frame

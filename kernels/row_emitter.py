@@ -131,6 +131,47 @@ class RowEmitter:
         self._hoist(self._base, 0)
         self._rest({}, [], 0, turn, self._frame.extent - self._frame.extent % (turn * self._frame.lanes))
 
+    # ---- tiles of rows and lanes -------------------------------------------------------------------------------------
+
+    def emit_tiles(self, row: Value) -> None:
+        """Emit `tile` rows from `row` on, in squares: loads that stride along the lanes run along the rows instead."""
+        loop, tile, lanes = self._plan.tile_loop, self._plan.tile, self._frame.lanes
+        assert loop is not None
+        builder, last = self._builder, I64(self._frame.extent - tile)
+
+        def square(i: Value, k: Value) -> None:
+            turned = {point: self._turned(point, {loop.key: i, LANES: k}, loop) for point in self._plan.transposed}
+            for r in range(lanes):
+                at = builder.add(i, I64(r))
+                emitter = self._base.inner({loop.key: at, LANES: k}, Along(LANES, lanes))
+                for point, vectors in turned.items():
+                    self._know(emitter, point, vectors[r])
+                self._step(emitter, 0, None, [])
+
+        def block(k: Value, carried: list[Value]) -> list[Value]:
+            # what lies over the end is computed twice
+            first = simd.minimum(builder, k, last)
+            for_range(builder, 0, tile, lanes, [], lambda i, _: within(builder.add(row, i), first))
+            return carried
+
+        def within(i: Value, first: Value) -> list[Value]:
+            def body(k: Value, carried: list[Value]) -> list[Value]:
+                square(i, builder.add(first, k))
+                return carried
+
+            return for_range(builder, 0, tile, lanes, [], body)
+
+        for_range(builder, 0, self._frame.extent, tile, [], block)
+
+    def _turned(self, point: Point, variables: _Variables, loop: Loop) -> list[Value]:
+        """Load a square along the rows and return it along the lanes."""
+        vectors: list[Value] = []
+        for lane in range(self._frame.lanes):
+            k = self._builder.add(variables[LANES], I64(lane))
+            emitter = self._base.inner({**variables, LANES: k}, Along(loop.key, self._frame.lanes))
+            vectors.append(emitter.emit(point.term, point.where.index))
+        return simd.transpose(self._builder, vectors)
+
     # ---- columns -----------------------------------------------------------------------------------------------------
 
     def emit_columns(self, first: Value | int, widths: Sequence[int | None]) -> None:

@@ -248,3 +248,22 @@ def _slice(builder: Builder, value: Value, start: int, lanes: int) -> Value:
         return extract(builder, value, start)
     numbers = ir.Constant(ir.VectorType(I32, lanes), list(range(start, start + lanes)))
     return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), numbers)
+
+
+def transpose(builder: Builder, rows: Sequence[Value]) -> list[Value]:
+    """Return the columns of a square of as many vectors as each has lanes, a power of two.
+
+    Source: Eklundh, A Fast Computer Method for Matrix Transposing, 1972: blocks are swapped, halving their size.
+    """
+    lanes, out = len(rows), list(rows)
+    step = lanes // 2
+    while step:
+        low = [lane if not lane & step else lanes + lane - step for lane in range(lanes)]
+        high = [lane + step if not lane & step else lanes + lane for lane in range(lanes)]
+        for row in range(lanes):
+            if not row & step:
+                a, b = out[row], out[row + step]
+                for target, numbers in ((row, low), (row + step, high)):
+                    out[target] = builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, lanes), numbers))
+        step //= 2
+    return out

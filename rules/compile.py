@@ -68,8 +68,9 @@ class _Compiler:
     def program(self) -> Program:
         """Compile the rule."""
         atoms = [f"(= {_term(b.name)} {self._left(b.pattern)})" for b in self.rule.left]
-        constants = [name for c in self.rule.conditions for name in c.constants]
-        atoms += [f"(const {_term(name)})" for name in constants]
+        for condition in self.rule.conditions:
+            atoms += [f"(const {_term(name)})" for name in condition.constants]
+            atoms += [f"(varies {_term(name)})" for name in condition.varying]
         for binding in self.rule.right:
             self.result_by_name[binding.name] = self._right(binding.pattern, binding.name not in self.roots)
         actions = [line for built in self.built for line in self._actions(built)]

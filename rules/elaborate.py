@@ -269,12 +269,13 @@ def _check_function(tree: Tree, node: ast.Call) -> None:
 
 
 def condition(tree: Tree, scope: Scope, node: ast.expr) -> Condition:
-    """Read one conjunct of a guard: `const(v, w)`, or an expression that must be true."""
+    """Read one conjunct of a guard: `const(v, w)`, `varies(x)`, or an expression that must be true."""
     match node:
-        case ast.Call(func=ast.Name(id="const"), args=args):
+        case ast.Call(func=ast.Name(id="const" | "varies" as kind), args=args):
             for arg in args:
                 if not isinstance(arg, ast.Name) or scope.sort_by_variable.get(arg.id) != "tensor":
-                    raise tree.source.error(tree.offset(arg), "const(...) takes tensors bound on the left")
-            return Condition(constants=tuple(arg.id for arg in args if isinstance(arg, ast.Name)))
+                    raise tree.source.error(tree.offset(arg), f"{kind}(...) takes tensors bound on the left")
+            names = tuple(arg.id for arg in args if isinstance(arg, ast.Name))
+            return Condition(constants=names) if kind == "const" else Condition(varying=names)
         case _:
             return Condition(expression=expression(tree, scope, node))

@@ -105,6 +105,8 @@ def first_false(conditions: Iterable[Condition], bindings: Bindings) -> Conditio
     for condition in conditions:
         if not all(is_constant(bindings.term_by_name[name]) for name in condition.constants):
             return condition
+        if any(is_constant(bindings.term_by_name[name]) for name in condition.varying):
+            return condition
         if condition.expression is not None and not facts.holds(condition.expression, env):
             return condition
     return None

@@ -89,9 +89,10 @@ class Binding:
 
 @dataclass(frozen=True)
 class Condition:
-    """One conjunct of a guard: either that variables are constants, or an expression that must be true."""
+    """One conjunct of a guard: that variables are constants, that they vary (depend on an input), or an expression."""
 
     constants: tuple[str, ...] = ()
+    varying: tuple[str, ...] = ()
     expression: Expression | None = None
 
 

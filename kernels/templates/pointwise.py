@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 from frittata.egraph import program
@@ -12,7 +13,7 @@ from frittata.egraph.program import Estimate
 from frittata.egraph.terms import Term
 from frittata.kernels import source
 from frittata.kernels.chunks import Split, indented, row_indices, row_loop, split
-from frittata.kernels.frames import choose_frame, without_unit_folds
+from frittata.kernels.frames import Loop, choose_frame, without_unit_folds
 from frittata.kernels.intrinsics import make_tile_intrinsic
 from frittata.kernels.lower import result_names
 from frittata.kernels.lowered import LoweredKernel, Operand, Result
@@ -67,10 +68,30 @@ def _turn(plan: Passes) -> int:
 
 
 def _split(plan: Passes) -> Split:
-    return split(plan.frame, plan.units(), _turn(plan))
+    if plan.tile_loop is None:
+        return split(plan.frame.row_count, plan.frame.extent, plan.units(), _turn(plan))
+    return split(prod(loop.extent for loop in _tiled_rows(plan)), plan.frame.extent, plan.units(), None)
+
+
+def _tiled_rows(plan: Passes) -> list[Loop]:
+    """Return the row loops, of the one that is tiled its number of tiles."""
+    return [
+        Loop(loop.key, -(-loop.extent // plan.tile)) if loop is plan.tile_loop else loop for loop in plan.frame.rows
+    ]
+
+
+def _tiled_lines(plan: Passes, cut: Split) -> list[str]:
+    rows, tiled = _tiled_rows(plan), plan.tile_loop
+    assert tiled is not None
+    at = row_indices(rows, "row")
+    position = plan.frame.rows.index(tiled)
+    at[position] = f"min(({at[position]})*{plan.tile}, {tiled.extent - plan.tile})"
+    return indented(row_loop(cut, prod(loop.extent for loop in rows)), [f"tiles({', '.join(['table', *at])})"])
 
 
 def _lines(plan: Passes, cut: Split) -> list[str]:
+    if plan.tile_loop is not None:
+        return _tiled_lines(plan, cut)
     frame = plan.frame
     full = frame.extent - frame.extent % _turn(plan)
     at = ["table", *row_indices(frame.rows, "row")]
@@ -93,7 +114,14 @@ def _namespace(bodies: tuple[Term, ...], plan: Passes) -> dict[str, Any]:
     def rest(builder: Builder, table: Value, *values: Value) -> None:
         RowEmitter(builder, plan, bodies, table, values, I64(0)).emit_rest()
 
+    def tiles(builder: Builder, table: Value, *values: Value) -> None:
+        tiled = plan.tile_loop
+        assert tiled is not None
+        position = plan.frame.rows.index(tiled)
+        RowEmitter(builder, plan, bodies, table, values, I64(0)).emit_tiles(values[position])
+
     return {
+        "tiles": make_tile_intrinsic("tiles", tiles, rows),
         "span": make_tile_intrinsic("span", span, rows + 2),
         "rest": make_tile_intrinsic("rest", rest, rows),
     }

@@ -85,7 +85,7 @@ def _turn(plan: Passes) -> int:
 
 
 def _split(plan: Passes) -> Split:
-    return split(plan.frame, plan.units(), _turn(plan) if plan.frame.columns else None)
+    return split(plan.frame.row_count, plan.frame.extent, plan.units(), _turn(plan) if plan.frame.columns else None)
 
 
 def _lines(plan: Passes, cut: Split) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -27,21 +28,27 @@ def read(mapping: IndexMap, x: Array) -> Array:
     return np.broadcast_to(x[found], mapping.result)  # type: ignore[arg-type]
 
 
-@st.composite
-def factorings(draw: st.DrawFn, size: int) -> tuple[int, ...]:
-    """A shape of `size` values, some dims 1."""
-    shape: list[int] = []
-    while size > 1:
-        dim = draw(st.sampled_from([d for d in range(1, size + 1) if size % d == 0]))
-        shape.append(dim)
-        size //= dim
-    return (*shape, *draw(st.sampled_from([(), (1,)])))
+@cache
+def every_factoring(size: int) -> list[tuple[int, ...]]:
+    """All shapes of `size` values, with at most one dim of 1."""
+    proper = _proper(size)
+    ones = [(*shape[:i], 1, *shape[i:]) for shape in proper for i in range(len(shape) + 1)]
+    return [*proper, *ones]
 
 
-@st.composite
-def reshapes(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    size = draw(st.sampled_from([1, 2, 6, 7, 12, 24, 60, 72]))
-    return draw(factorings(size)), draw(factorings(size))
+def _proper(size: int) -> list[tuple[int, ...]]:
+    return (
+        [()] if size == 1 else [(d, *rest) for d in range(2, size + 1) if size % d == 0 for rest in _proper(size // d)]
+    )
+
+
+def factorings(size: int) -> st.SearchStrategy[tuple[int, ...]]:
+    return st.sampled_from(every_factoring(size))
+
+
+def reshapes() -> st.SearchStrategy[tuple[tuple[int, ...], tuple[int, ...]]]:
+    sizes = st.sampled_from([1, 2, 6, 7, 12, 24, 60, 72])
+    return sizes.flatmap(lambda size: st.tuples(factorings(size), factorings(size)))
 
 
 @st.composite

@@ -1,0 +1,126 @@
+"""Chains of rules: how a node of the e-graph can be derived from the model as it was imported.
+
+A node knows the rule that made it, not what the rule matched. The premise is found again: in the class of the rule's
+result, or in a class above if the node stands deeper in the rule's right side, a node that the left side matches. Where
+several do, the chain is the shortest; so it is one derivation, not the history.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from frittata.egraph.snapshot import Node, Snapshot
+from frittata.rules import pattern
+from frittata.rules.pattern import Pattern, Rule
+
+_DEEPEST_RESULT = 8
+
+
+@dataclass(frozen=True)
+class Step:
+    """One rule on the way: the node that its left side matched, and the node that it made."""
+
+    rule: str
+    text: str
+    before: Node
+    after: Node
+    class_: int
+
+
+@dataclass
+class Chains:
+    """Derivations over one snapshot."""
+
+    snapshot: Snapshot
+    rule_names: Mapping[int, str]
+    rule_by_name: Mapping[str, Rule]
+    _found: dict[Node, tuple[Step, ...]] = field(default_factory=dict[Node, tuple[Step, ...]])
+
+    @cached_property
+    def _users(self) -> dict[int, list[tuple[int, Node]]]:
+        users: dict[int, list[tuple[int, Node]]] = {}
+        for class_, nodes in enumerate(self.snapshot.nodes):
+            for node in nodes:
+                for arg in dict.fromkeys(node.args):
+                    users.setdefault(arg, []).append((class_, node))
+        return users
+
+    def rule_of(self, node: Node) -> str:
+        """Return the name of the rule that made a node, empty for the import."""
+        return self.rule_names.get(node.rule, "") if node.rule else ""
+
+    def text_of(self, rule: str) -> str:
+        """Return a rule as it stands in its file, on one line."""
+        found = self.rule_by_name.get(rule)
+        return " ".join(str(found).split()) if found else rule
+
+    def chain(self, class_: int, node: Node) -> tuple[Step, ...]:
+        """Return the rules from an imported node to `node`, in order; empty if it was imported itself.
+
+        If the way back is lost, the chain starts at the earliest rule found.
+        """
+        if node in self._found:
+            return self._found[node]
+        came: dict[Node, Step | None] = {node: None}
+        queue: deque[tuple[int, Node]] = deque([(class_, node)])
+        last = node
+        while queue:
+            at, current = queue.popleft()
+            last = current
+            if current.rule == 0:
+                break
+            for origin, before in self._premises(at, current):
+                if before not in came:
+                    rule = self.rule_of(current)
+                    came[before] = Step(rule, self.text_of(rule), before, current, at)
+                    queue.append((origin, before))
+        steps: list[Step] = []
+        here = came[last]
+        while here is not None:
+            steps.append(here)
+            here = came[here.after]
+        if last.rule:
+            rule = self.rule_of(last)
+            steps.insert(0, Step(rule, self.text_of(rule), last, last, class_))
+        self._found[node] = tuple(steps)
+        return self._found[node]
+
+    def _premises(self, class_: int, node: Node) -> Iterator[tuple[int, Node]]:
+        """Yield nodes that the left side of the node's rule matches, nearest class first."""
+        rule = self.rule_by_name.get(self.rule_of(node))
+        if rule is None:
+            return
+        lefts = [binding.pattern for binding in rule.left if isinstance(binding.pattern, pattern.Node)]
+        layer = [class_]
+        seen = {class_}
+        for _ in range(_DEEPEST_RESULT):
+            found = False
+            for at in layer:
+                for candidate in self.snapshot.nodes[at]:
+                    if candidate is not node and any(self._matches(left, candidate) for left in lefts):
+                        found = True
+                        yield at, candidate
+            if found:
+                return
+            above = [up for at in layer for up, user in self._users.get(at, ()) if user.rule == node.rule]
+            layer = [up for up in dict.fromkeys(above) if up not in seen]
+            seen.update(layer)
+
+    def _matches(self, left: pattern.Node, node: Node) -> bool:
+        """Whether the operators of a pattern are found below a node; attributes and repeated variables are not looked at."""
+        if left.op != node.op or left.sort != node.sort:
+            return False
+        return all(self._has(part, class_) for part, class_ in zip(left.args, node.args, strict=False))
+
+    def _has(self, part: Pattern, class_: int) -> bool:
+        match part:
+            case pattern.Node():
+                return any(self._matches(part, node) for node in self.snapshot.nodes[class_])
+            case pattern.Number():
+                op = "const" if part.sort == "element" else "full"
+                return any(node.op == op for node in self.snapshot.nodes[class_])
+            case _:
+                return True

@@ -1,0 +1,239 @@
+"""Three models through the whole chain: results, structure, and tests that a small error would fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import frittata as ft
+from bench import workloads
+from frittata.egraph.machine import REFERENCE
+from frittata.egraph.ops.registry import element, tensor
+from frittata.egraph.program import Kernel, Output, Program
+from frittata.egraph.terms import Scalar, Term, walk
+from frittata.kernels import runtime
+from frittata.optimized import Optimized
+
+MODELS: dict[str, Any] = {
+    "mlp": lambda dtype: workloads.mlp(dtype=dtype),
+    "mlp-odd": lambda dtype: workloads.mlp(17, 7, 1, batch=3, dtype=dtype),
+    "mlp-one": lambda dtype: workloads.mlp(1, 1, 1, batch=1, dtype=dtype),
+    "encoder": lambda dtype: workloads.encoder_layer(64, 4, 128, tokens=16, batch=2, dtype=dtype),
+    "encoder-odd": lambda dtype: workloads.encoder_layer(21, 3, 37, tokens=17, batch=3, dtype=dtype),
+    "encoder-one": lambda dtype: workloads.encoder_layer(6, 2, 5, tokens=1, batch=1, dtype=dtype),
+    "block": lambda dtype: workloads.basic_block(16, 14, batch=2, dtype=dtype),
+    "block-odd": lambda dtype: workloads.basic_block(7, 17, batch=3, dtype=dtype),
+    "block-one": lambda dtype: workloads.basic_block(1, 1, batch=1, dtype=dtype),
+}
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kernels")
+
+
+def compiled(name: str, cache: Path, dtype: torch.dtype = torch.float32, **options: Any) -> tuple[Optimized, Any, Any]:
+    module, args = MODELS[name](dtype)
+    return ft.optimize(module, args, machine=REFERENCE, cache=cache, **options), module, args
+
+
+def error(found: Any, expected: Any) -> float:
+    """The largest difference relative to the largest expected value."""
+    expected = np.asarray(expected, np.float64)
+    return float(np.max(np.abs(np.asarray(found, np.float64) - expected)) / np.max(np.abs(expected)))
+
+
+@pytest.mark.parametrize("library", [True, False])
+@pytest.mark.parametrize("name", MODELS)
+def test_results_are_the_models_own(name: str, library: bool, cache: Path) -> None:
+    fast, module, args = compiled(name, cache, library=library)
+    with torch.no_grad():
+        eager = module(*args)
+    (law,) = fast.compilation.model.interpret(*(a.numpy() for a in args))
+    found = fast(*args)
+    assert 0.2 < float(eager.std(correction=0)) + (name.endswith("one")) < 5
+    assert error(found, eager) < TOLERANCE[torch.float32]
+    assert error(found, law) < TOLERANCE[torch.float32]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_float64_throughout(name: str, cache: Path) -> None:
+    fast, module, args = compiled(name, cache, torch.float64)
+    with torch.no_grad():
+        eager = module(*args)
+    (law,) = fast.compilation.model.interpret(*(a.numpy() for a in args))
+    found = fast(*args)
+    assert found.dtype is torch.float64
+    assert error(found, eager) < TOLERANCE[torch.float64]
+    assert error(found, law) < TOLERANCE[torch.float64]
+
+
+@pytest.mark.parametrize("name", ["mlp-odd", "encoder-odd", "block-odd"])
+def test_plain_form_gives_the_same(name: str, cache: Path) -> None:
+    fast, module, args = compiled(name, cache, form="plain")
+    with torch.no_grad():
+        eager = module(*args)
+    assert error(fast(*args), eager) < TOLERANCE[torch.float32]
+
+
+@pytest.mark.parametrize("name", ["mlp-odd", "encoder-odd", "block-odd"])
+def test_one_percent_in_any_kernel_would_be_noticed(name: str, cache: Path) -> None:
+    fast, module, args = compiled(name, cache)
+    with torch.no_grad():
+        eager = module(*args)
+    values = fast.compilation.model.params
+    arrays = [a.numpy() for a in args]
+    for kernel in fast.program.kernels:
+        wrong = runtime.build(perturbed(fast.program, kernel), values)
+        assert error(wrong(*arrays)[0], eager) > 10 * TOLERANCE[torch.float32], kernel.name
+
+
+def perturbed(program: Program, kernel: Kernel) -> Program:
+    """Make one kernel's outputs wrong by one percent of their size, element by element."""
+
+    def wrong(step: Any) -> Any:
+        if step is not kernel:
+            return step
+        return replace(step, template="nest", outputs=tuple(Output(o.name, _wrong(o.body)) for o in step.outputs))
+
+    return replace(program, steps=tuple(map(wrong, program.steps)))
+
+
+def _wrong(body: Term) -> Term:
+    at = element("iota", axis=-1, extent=body.shape[-1], dtype=body.dtype)
+    sign = element("cos", element("mul", at, at))
+    factor = element("add", element("mul", sign, _number(0.01, body)), _number(1.0, body))
+    return tensor("build", element("mul", body.args[0], factor), shape=body.shape)
+
+
+def _number(value: float, like: Term) -> Term:
+    return element("const", value=Scalar.of(value, like.dtype))
+
+
+def binders(kernel: Kernel) -> list[str]:
+    return [t.op for o in kernel.outputs for t in walk(o.body) if t.op in ("dot", "window_dot", "fold")]
+
+
+def operators(kernel: Kernel) -> set[str]:
+    return {t.op for o in kernel.outputs for t in walk(o.body) if t.sort == "element"}
+
+
+def test_mlp_is_two_kernels_and_no_transpose(cache: Path) -> None:
+    fast, _, _ = compiled("mlp", cache, library=False)
+    first, second = fast.program.kernels
+    assert operators(first) == {"dot", "load", "add", "max", "const"}
+    assert operators(second) == {"dot", "load", "add"}
+    assert len(fast.compilation.executable.lowered) == 2
+
+
+def test_encoder_layer_is_at_most_twelve_kernels(cache: Path) -> None:
+    fast, _, _ = compiled("encoder", cache, library=False)
+    kernels = fast.program.kernels
+    assert len(kernels) == fast.compilation.executable.steps <= 12
+    folding = [k for k in kernels if "fold" in operators(k)]
+    assert len(folding) == 3  # the softmax and two layer norms, each in one
+    assert sum("exp" in operators(k) for k in kernels) == 1
+    assert sum("sqrt" in operators(k) or "rsqrt" in operators(k) for k in kernels) == 2
+    (gelu,) = [k for k in kernels if "erf" in operators(k)]
+    assert "dot" in operators(gelu)
+    assert all(k in folding or "dot" in operators(k) or operators(k) <= {"load", "reindex"} for k in kernels)
+
+
+def test_batch_norm_is_gone_into_the_convolutions(cache: Path) -> None:
+    fast, _, _ = compiled("block", cache, library=False)
+    first, second = fast.program.kernels
+    assert operators(first) == {"window_dot", "load", "add", "max", "const"}
+    assert operators(second) == {"window_dot", "load", "add", "max", "const"}
+
+
+class TwoAdds(torch.nn.Module):
+    """A dense layer whose result feeds two additions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.dense = torch.nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        d = self.dense(x)
+        return d + y, d + z
+
+
+def test_a_dense_layer_feeding_two_adds_is_computed_once(cache: Path) -> None:
+    module, args = TwoAdds().eval(), tuple(torch.randn(32, 64) for _ in range(3))
+    fast = ft.optimize(module, args, machine=REFERENCE, cache=cache, library=False)
+    assert sum("dot" in operators(k) for k in fast.program.kernels) == 1
+    with torch.no_grad():
+        for found, expected in zip(fast(*args), module(*args), strict=True):
+            assert error(found, expected) < 1e-5
+
+
+class ConstantsAroundConv(torch.nn.Module):
+    """conv + 2 (c + c) + c, twice, summed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = torch.nn.Conv2d(3, 8, 3, bias=False)
+        self.c = torch.nn.Parameter(torch.randn(8, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x) + 2 * (self.c + self.c)
+        return (y + self.c) + (y + self.c)
+
+
+def test_equal_convolutions_and_constants_are_computed_once(cache: Path) -> None:
+    module, args = ConstantsAroundConv().eval(), (torch.randn(1, 3, 9, 9),)
+    fast = ft.optimize(module, args, machine=REFERENCE, cache=cache, library=False)
+    (kernel,) = fast.program.kernels
+    assert binders(kernel) == ["window_dot"]
+    folded = [term for term in fast.program.constants.values() if "c" in {t.attrs[0] for t in walk(term) if t.op == "param"}]
+    assert len(folded) == 1
+    with torch.no_grad():
+        assert error(fast(*args), module(*args)) < 1e-5
+
+
+@pytest.mark.parametrize(("name", "count"), [("mlp-odd", 5), ("block-odd", 7)])
+def test_without_the_fusion_equation_each_operator_is_a_kernel(name: str, count: int, cache: Path) -> None:
+    fast, module, args = compiled(name, cache, disable=["fusion/index-built"], library=False)
+    assert len(fast.program.kernels) == count
+    with torch.no_grad():
+        assert error(fast(*args), module(*args)) < 1e-5
+
+
+def test_twelve_layers_are_chosen_with_a_proven_optimum(cache: Path) -> None:
+    module, args = workloads.stacked_encoder(12, 16, 2, 16, tokens=5, batch=1)
+    fast = ft.optimize(module, args, machine=REFERENCE, cache=cache, library=False)
+    assert fast.program.gap < 0.01
+    with torch.no_grad():
+        assert error(fast(*args), module(*args)) < 1e-5
+
+
+def test_nan_and_infinity_go_where_eager_sends_them(cache: Path) -> None:
+    fast, module, args = compiled("mlp-odd", cache)
+    x = args[0].clone()
+    x[0, 0], x[1, 1] = float("nan"), float("inf")
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), module(x), equal_nan=True, rtol=1e-4, atol=1e-4)
+
+
+def test_changed_parameters_are_an_error(cache: Path) -> None:
+    fast, module, args = compiled("mlp-odd", cache)
+    fast(*args)
+    with torch.no_grad():
+        module[0].weight.mul_(2)
+    with pytest.raises(ft.FrittataError, match="changed after optimize"):
+        fast(*args)
+
+
+def test_wrong_arguments_are_clear_errors(cache: Path) -> None:
+    fast, _, (x,) = compiled("mlp-odd", cache)
+    for wrong in ((), (x, x), (x[:2],), (x.double(),), (3,)):
+        with pytest.raises(ft.FrittataError):
+            fast(*wrong)
