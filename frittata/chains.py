@@ -94,20 +94,25 @@ class Chains:
         if rule is None:
             return
         lefts = [binding.pattern for binding in rule.left if isinstance(binding.pattern, pattern.Node)]
+        found = self._above(class_, node, lefts, same_rule=True)
+        yield from found or self._above(class_, node, lefts, same_rule=False)  # two rules may have made what lies between
+
+    def _above(
+        self, class_: int, node: Node, lefts: list[pattern.Node], *, same_rule: bool
+    ) -> list[tuple[int, Node]]:
+        """Look for premises in a class, then in those computed from it, up to the first that has some."""
         layer = [class_]
         seen = {class_}
         for _ in range(_DEEPEST_RESULT):
-            found = False
-            for at in layer:
-                for candidate in self.snapshot.nodes[at]:
-                    if candidate is not node and any(self._matches(left, candidate) for left in lefts):
-                        found = True
-                        yield at, candidate
+            here = ((at, other) for at in layer for other in self.snapshot.nodes[at] if other is not node)
+            found = [(at, other) for at, other in here if any(self._matches(left, other) for left in lefts)]
             if found:
-                return
-            above = [up for at in layer for up, user in self._users.get(at, ()) if user.rule == node.rule]
+                return found
+            users = (pair for at in layer for pair in self._users.get(at, ()))
+            above = [up for up, user in users if user.rule == node.rule or not same_rule]
             layer = [up for up in dict.fromkeys(above) if up not in seen]
             seen.update(layer)
+        return []
 
     def _matches(self, left: pattern.Node, node: Node) -> bool:
         """Whether the operators of a pattern are found below a node; attributes and repeated variables are not looked at."""

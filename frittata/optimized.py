@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +14,13 @@ from frittata.egraph.model import Function, Model
 from frittata.egraph.program import Program
 from frittata.kernels import runtime
 from frittata.pipeline import Compilation
+
+if TYPE_CHECKING:
+    from frittata.account import Account
+    from frittata.egraph_view import EGraphView
+    from frittata.explain import Explanation
+    from frittata.graphs import Graph
+    from frittata.report import KernelView, Report
 
 
 class Optimized:

@@ -72,6 +72,12 @@ def compile_model(source: Any, args: Sequence[Any], options: Options) -> Compila
     return Compilation(options, imported, model, families, machine, saturation, extraction, executable, seconds)
 
 
+def unfused(done: Compilation) -> Extraction:
+    """Extract the model as it was imported, every operator a kernel of its own: what the report compares with."""
+    families = tuple(family for family in done.families if family.name == "legalize")
+    return _extract(done.model, _saturate(done.model, families), done.machine, done.options)
+
+
 def import_model(source: Any, args: Sequence[Any]) -> tuple[Imported | None, Model]:
     """Turn whatever the caller has into terms.
 

@@ -104,6 +104,18 @@ class Placement:
                 found.setdefault(node, step.name)
         return found
 
+    def constant_nodes(self, class_: int, term: Term) -> list[tuple[int, Node]]:
+        """Return the nodes that a constant's term was read from, with their classes."""
+        found: dict[int, Node] = {}
+        stack = [(term, class_)]
+        while stack:
+            part, at = stack.pop()
+            node = self._match(part, at)
+            if node is not None and at not in found:
+                found[at] = node
+                stack.extend(zip(part.args, node.args, strict=True))
+        return list(found.items())
+
     def kernels_with(self, name: str) -> list[Kernel]:
         """Return the kernel of a name, or those that hold an operator of that name; `softmax_2` is the second of them.
 
@@ -183,7 +195,7 @@ class Placement:
     def _is(self, node: Node, term: Term) -> bool:
         if node.op != term.op or node.attrs != term.attrs:
             return False
-        if node.op == "load":
+        if node.op == "load" and term.args[0].op == "input":
             return node.args[0] == class_of_leaf(term.args[0])
         return all(self._match(arg, class_) is not None for arg, class_ in zip(term.args, node.args, strict=True))
 

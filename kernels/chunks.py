@@ -10,6 +10,8 @@ from frittata.kernels.source import INDENT
 
 MOST_CHUNKS = 64
 LEAST_CHUNK_UNITS = 40_000.0
+ROW = "i"
+"""The number of a row in generated source."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,12 @@ def split(rows: int, extent: int, units: float, turn: int | None) -> Split:
     return Split(rows * pieces, pieces, width)
 
 
-def row_indices(rows: Sequence[Loop], row: str) -> list[str]:
-    """Spell the variables of the row loops, of which `row` is the number."""
+def row_indices(rows: Sequence[Loop]) -> list[str]:
+    """Spell the variables of the row loops."""
     out: list[str] = []
     inner = 1
     for position, loop in reversed(list(enumerate(rows))):
-        at = row if inner == 1 else f"{row} // {inner}"
+        at = ROW if inner == 1 else f"{ROW} // {inner}"
         out.insert(0, at if position == 0 else f"{at} % {loop.extent}")
         inner *= loop.extent
     return out
@@ -46,16 +48,16 @@ def row_indices(rows: Sequence[Loop], row: str) -> list[str]:
 def row_loop(cut: Split, rows: int) -> list[str]:
     """Write the loop over the rows of a chunk, or what says which piece of which row it is."""
     if cut.pieces > 1:
-        row = "chunk" if rows == 1 else f"chunk // {cut.pieces}"
-        piece = "chunk" if rows == 1 else f"chunk % {cut.pieces}"
-        return ([f"row = {row}"] if rows > 1 else []) + [f"piece = {piece}"]
+        if rows == 1:
+            return ["piece = chunk"]
+        return [f"{ROW}, piece = chunk // {cut.pieces}, chunk % {cut.pieces}"]
     if rows == 1:
         return []
     if cut.chunks == 1:
-        return [f"for row in range({rows}):"]
+        return [f"for {ROW} in range({rows}):"]
     if rows == cut.chunks:
-        return ["row = chunk"]
-    return [f"for row in range(chunk*{rows} // {cut.chunks}, (chunk + 1)*{rows} // {cut.chunks}):"]
+        return [f"{ROW} = chunk"]
+    return [f"for {ROW} in range(chunk*{rows} // {cut.chunks}, (chunk + 1)*{rows} // {cut.chunks}):"]
 
 
 def indented(lines: Sequence[str], inner: Sequence[str]) -> list[str]:

@@ -189,7 +189,9 @@ def packer(side: Side, extents: Mapping[str, int]) -> Pack:
     rank = len(keys)
     axis_of: dict[int | str, Affine] = {key: var(i - rank, extents[key]) for i, key in enumerate(keys)}
     shape = side.element.shape
-    sources = tuple(side.index.get(a, Affine()).substitute(axis_of) for a in range(-len(shape), 0))
+    sources = tuple(
+        Affine() if shape[a] == 1 else side.index.get(a, Affine()).substitute(axis_of) for a in range(-len(shape), 0)
+    )
     mapping = IndexMap(shape, tuple(extents.values()), sources)
     element = registry.make("reindex", "element", (side.element,), (mapping,)) if shape else side.element
     built = registry.make("build", "tensor", (element,), (tuple(extents.values()),))

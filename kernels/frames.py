@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from frittata.egraph import indexing, terms
@@ -84,6 +85,8 @@ class Frame:
 
 def without_unit_folds(bodies: tuple[Term, ...]) -> tuple[Term, ...]:
     """Drop folds over one element."""
+    if not any(term.op == "fold" and term.attrs[2] == 1 for term in terms.walk(*bodies)):
+        return bodies
 
     def replace(term: Term, args: tuple[Term, ...]) -> Term:
         if term.op == "fold" and term.attrs[2] == 1:
@@ -93,6 +96,7 @@ def without_unit_folds(bodies: tuple[Term, ...]) -> tuple[Term, ...]:
     return terms.rebuild_all(bodies, replace)
 
 
+@lru_cache(maxsize=4096)
 def choose_frame(bodies: tuple[Term, ...]) -> Frame | None:
     """Return the loops for bodies without folds over one element; None if they are not of this kind."""
     elements = [body.args[0] for body in bodies if body.op == "build"]

@@ -16,21 +16,24 @@ from frittata.egraph import dtypes
 from frittata.egraph.ops import registry
 from frittata.egraph.terms import Term
 from frittata.kernels.frames import LANES, Frame, Loop
-from frittata.kernels.holding import HOLD_UNITS, is_worth_holding
+from frittata.kernels.holding import is_worth_holding
 from frittata.kernels.lowered import aligned
 from frittata.kernels.points import Point, Points
 
-GATHER_UNITS = 12.0
-"""What an element costs that is loaded by itself, and put into its lane."""
-TRANSPOSE_UNITS = 4.0
+_SIMPLE_UNITS = 0.5
+"""What a load, a store or an operator of cost one costs: the processor takes several at a time."""
+_TRANSPOSE_UNITS = 5.0
 """What an element costs that is loaded in vectors along a row loop, which are transposed in registers."""
-ROW_REDUCE_UNITS = 120.0
-"""What combining accumulators and lanes costs, once a row for each fold."""
-PASS_UNITS = 100.0
+_GATHER_UNITS = 12.0
+"""What an element costs that is loaded by itself, and put into its lane."""
+_PASS_UNITS = 40.0
 """What starting a pass over a row costs."""
+_ROW_REDUCE_UNITS = 60.0
+"""What combining accumulators and lanes costs, once a row for each fold."""
+_CHEAP_UNITS = 6.0
+"""Up to here four vectors go side by side, to hide latency; more would only spill."""
 _MOST_HELD_BYTES = 1 << 20
 _MOST_HELD = 8
-_CHEAP_UNITS = 12.0
 
 
 @dataclass(eq=False)
@@ -134,17 +137,18 @@ class Passes:
         """Return what one element of a pass costs."""
         step = self.passes[number]
         varying = [point for point in self.computed(number) if point.keys & self.frame.inner]
-        own = len(step.folds) + len(step.outputs) + HOLD_UNITS / 2 * len(step.held)
+        own = _SIMPLE_UNITS * (len(step.folds) + len(step.outputs) + len(step.held))
         return own + sum(self._point_units(point, number) for point in varying)
 
+    @cached_property
     def units(self) -> float:
-        """Return what all rows cost, lanes that are not used included."""
+        """What all rows cost, lanes that are not used included."""
         frame = self.frame
         width = -(-frame.extent // frame.lanes) * frame.lanes
         numbers = range(len(self.passes))
-        per_column, per_row = 0.0, sum(PASS_UNITS for _ in numbers)
+        per_column, per_row = 0.0, sum(_PASS_UNITS for _ in numbers)
         if not frame.columns:
-            per_row += ROW_REDUCE_UNITS * sum(len(step.folds) for step in self.passes)
+            per_row += _ROW_REDUCE_UNITS * sum(len(step.folds) for step in self.passes)
         for point in {point for number in numbers for point in self.uniform(number)}:
             if LANES in point.keys:
                 per_column += _own_units(point.term)
@@ -155,12 +159,12 @@ class Passes:
 
     def _point_units(self, point: Point, number: int) -> float:
         if self.is_known(point, number):
-            return 1.0
+            return _SIMPLE_UNITS
         if point.term.op not in ("load", "iota"):
             return _own_units(point.term)
         if self.points.offset(point).factor_of(LANES) in (0, 1):
-            return 1.0
-        return TRANSPOSE_UNITS if point in self.transposed else GATHER_UNITS
+            return _SIMPLE_UNITS
+        return _TRANSPOSE_UNITS if point in self.transposed else _GATHER_UNITS
 
     def _row_bytes(self, point: Point) -> int:
         frame = self.frame
@@ -186,7 +190,8 @@ class Passes:
 
 
 def _own_units(term: Term) -> float:
-    return registry.get(term.op, "element").cost
+    cost = registry.get(term.op, "element").cost
+    return _SIMPLE_UNITS if cost == 1 else cost
 
 
 def _is_free(term: Term) -> bool:
@@ -222,7 +227,8 @@ def _hold_outputs(plan: Passes, depth: dict[Point, int]) -> None:
     if plan.frame.is_reduced:
         return
     for i, output in enumerate(plan.outputs):
-        if output not in plan.first_by_held and not _is_free(output.term) and output.keys & plan.frame.inner:
+        is_early = depth[output] < len(plan.passes) - 1 and output not in plan.first_by_held
+        if is_early and not _is_free(output.term) and output.keys & plan.frame.inner:
             plan.first_by_held[output] = depth[output]
             plan.output_by_held[output] = i
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from frittata.egraph import indexing, shapes
 from frittata.egraph.indexing import Affine, Quot
+from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import Term
 
 Keys = frozenset[int | str]
@@ -33,10 +34,18 @@ class Where:
         """The variables that each axis depends on."""
         return {axis: frozenset(at.variables()) for axis, at in self.index.items()}
 
+    @cached_property
+    def _known(self) -> dict[Shape, Keys]:
+        return {}
+
     def keys(self, term: Term) -> Keys:
         """Return the variables that a term depends on at this index."""
-        own, none = self.keys_by_axis, Keys()
-        return none.union(*(own.get(axis, none) for axis in range(-len(term.shape), 0) if term.shape[axis] != 1))
+        extents = term.shape
+        if extents not in self._known:
+            own, none = self.keys_by_axis, Keys()
+            axes = (axis for axis in range(-len(extents), 0) if extents[axis] != 1)
+            self._known[extents] = none.union(*(own.get(axis, none) for axis in axes))
+        return self._known[extents]
 
 
 class Point(NamedTuple):
@@ -77,6 +86,7 @@ class Points:
         self._known: dict[tuple[tuple[tuple[int, Affine], ...], bool], Where] = {}
         self._mapped: dict[tuple[Where, Term], Where] = {}
         self._folded: dict[Where, Where] = {}
+        self._offsets: dict[Point, Affine] = {}
         self.root = self._where(index, False)
 
     def at(self, term: Term, where: Where | None = None) -> Point:
@@ -110,7 +120,11 @@ class Points:
 
     def offset(self, point: Point) -> Affine:
         """Return the offset that a load reads, or the index that an iota gives; a clamp is a quotient by one."""
-        term, where = point
+        if point not in self._offsets:
+            self._offsets[point] = self._offset(*point)
+        return self._offsets[point]
+
+    def _offset(self, term: Term, where: Where) -> Affine:
         if term.op == "iota":
             return _clamped(where.index.get(term.attrs[0], Affine()), term.attrs[1])
         shape = shapes.concrete(term.args[0].shape)

@@ -34,8 +34,9 @@ def build(program_: Program, value_by_param: Mapping[str, Array], cache: KernelC
     """
     lowered = lower_kernels(program_)
     sources = [KernelSource(k.source, k.name, k.namespace, k.key, tuple(sorted(k.fastmath))) for k in lowered]
+    missing = {source.digest for source in sources if cache is None or not cache.has(source.digest)}
     compiled = tuple(compile_kernels(sources, cache))
-    return Executable(program_, lowered, compiled, evaluate_constants(program_, value_by_param))
+    return Executable(program_, lowered, compiled, evaluate_constants(program_, value_by_param), len(missing))
 
 
 def lower_kernels(program_: Program) -> tuple[LoweredKernel, ...]:
@@ -94,9 +95,11 @@ class Executable:
         lowered: tuple[LoweredKernel, ...],
         compiled: tuple[CompiledKernel, ...],
         constants: Mapping[str, Array],
+        newly_compiled: int = 0,
     ) -> None:
         self.program = program_
         self.lowered = lowered
+        self.newly_compiled = newly_compiled
         self._compiled = compiled
         types = program_.types()
         self._inputs = tuple((name, *_numpy_type(type_)) for name, type_ in program_.inputs.items())
@@ -110,6 +113,11 @@ class Executable:
     def steps(self) -> int:
         """How many kernels a call runs."""
         return len(self.lowered)
+
+    @property
+    def distinct_kernels(self) -> int:
+        """How many of them differ: `newly_compiled` were compiled for this program, the others came from the cache."""
+        return len({compiled.digest for compiled in self._compiled})
 
     @property
     def arena_bytes(self) -> int:

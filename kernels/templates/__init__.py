@@ -6,9 +6,14 @@ from frittata.egraph.errors import LoweringError
 from frittata.egraph.machine import Machine
 from frittata.egraph.terms import Term
 from frittata.kernels.lowered import KernelTemplate
+from frittata.kernels.templates.contraction import CONTRACTION
+from frittata.kernels.templates.convolution import CONVOLUTION
+from frittata.kernels.templates.library import LIBRARY
 from frittata.kernels.templates.nest import NEST
+from frittata.kernels.templates.pointwise import POINTWISE
+from frittata.kernels.templates.row import ROW
 
-TEMPLATES: tuple[KernelTemplate, ...] = (NEST,)
+TEMPLATES: tuple[KernelTemplate, ...] = (POINTWISE, ROW, CONTRACTION, CONVOLUTION, LIBRARY, NEST)
 """All templates; the last takes every body."""
 
 
@@ -23,15 +28,11 @@ def by_name(name: str) -> KernelTemplate:
     raise LoweringError(f"no kernel template {name!r}", do=f"use one of {', '.join(t.name for t in TEMPLATES)}")
 
 
-LIBRARY = frozenset[str]()
-"""Names of the templates that call into a library."""
-
-
 def select(form: str, library: bool) -> tuple[KernelTemplate, ...]:
     """Return the templates to choose from; the plain form has one for all bodies."""
     if form == "plain":
         return TEMPLATES
-    return tuple(template for template in TEMPLATES if library or template.name not in LIBRARY)
+    return tuple(template for template in TEMPLATES if library or template is not LIBRARY)
 
 
 def cheapest(bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> str:

@@ -31,7 +31,7 @@ class PointwiseTemplate:
     def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
         """Predict the slower of arithmetic and memory; None for bodies with folds or contractions."""
         planned = _plan(bodies)
-        return roofline(bodies, planned[1].units(), _split(planned[1]).chunks, machine) if planned else None
+        return roofline(bodies, planned[1].units, _split(planned[1]).chunks, machine) if planned else None
 
     def lower(self, name: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> LoweredKernel:
         """Write the loops around the vectors of a row."""
@@ -69,8 +69,8 @@ def _turn(plan: Passes) -> int:
 
 def _split(plan: Passes) -> Split:
     if plan.tile_loop is None:
-        return split(plan.frame.row_count, plan.frame.extent, plan.units(), _turn(plan))
-    return split(prod(loop.extent for loop in _tiled_rows(plan)), plan.frame.extent, plan.units(), None)
+        return split(plan.frame.row_count, plan.frame.extent, plan.units, _turn(plan))
+    return split(prod(loop.extent for loop in _tiled_rows(plan)), plan.frame.extent, plan.units, None)
 
 
 def _tiled_rows(plan: Passes) -> list[Loop]:
@@ -83,7 +83,7 @@ def _tiled_rows(plan: Passes) -> list[Loop]:
 def _tiled_lines(plan: Passes, cut: Split) -> list[str]:
     rows, tiled = _tiled_rows(plan), plan.tile_loop
     assert tiled is not None
-    at = row_indices(rows, "row")
+    at = row_indices(rows)
     position = plan.frame.rows.index(tiled)
     at[position] = f"min(({at[position]})*{plan.tile}, {tiled.extent - plan.tile})"
     return indented(row_loop(cut, prod(loop.extent for loop in rows)), [f"tiles({', '.join(['table', *at])})"])
@@ -94,7 +94,7 @@ def _lines(plan: Passes, cut: Split) -> list[str]:
         return _tiled_lines(plan, cut)
     frame = plan.frame
     full = frame.extent - frame.extent % _turn(plan)
-    at = ["table", *row_indices(frame.rows, "row")]
+    at = ["table", *row_indices(frame.rows)]
     first, stop = "0", str(full)
     if cut.pieces > 1:
         first, stop = f"piece*{cut.width}", f"min((piece + 1)*{cut.width}, {full})"

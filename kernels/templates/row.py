@@ -33,7 +33,7 @@ class RowTemplate:
     def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
         """Predict the slower of arithmetic and memory; None unless all folds bind the same axes."""
         planned = _plan(bodies)
-        return roofline(bodies, planned[1].units(), _split(planned[1]).chunks, machine) if planned else None
+        return roofline(bodies, planned[1].units, _split(planned[1]).chunks, machine) if planned else None
 
     def lower(self, name: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> LoweredKernel:
         """Write the loops around the passes."""
@@ -85,12 +85,12 @@ def _turn(plan: Passes) -> int:
 
 
 def _split(plan: Passes) -> Split:
-    return split(plan.frame.row_count, plan.frame.extent, plan.units(), _turn(plan) if plan.frame.columns else None)
+    return split(plan.frame.row_count, plan.frame.extent, plan.units, _turn(plan) if plan.frame.columns else None)
 
 
 def _lines(plan: Passes, cut: Split) -> list[str]:
     frame, turn = plan.frame, _turn(plan)
-    at = ["table", "chunk", *row_indices(frame.rows, "row")]
+    at = ["table", "chunk", *row_indices(frame.rows)]
     if not frame.columns:
         return indented(row_loop(cut, frame.row_count), [f"fold_row({', '.join(at)})"])
     full = frame.extent - frame.extent % turn

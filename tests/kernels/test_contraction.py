@@ -1,0 +1,189 @@
+"""The contraction template: odd sizes, where sides come from, what is fused, how it is cut."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernel_cases import Case, build, case_named, element, fold, gelu, load, number, reindex
+from product_cases import assert_close, check, executable, run, transposed
+
+from frittata.egraph import indexing
+from frittata.egraph.errors import LoweringError
+from frittata.egraph.machine import REFERENCE
+from frittata.egraph.terms import Term
+from frittata.kernels.gemm_schedule import Sizes, schedule
+from frittata.kernels.packing import tile_rows
+from frittata.kernels.templates.contraction import CONTRACTION, describe
+
+NAME = CONTRACTION.name
+SIZES = [(1, 1, 1), (1, 7, 1), (7, 1, 17), (2, 3, 40), (3, 5, 24), (1, 64, 97), (17, 7, 31), (13, 40, 8), (37, 29, 23)]
+
+
+def product(m: int, k: int, n: int, dtype: str = "f32") -> Term:
+    return element("dot", load("a", m, k, dtype=dtype), load("b", k, n, dtype=dtype), depth=k)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("constants", [(), ("b",), ("a",), ("a", "b")], ids=str)
+@pytest.mark.parametrize(("m", "k", "n"), SIZES)
+def test_products_of_odd_sizes(m: int, k: int, n: int, constants: tuple[str, ...], dtype: str) -> None:
+    check(Case("product", (build(product(m, k, n, dtype), m, n),)), NAME, constants)
+
+
+@pytest.mark.parametrize("constants", [(), ("b",)], ids=str)
+@pytest.mark.parametrize(("m", "k", "n"), [(200, 300, 70), (70, 1500, 200), (1, 300, 1000)])
+def test_products_of_several_blocks_and_chunks(m: int, k: int, n: int, constants: tuple[str, ...]) -> None:
+    case = Case("large", (build(product(m, k, n), m, n),))
+    assert CONTRACTION.lower("k", case.bodies, frozenset(constants)).chunks > 1
+    check(case, NAME, constants)
+
+
+@pytest.mark.parametrize("constants", [(), ("w", "b")], ids=str)
+@pytest.mark.parametrize("lead", [(9,), (2, 3, 5)])
+def test_a_linear_layer_with_leading_axes(lead: tuple[int, ...], constants: tuple[str, ...]) -> None:
+    total = element("dot", load("x", *lead, 12), transposed(load("w", 21, 12)), depth=12)
+    case = Case("linear", (build(gelu(element("add", total, load("b", 21))), *lead, 21),))
+    check(case, NAME, constants)
+
+
+@pytest.mark.parametrize("constants", [(), ("b",)], ids=str)
+@pytest.mark.parametrize(
+    ("a", "b", "out"),
+    [
+        ((5, 6, 7), (5, 7, 9), (5, 6, 9)),
+        ((6, 7), (5, 7, 9), (5, 6, 9)),
+        ((3, 1, 6, 7), (2, 7, 9), (3, 2, 6, 9)),
+        ((3, 4, 6, 7), (3, 1, 7, 9), (3, 4, 6, 9)),
+        ((40, 3, 7), (40, 7, 2), (40, 3, 2)),
+    ],
+)
+def test_batches(a: tuple[int, ...], b: tuple[int, ...], out: tuple[int, ...], constants: tuple[str, ...]) -> None:
+    case = Case("batched", (build(element("dot", load("a", *a), load("b", *b), depth=7), *out),))
+    check(case, NAME, constants)
+
+
+def test_vectors_stand_for_matrices_of_one_row() -> None:
+    total = element("dot", load("a", 7), load("b", 7, 20), depth=7)
+    check(Case("vector", (build(total, 20),)), NAME, ("b",))
+
+
+@pytest.mark.parametrize("k", [5, 16, 23])
+def test_attention_reads_heads_in_place(k: int) -> None:
+    def heads(name: str) -> Term:
+        split = reindex(load(name, 2, 11, 3 * k), indexing.reshape_map((2, 11, 3 * k), (2, 11, 3, k)))
+        return reindex(split, indexing.permute_map((2, 11, 3, k), (0, 2, 1, 3)))
+
+    scores = element("dot", heads("q"), transposed(heads("k")), depth=k)
+    scaled = element("mul", scores, number(k**-0.5))
+    causal = element("le", element("iota", axis=-1, extent=11), element("iota", axis=-2, extent=11))
+    case = Case("scores", (build(element("where", causal, scaled, number(float("-inf"))), 2, 3, 11, 11),))
+    check(case, NAME)
+    work = describe(case.bodies)
+    assert work is not None and work.left.rows() is not None
+
+
+@pytest.mark.parametrize("constants", [(), ("a", "s"), ("b", "t")], ids=str)
+def test_prologues_on_either_side(constants: tuple[str, ...]) -> None:
+    left = element("mul", element("max", load("a", 14, 19), number(0)), load("s", 19))
+    right = element("tanh", element("add", load("b", 19, 21), load("t", 19, 1)))
+    check(Case("prologue", (build(element("dot", left, right, depth=19), 14, 21),)), NAME, constants)
+
+
+def test_a_side_read_backwards_and_in_steps() -> None:
+    steps = reindex(load("a", 9, 40), indexing.slice_map((9, 40), -1, 3, 2, 13))
+    check(Case("strided", (build(element("dot", steps, load("b", 13, 10), depth=13), 9, 10),)), NAME)
+    columns = transposed(load("a", 13, 9))
+    check(Case("columns", (build(element("dot", columns, load("b", 13, 10), depth=13), 9, 10),)), NAME)
+
+
+def test_an_index_that_is_clamped() -> None:
+    shifted = indexing.IndexMap((9, 13), (9, 13), (indexing.var(-2, 9) + 1, indexing.var(-1, 13) + -2))
+    a, b = reindex(load("a", 9, 13), shifted), load("b", 13, 13)
+    check(Case("left", (build(element("dot", a, b, depth=13), 9, 13),)), NAME)
+    shifted = indexing.IndexMap((13, 9), (13, 9), (indexing.var(-2, 13) + 1, indexing.var(-1, 9) + -2))
+    a, b = load("a", 5, 13), reindex(load("b", 13, 9), shifted)
+    check(Case("right", (build(element("dot", a, b, depth=13), 5, 9),)), NAME)
+
+
+@pytest.mark.parametrize("n", [16, 21, 24])
+def test_several_outputs_share_the_product(n: int) -> None:
+    total = element("add", product(9, 8, n), load("r", 9, n))
+    flags = element("gt", total, number(0))
+    column = element("mul", total, load("s", 9, 1))
+    check(Case("outputs", (build(total, 9, n), build(column, 9, n), build(load("r", 9, n), 9, n))), NAME)
+    case = Case("flags", (build(flags, 9, n),))
+    values = case.values()
+    np.testing.assert_array_equal(run(case, values, NAME, ("b",))[0], case.expected(values)[0])
+
+
+def test_a_mask_of_bytes_in_the_epilogue() -> None:
+    masked = element("where", load("m", 9, 21, dtype="bool"), product(9, 8, 21), number(float("-inf")))
+    check(Case("mask", (build(masked, 9, 21),)), NAME)
+
+
+@pytest.mark.parametrize("constants", [(), ("b",)], ids=str)
+def test_what_is_not_finite_stays_in_its_row_and_column(constants: tuple[str, ...]) -> None:
+    case = Case("special", (build(product(14, 9, 21), 14, 21),))
+    a, b = case.values()
+    a[3, 2], a[7, 0], b[4, 20] = np.nan, np.inf, np.nan
+    with np.errstate(invalid="ignore"):
+        assert_close(case, run(case, [a, b], NAME, constants), [a, b])
+
+
+def test_results_are_the_same_bit_for_bit_whatever_is_constant() -> None:
+    case = Case("bits", (build(product(40, 30, 50), 40, 50),))
+    values = case.values()
+    first = run(case, values, NAME)[0]
+    for constants in (("b",), ("a",), ("a", "b")):
+        np.testing.assert_array_equal(first, run(case, values, NAME, constants)[0])
+
+
+@pytest.mark.parametrize("name", ["linear-layer-norm", "attention", "dot-i64", "softmax-17", "window-fused"])
+def test_other_bodies_are_refused(name: str) -> None:
+    bodies = case_named(name).bodies
+    assert CONTRACTION.estimate(bodies, frozenset(), REFERENCE) is None
+    with pytest.raises(LoweringError):
+        CONTRACTION.lower("kernel", bodies, frozenset())
+
+
+def test_a_product_under_a_view_or_among_folds_is_refused() -> None:
+    total = product(6, 5, 7)
+    for body in (
+        build(transposed(total), 7, 6),
+        build(element("add", total, fold("sum", load("x", 6, 7), -1, 7)), 6, 7),
+        build(element("add", total, product(6, 4, 7)), 6, 7),
+        build(element("add", load("x", 3, 6, 7), total), 3, 6, 7),
+    ):
+        assert CONTRACTION.estimate((body,), frozenset(), REFERENCE) is None
+
+
+def test_the_estimate_grows_with_work_and_packing() -> None:
+    def seconds(m: int, k: int, n: int, *constants: str) -> float:
+        estimate = CONTRACTION.estimate((build(product(m, k, n), m, n),), frozenset(constants), REFERENCE)
+        assert estimate is not None
+        return estimate.seconds
+
+    assert seconds(64, 768, 768, "b") < seconds(64, 768, 768)
+    assert seconds(128, 768, 768, "b") > 1.8 * seconds(64, 768, 768, "b")
+    peak = 2 * 512**3 / (2 * REFERENCE.fma_f32_per_s)
+    assert peak < seconds(512, 512, 512, "b") < 1.2 * peak
+    assert seconds(1, 4096, 4096, "b") > 4096 * 4096 * 4 / REFERENCE.memory_bytes_per_s
+
+
+def test_tiles_fit_registers_and_chunks_cover_everything() -> None:
+    for rows in (1, 2, 3, 4, 5, 8, 49, 64, 128, 1000):
+        for columns in (1, 7, 8, 10, 16, 24, 40, 256, 1000):
+            plan = schedule(Sizes(1, rows, columns, 768, 8, 4, "direct", "packed"))
+            tile = plan.tile
+            assert tile.rows * tile.vectors * tile.panels + tile.vectors + 1 <= 16
+            assert plan.panels * tile.width(8) >= columns
+            assert plan.row_parts <= tile_rows(rows, tile.rows).tiles
+            assert plan.chunks <= 16
+
+
+def test_generated_source_says_what_it_computes() -> None:
+    case = Case("linear", (build(product(64, 768, 768), 64, 768),))
+    lowered = executable(case, NAME, {"b": case.values()[1]}).lowered[0]
+    assert "dot(load(x0), load(x1), 768)" in lowered.source
+    assert "(64, 768) x (768, 768): tiles of 6 rows x 16 columns" in lowered.source
+    assert len(lowered.source.splitlines()) < 20

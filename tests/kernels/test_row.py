@@ -1,0 +1,160 @@
+"""The row template: passes, what they hold, and that rows, columns and their tails compute the same as the law."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernel_cases import Array, Case, assert_agrees, build, element, fold, gelu, layer_norm, load, mean, number, reindex, softmax
+
+from frittata.egraph import indexing
+from frittata.egraph.machine import REFERENCE
+from frittata.egraph.terms import Term
+from frittata.kernels import runtime
+from frittata.kernels.frames import choose_frame
+from frittata.kernels.lowered import Scratch
+from frittata.kernels.passes import Passes, plan_passes
+from frittata.kernels.templates.row import ROW
+
+
+def run(*bodies: Term, values: list[Array] | None = None, special: bool = False) -> tuple[Array, ...]:
+    case = Case("case", bodies, special)
+    values = values or case.values()
+    assert ROW.estimate(bodies, frozenset(), REFERENCE) is not None
+    got = runtime.build(case.program("row"), {})(*values)
+    assert_agrees(case, got, case.expected(values))
+    return got
+
+
+def plan(*bodies: Term) -> Passes:
+    frame = choose_frame(bodies)
+    assert frame is not None
+    return plan_passes(frame, tuple(body.args[0] for body in bodies))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("extent", [2, 3, 7, 8, 17, 31, 64, 97, 131])
+def test_every_length_of_tail(extent: int, dtype: str) -> None:
+    x = load("x", 5, extent, dtype=dtype)
+    run(build(softmax(x, -1, extent), 5, extent))
+    w, b = load("w", extent, dtype=dtype), load("b", extent, dtype=dtype)
+    run(build(layer_norm(x, w, b, extent), 5, extent))
+
+
+@pytest.mark.parametrize("op", ["sum", "prod", "max", "min"])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "i64"])
+def test_every_fold_of_every_dtype(op: str, dtype: str) -> None:
+    run(build(fold(op, load("x", 3, 13, dtype=dtype), -1, 13), 3, 1))
+    run(build(fold(op, load("x", 3, 13, 11, dtype=dtype), -2, 13), 3, 1, 11))
+
+
+@pytest.mark.parametrize("extent", [1, 3, 7, 8, 19, 33, 70])
+def test_folds_down_columns(extent: int) -> None:
+    x = load("x", 2, 9, extent)
+    run(build(softmax(x, -2, 9), 2, 9, extent))
+    run(build(element("mul", fold("sum", gelu(x), -2, 9), number(0.5)), 2, 1, extent))
+
+
+def test_folds_over_several_trailing_axes_run_along_one_loop() -> None:
+    total = fold("sum", fold("sum", load("x", 6, 7, 7), -1, 7), -2, 7)
+    assert plan(build(total, 6, 1, 1)).frame.extent == 49
+    run(build(total, 6, 1, 1))
+    run(build(element("sub", load("x", 6, 7, 7), total), 6, 7, 7))
+
+
+def test_folds_over_axes_that_are_not_one_loop() -> None:
+    scaled = element("mul", load("x", 3, 5, 18), load("y", 18))
+    total = fold("max", fold("max", scaled, -1, 18), -2, 5)
+    run(build(element("sub", element("exp", scaled), total), 3, 5, 18))
+    around = fold("sum", fold("sum", load("x", 5, 3, 18), -1, 18), -3, 5)
+    run(build(around, 1, 3, 1))
+
+
+def test_a_fold_of_all() -> None:
+    run(build(fold("sum", load("x", 1000), -1, 1000), 1))
+    run(build(softmax(load("x", 77), -1, 77), 77))
+
+
+def test_folds_of_permuted_and_masked_elements() -> None:
+    turned = reindex(load("x", 4, 6, 33), indexing.permute_map((4, 6, 33), (1, 0, 2)))
+    causal = element("le", element("iota", axis=-1, extent=33), element("iota", axis=-2, extent=4))
+    masked = element("where", causal, turned, number(float("-inf")))
+    run(build(softmax(masked, -1, 33), 6, 4, 33))
+    strided = reindex(load("y", 33, 6), indexing.permute_map((33, 6), (1, 0)))
+    run(build(softmax(strided, -1, 33), 6, 33))
+
+
+def test_nan_and_infinities_go_through_folds() -> None:
+    rows = np.zeros((6, 19), np.float32)
+    rows[0, 3], rows[1, 18], rows[2, 5], rows[3, :] = np.nan, np.nan, np.inf, -np.inf
+    rows[4, 7] = -np.inf
+    x = load("x", 6, 19)
+    run(build(softmax(x, -1, 19), 6, 19), values=[rows])
+    for op in ("max", "min", "sum"):
+        run(build(fold(op, x, -1, 19), 6, 1), values=[rows])
+        run(build(fold(op, load("x", 19, 6), -2, 19), 1, 6), values=[rows.T.copy()])
+
+
+def test_several_results() -> None:
+    x, r = load("x", 11, 50), load("r", 11, 50)
+    total = element("add", x, r)
+    normed = layer_norm(total, load("w", 50), load("b", 50), 50)
+    run(build(total, 11, 50), build(normed, 11, 50), build(element("gt", normed, total), 11, 50))
+    run(build(mean(x, 50), 11, 1), build(mean(element("square", x), 50), 11, 1), build(fold("max", x, -1, 50), 11, 1))
+
+
+def test_many_rows_fall_into_chunks() -> None:
+    run(build(softmax(load("x", 301, 130), -1, 130), 301, 130))
+    run(build(softmax(load("x", 3, 64, 515), -2, 64), 3, 64, 515))
+
+
+# ---- the plan ----------------------------------------------------------------------------------------------------------
+
+
+def test_softmax_takes_three_passes_and_computes_exp_once() -> None:
+    found = plan(build(softmax(load("x", 8, 64), -1, 64), 8, 64))
+    assert [[fold.term.attrs[0] for fold in step.folds] for step in found.passes] == [["max"], ["sum"], []]
+    assert [point.term.op for point in found.first_by_held] == ["exp"]
+
+
+def test_what_is_held_lies_in_the_result_if_it_is_of_that_dtype() -> None:
+    body = build(softmax(load("x", 8, 64), -1, 64), 8, 64)
+    assert not any(isinstance(a, Scratch) for a in ROW.lower("kernel", (body,), frozenset()).arguments)
+    total = build(element("sub", fold("sum", gelu(load("x", 8, 64)), -1, 64), fold("max", gelu(load("x", 8, 64)), -1, 64)), 8, 1)
+    assert not plan(total).first_by_held  # one pass
+    other = build(element("gt", softmax(load("x", 8, 64), -1, 64), number(0.1)), 8, 64)
+    assert any(isinstance(a, Scratch) for a in ROW.lower("kernel", (other,), frozenset()).arguments)
+    run(other)
+
+
+def test_a_result_that_is_needed_again_is_read_back() -> None:
+    total = element("add", load("x", 4, 33), load("r", 4, 33))
+    found = plan(build(total, 4, 33), build(layer_norm(total, load("w", 33), load("b", 33), 33), 4, 33))
+    assert found.passes[0].outputs == [0]
+    assert [point.term for point in found.read_back(1)] == [total]
+
+
+def test_folds_that_do_not_wait_for_each_other_share_a_pass() -> None:
+    x = load("x", 4, 33)
+    found = plan(build(element("sub", fold("max", x, -1, 33), fold("min", x, -1, 33)), 4, 1))
+    assert len(found.passes) == 1 and len(found.passes[0].folds) == 2
+
+
+def test_other_bodies_are_refused() -> None:
+    x = load("x", 4, 5)
+    mixed = element("add", fold("sum", x, -1, 5), fold("sum", x, -2, 4))
+    product = element("dot", load("a", 4, 5), load("b", 5, 6), depth=5)
+    turned = reindex(softmax(x, -1, 5), indexing.permute_map((4, 5), (1, 0)))
+    for body in (build(x, 4, 5), build(mixed, 4, 5), build(product, 4, 6), build(turned, 5, 4)):
+        assert ROW.estimate((body,), frozenset(), REFERENCE) is None
+
+
+def test_the_source_is_short_and_says_what_it_does() -> None:
+    lowered = ROW.lower("row", (build(softmax(load("x", 12, 128, 130), -1, 130), 12, 128, 130),), frozenset())
+    assert len(lowered.source.splitlines()) < 15
+    assert "pass 1 over a row: folds sum; holds exp" in lowered.source
+
+
+def test_holding_is_counted() -> None:
+    twice = ROW.estimate((build(softmax(load("x", 64, 256), -1, 256), 64, 256),), frozenset(), REFERENCE)
+    assert twice is not None
+    assert 14 < twice.flops / (64 * 256) < 28

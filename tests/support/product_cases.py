@@ -1,0 +1,63 @@
+"""Running one kernel of a template on bodies, some of whose operands are constants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from kernel_cases import TOLERANCE, Array, Case
+
+from frittata.egraph import indexing
+from frittata.egraph.machine import REFERENCE
+from frittata.egraph.ops.registry import element, tensor
+from frittata.egraph.program import Estimate, Kernel, Output, Program
+from frittata.egraph.terms import TensorType, Term
+from frittata.kernels import runtime, templates
+
+
+def transposed(e: Term) -> Term:
+    """Swap the last two axes."""
+    rank = len(e.shape)
+    order = (*range(rank - 2), rank - 1, rank - 2)
+    return element("reindex", e, map=indexing.permute_map(e.shape, order))
+
+
+def executable(case: Case, template: str, constants: dict[str, Array]) -> runtime.Executable:
+    """Compile the bodies with a template; `constants` has the operands known before run time."""
+    names = [leaf.attrs[0] for leaf in case.operands]
+    outputs = tuple(Output(f"out{i}", body) for i, body in enumerate(case.bodies))
+    kernel = Kernel("kernel", template, outputs, tuple(names), Estimate(0, 0, 0))
+    inputs = {l.attrs[0]: TensorType(l.shape, l.dtype) for l in case.operands if l.attrs[0] not in constants}
+    params = {
+        l.attrs[0]: tensor("param", name=l.attrs[0], shape=l.shape, dtype=l.dtype)
+        for l in case.operands
+        if l.attrs[0] in constants
+    }
+    program = Program(inputs, params, (kernel,), tuple(output.name for output in outputs))
+    return runtime.build(program, constants)
+
+
+def run(case: Case, values: list[Array], template: str, constants: tuple[str, ...] = ()) -> tuple[Array, ...]:
+    """Run the bodies with a template that must take them."""
+    assert templates.by_name(template).estimate(case.bodies, frozenset(constants), REFERENCE) is not None
+    names = [leaf.attrs[0] for leaf in case.operands]
+    known = {name: value for name, value in zip(names, values, strict=True) if name in constants}
+    rest = [value for name, value in zip(names, values, strict=True) if name not in constants]
+    return executable(case, template, known)(*rest)
+
+
+def assert_close(case: Case, got: tuple[Array, ...], values: list[Array]) -> None:
+    """Compare with the law: relative to the largest value, not finite ones exactly."""
+    for body, ours, law in zip(case.bodies, got, case.expected(values), strict=True):
+        assert ours.shape == body.shape
+        np.testing.assert_array_equal(np.isnan(ours), np.isnan(law))
+        np.testing.assert_array_equal(np.isinf(ours), np.isinf(law))
+        finite = np.isfinite(law)
+        scale: Any = np.abs(law[finite]).max(initial=1.0)
+        assert np.abs(ours[finite] - law[finite]).max(initial=0.0) <= TOLERANCE[body.dtype] * scale
+
+
+def check(case: Case, template: str, constants: tuple[str, ...] = ()) -> None:
+    """Run random operands and compare."""
+    values = case.values()
+    assert_close(case, run(case, values, template, constants), values)
