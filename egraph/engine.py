@@ -2,8 +2,9 @@
 
 Schema. Sorts T (tensors) and E (elements); one constructor for each operator, arguments first, attributes as interned
 ids. Facts: `ty` the type of a tensor class, `dt` the dtype of an element class, `const` what can be computed before
-run time, `varies` what has a form that depends on an input. `by_<constructor>` holds the number of the rule that made a node; 0 is the import. Terms of the model are named
-`(tn i)` and `(en i)`, because nested or shared expressions are exponential to load.
+run time, `varies` what has a form that depends on an input. `by_<constructor>` holds the number of the rule that made a
+node; 0 is the import. Terms of the model are named `(tn i)` and `(en i)`, because nested or shared expressions are
+exponential to load.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ CONFLICT = 1 << 32
 """Facts from here on come from merging classes that disagreed: ids are smaller."""
 
 _AGREE = "(| old (<< (^ old new) 32))"
-"""Merging equal facts keeps them; different ones leave a number of at least CONFLICT. egglog merges equal values too."""
+"""Merging equal facts (egglog does merge those) keeps them; different ones leave a number of at least CONFLICT."""
 
 _SPAN = bindings.PanicSpan()
 
@@ -82,13 +83,13 @@ def _fact_rules() -> str:
             names = [f"x{i}" for i in range(len(op.operands))]
             given = " ".join([*names, *(f"a{i}" for i in range(len(op.attrs)))])
             known = " ".join(f"(const {name})" for name in names)
-            out.append(f"(rule ((= e ({op.key} {given})) {known}) ((const e)) :ruleset facts :name \"facts#{op.key}\")")
+            out.append(f'(rule ((= e ({op.key} {given})) {known}) ((const e)) :ruleset facts :name "facts#{op.key}")')
             out += [
-                f"(rule ((= e ({op.key} {given})) (varies {x})) ((varies e)) :ruleset facts :name \"facts#{op.key}_{x}\")"
+                f'(rule ((= e ({op.key} {given})) (varies {x})) ((varies e)) :ruleset facts :name "facts#{op.key}_{x}")'
                 for x in names
             ]
-    out.append("(rule ((= e (t_full v s))) ((const e)) :ruleset facts :name \"facts#full\")")
-    out.append("(rule ((= e (e_const v))) ((set (scalar e) v)) :ruleset facts :name \"facts#scalar\")")
+    out.append('(rule ((= e (t_full v s))) ((const e)) :ruleset facts :name "facts#full")')
+    out.append('(rule ((= e (e_const v))) ((set (scalar e) v)) :ruleset facts :name "facts#scalar")')
     return "\n".join(out)
 
 
@@ -132,7 +133,11 @@ class Engine:
     def load(self, roots: Iterable[Term], constants: Callable[[Term], bool]) -> None:
         """Insert every term under `roots`, one node at a time; `constants` tells the leaves known before run time."""
         commands: list[Any] = []
+        varying: set[Term] = set()
         for term in terms.walk(*roots):
+            is_varying_leaf = term.sort == "tensor" and not term.args and term.op != "full" and not constants(term)
+            if is_varying_leaf or not varying.isdisjoint(term.args):
+                varying.add(term)
             number = self._number_by_term[term] = len(self._number_by_term)
             key = f"{term.sort[0]}_{term.op}"
             columns = [*(self._name(arg) for arg in term.args), *(_int(interning.intern(a)) for a in term.attrs)]
@@ -143,7 +148,7 @@ class Engine:
                 commands.append(_set("ty", [name], _int(interning.intern(term.type))))
                 if not term.args and constants(term):
                     commands.append(_insert("const", [name]))
-                elif not term.args and term.op != "full":
+                elif term in varying:
                     commands.append(_insert("varies", [name]))
             else:
                 commands.append(_set("dt", [name], _int(interning.intern(term.type.dtype))))
@@ -225,7 +230,9 @@ class Engine:
         except BaseException as error:
             if type(error).__name__ != "PanicException":
                 raise
-            raise SaturationError(f"egglog panicked: {error}", what, "disable the family of rules named here") from error
+            raise SaturationError(
+                f"egglog panicked: {error}", what, "disable the family of rules named here"
+            ) from error
 
 
 def _int(value: int) -> Any:

@@ -160,8 +160,7 @@ def grid(shape: tuple[int, ...]) -> Index:
     """Return the index that visits every place of a tensor."""
     rank = len(shape)
     return {
-        axis: np.arange(shape[axis]).reshape(*(1,) * (rank + axis), -1, *(1,) * (-axis - 1))
-        for axis in range(-rank, 0)
+        axis: np.arange(shape[axis]).reshape(*(1,) * (rank + axis), -1, *(1,) * (-axis - 1)) for axis in range(-rank, 0)
     }
 
 

@@ -85,9 +85,7 @@ def saturate(
     return Saturation(result, reports, loaded - start, time.perf_counter() - before, names)
 
 
-def _able(
-    roots: tuple[Term, ...], programs_by_family: Mapping[str, tuple[Program, ...]]
-) -> dict[str, list[Program]]:
+def _able(roots: tuple[Term, ...], programs_by_family: Mapping[str, tuple[Program, ...]]) -> dict[str, list[Program]]:
     """Keep the rules that can ever match: whose operators are in the model or made by such rules."""
     present = {f"{term.sort[0]}_{term.op}" for term in walk(*roots)}
     waiting = [(family, program) for family, programs in programs_by_family.items() for program in programs]

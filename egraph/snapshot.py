@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import isclose
 from typing import Any
 
-from frittata.egraph import interning
+import numpy as np
+
+from frittata.egraph import dtypes, interning
 from frittata.egraph.engine import CONFLICT, Engine
 from frittata.egraph.errors import SaturationError
 from frittata.egraph.ops import registry
@@ -88,8 +91,9 @@ def read(engine: Engine, roots: tuple[Term, ...], rule_names: dict[int, str]) ->
                 raise _alarm("types", out, class_, rule_names)
             out.types[class_] = interning.value_of(number)
     for row in rows["scalar"]:
-        if engine.integer(row.output) >= CONFLICT:
-            raise _alarm("constants", out, class_of("element", row.inputs[0]), rule_names)
+        class_ = class_of("element", row.inputs[0])
+        if engine.integer(row.output) >= CONFLICT and not _differ_by_rounding(out.nodes[class_]):
+            raise _alarm("constants", out, class_, rule_names)
     out.constants = {class_of("tensor", row.inputs[0]) for row in rows["const"]}
     value_by_number = {
         sort: {engine.integer(row.inputs[0]): row.output for row in rows[table]}
@@ -100,6 +104,15 @@ def read(engine: Engine, roots: tuple[Term, ...], rule_names: dict[int, str]) ->
     for term in walk(*roots):
         out.class_by_term[term] = class_of(term.sort, value_by_number[term.sort][engine.number_of(term)])
     return out
+
+
+def _differ_by_rounding(nodes: list[Node]) -> bool:
+    """Whether the constants of a class are one number, computed in different orders."""
+    constants = [node.attrs[0] for node in nodes if node.op == "const"]
+    if not all(dtypes.is_float(c.dtype) for c in constants):
+        return False
+    tolerance = 16 * max(float(np.finfo(dtypes.to_numpy(c.dtype)).eps) for c in constants)
+    return all(isclose(c.value, constants[0].value, rel_tol=tolerance) for c in constants)
 
 
 def _alarm(what: str, snapshot: Snapshot, class_: int, rule_names: dict[int, str]) -> SaturationError:

@@ -195,7 +195,9 @@ class Enumerator:
     def _passing(self, nodes: list[Node], bodies: list[Body], context: Shape) -> list[Body]:
         """Note the tensors that bodies of this class pass through at the whole context."""
         passed = [
-            node.args[0] for node in nodes if node.op == "load" and self.snapshot.tensor_type(node.args[0]).shape == context
+            node.args[0]
+            for node in nodes
+            if node.op == "load" and self.snapshot.tensor_type(node.args[0]).shape == context
         ]
         if not passed:
             return bodies
@@ -350,7 +352,9 @@ def _is_view(built: Term) -> bool:
     if element.op != "reindex" or element.args[0].op != "load":
         return False
     mapping = element.attrs[0]
-    return mapping.source == element.args[0].args[0].shape and mapping.result == built.shape and mapping.is_linear_copy()
+    return (
+        mapping.source == element.args[0].args[0].shape and mapping.result == built.shape and mapping.is_linear_copy()
+    )
 
 
 def _undominated(found: list[Candidate]) -> list[Candidate]:

@@ -20,7 +20,7 @@ from frittata.extract.problem import Problem, collect
 
 @dataclass
 class Extraction:
-    """The chosen program and how it was found: all candidates, the choice, costs in seconds, and seconds by activity."""
+    """The chosen program and how it was found: candidates, choice, costs in seconds, and seconds by activity."""
 
     program: Program
     problem: Problem
@@ -103,7 +103,9 @@ class _Builder:
             outputs.append(Output(name, body))
         operands = tuple(leaf.attrs[0] for leaf in operands_of(*(body for _, body in written)))
         rules = tuple(sorted(self.rule_names[r] for r in candidate.rules if r))
-        return Kernel(label, candidate.template, tuple(outputs), operands, candidate.estimate, rules, candidate.produces)
+        return Kernel(
+            label, candidate.template, tuple(outputs), operands, candidate.estimate, rules, candidate.produces
+        )
 
     def _written(self, body: Term) -> Term:
         def replace(term: Term, args: tuple[Term, ...]) -> Term:
@@ -142,4 +144,3 @@ class _Builder:
 
 def _mentions(body: Term, op: str) -> bool:
     return any(term.op == op for term in walk(body))
-

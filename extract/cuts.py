@@ -93,7 +93,7 @@ def _kinds_of(node: Node, kinds: list[set[int]]) -> set[int]:
 
 
 def may_stand_under(op: str, kind: int) -> bool:
-    """No contraction under a binder, no fold under a contraction or a view: only a template of its own could claim it."""
+    """No contraction under a binder, no fold under a contraction or a view: no template claims such a pair."""
     if op == "fold":
         return kind != CONTRACTED
     if op in CONTRACTIONS or op == "reindex":

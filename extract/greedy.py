@@ -12,7 +12,7 @@ _PASSES = 4
 
 def greedy(problem: Problem) -> set[int]:
     """Return a valid choice of candidates."""
-    choice = _least_trees(problem)
+    choice = least_trees(problem)
     best = check.needed(problem, choice)
     price = check.cost(problem, best)
     for _ in range(_PASSES):
@@ -31,7 +31,7 @@ def greedy(problem: Problem) -> set[int]:
     return best
 
 
-def _least_trees(problem: Problem) -> dict[int, int]:
+def least_trees(problem: Problem) -> dict[int, int]:
     """Knuth's generalization of Dijkstra: classes are settled in order of tree cost, so the choice has no cycle."""
     users: dict[int, list[int]] = {}
     waiting: list[int] = []

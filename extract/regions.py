@@ -1,7 +1,7 @@
 """Cutting the problem at tensors that every solution must store.
 
-A class is necessary if no root can be had without it. Once those are known to be stored, what lies between them falls apart into regions that are solved one by one; equal regions (the layers of a
-network) are solved once.
+A class is necessary if no root can be had without it. Once those are known to be stored, what lies between them falls
+apart into regions that are solved one by one; equal regions (the layers of a network) are solved once.
 """
 
 from __future__ import annotations

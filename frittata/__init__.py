@@ -34,7 +34,8 @@ def optimize(model: Any, args: Any = (), **options: Any) -> Optimized:
     from frittata.pipeline import compile_model
 
     chosen = _options(options)
-    return Optimized(compile_model(model, tuple(args) if isinstance(args, (tuple, list)) else (args,), chosen))
+    given = tuple(args) if isinstance(args, (tuple, list)) else (args,)
+    return Optimized(compile_model(model, given, chosen), given)
 
 
 def _options(given: dict[str, Any]) -> Options:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from frittata import tables
-from frittata.alternatives import program_with
+from frittata.alternatives import Alternatives
 from frittata.egraph.program import Kernel, View, operands_of
 from frittata.egraph.terms import Term, TensorType, walk
 from frittata.extract.candidates import OPTION_LIMIT
@@ -34,7 +34,7 @@ class Boundaries:
     """Looks at the buffers between the steps of one program."""
 
     placement: Placement
-    _price_by_pair: dict[tuple[int, int], float | None] = field(default_factory=dict[tuple[int, int], "float | None"])
+    alternatives: Alternatives
 
     @cached_property
     def _cuts(self) -> Cuts:
@@ -88,10 +88,7 @@ class Boundaries:
         for number in extraction.problem.by_class[wanted]:
             part = self.placement.part_of(number)
             if class_ in part.holds and class_ not in part.leaves:
-                key = (wanted, number)
-                if key not in self._price_by_pair:
-                    self._price_by_pair[key] = program_with(extraction.problem, wanted, number)
-                price = self._price_by_pair[key]
+                price = self.alternatives.program_with(wanted, number)
                 if price is not None:
                     rivals.append(price)
         if not rivals:

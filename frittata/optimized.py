@@ -9,25 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from frittata.egraph.errors import ModelError, StaleParametersError
+from frittata.egraph import dtypes, shapes
+from frittata.egraph.errors import FrittataError, ModelError, StaleParametersError
 from frittata.egraph.model import Function, Model
 from frittata.egraph.program import Program
 from frittata.kernels import runtime
 from frittata.pipeline import Compilation
 
 if TYPE_CHECKING:
-    from frittata.account import Account
-    from frittata.egraph_view import EGraphView
+    from frittata.account import Account, KernelView
     from frittata.explain import Explanation
-    from frittata.graphs import Graph
-    from frittata.report import KernelView, Report
+    from frittata.graphs import EGraph, Graph
+    from frittata.report import Report
 
 
 class Optimized:
     """A compiled model. Call it as the model was called: torch tensors in, torch tensors out; numpy in, numpy out."""
 
-    def __init__(self, compilation: Compilation) -> None:
+    def __init__(self, compilation: Compilation, examples: Sequence[Any] = ()) -> None:
         self.compilation = compilation
+        self._examples = tuple(examples)
         self._run = self._runner()
         self._guards = _guards(compilation)
 
@@ -64,6 +65,91 @@ class Optimized:
 
     def __str__(self) -> str:
         return str(self.model)
+
+    @cached_property
+    def account(self) -> Account:
+        """What the report, explanations, graphs and pages share."""
+        from frittata.account import Account
+
+        return Account(self.compilation)
+
+    @cached_property
+    def report(self) -> Report:
+        """Kernels and their prices, rules, phases, what was folded, the gap."""
+        from frittata.report import Report
+
+        return Report(self.account, self.measure)
+
+    @property
+    def kernels(self) -> tuple[KernelView, ...]:
+        """The kernels in order, each with its name, prices and readable source."""
+        return self.account.kernels
+
+    def kernel(self, name: str) -> KernelView:
+        """Return a kernel by its name, or by an operator that it computes: `fast.kernel("softmax")`.
+
+        Raises: FrittataError that names the nearest.
+        """
+        return self.account.kernel(name)
+
+    def measure(self, *args: Any, repeats: int = 10, **kwargs: Any) -> dict[str, float]:
+        """Time every kernel, on the example arguments unless others are given; return the least seconds by name.
+
+        Raises: ModelError if the arguments do not fit; FrittataError under form="plain", which has no driver to ask.
+        """
+        if self.compilation.options.form == "plain":
+            raise FrittataError("the plain form is not timed kernel by kernel", do='optimize with form="fast"')
+        arrays = self._arrays(args, kwargs) if args or kwargs else self._example_arrays()
+        seconds = self.compilation.executable.measure(*arrays, repeats=repeats)
+        names = (kernel.name for kernel in self.program.kernels)
+        self.account.measured.update(zip(names, map(float, seconds), strict=True))
+        return dict(self.account.measured)
+
+    def explain(self, name: str) -> Explanation:
+        """Tell of a kernel, named itself or by an operator in it, what it is, what else could be, and why not.
+
+        Raises: FrittataError that names the nearest.
+        """
+        from frittata.explain import explain
+
+        return explain(self.account, name)
+
+    def graph(self) -> Graph:
+        """Return the program as a networkx graph: kernels, views, inputs, constants and outputs; edges are buffers."""
+        from frittata.graphs import program_graph
+
+        return program_graph(self.account)
+
+    @cached_property
+    def egraph(self) -> EGraph:
+        """The saturated e-graph; `fast.egraph.graph()` is a networkx graph of it."""
+        from frittata.graphs import EGraph
+
+        return EGraph(self.account)
+
+    def show(self, path: str | Path) -> Path:
+        """Write one page that draws the program and the e-graph around each kernel; it needs nothing but itself."""
+        from frittata.page import page
+
+        target = Path(path)
+        target.write_text(page(self.report), encoding="utf-8")
+        return target
+
+    def _repr_html_(self) -> str:
+        from frittata.page import framed
+
+        return framed(self.report)
+
+    def _arrays(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+        imported = self.compilation.imported
+        return [_to_numpy(value) for value in (args if imported is None else imported.flatten(tuple(args), kwargs))]
+
+    def _example_arrays(self) -> list[Any]:
+        if self._examples:
+            return self._arrays(self._examples, {})
+        rng = np.random.default_rng(0)
+        kinds = ((shapes.concrete(t.shape), dtypes.to_numpy(t.dtype)) for t in self.program.inputs.values())
+        return [rng.standard_normal(shape).astype(dtype) for shape, dtype in kinds]
 
     def _runner(self) -> Any:
         if self.compilation.options.form == "plain":

@@ -20,9 +20,9 @@ _FORMS = ("fast", "plain")
 class Options:
     """Options of `optimize`.
 
-    `rules`: files of rules that join the built-in ones. `numerics`: the loosest level of rules admitted. `disable`: names
-    of families or of single rules (`family/name`). `library`: whether calls into a library may be chosen. `form`: kernels
-    as vector code, or the plain `@njit(parallel=True)` form. `freeze`: None folds parameters and guards them against
+    `rules`: files of rules that join the built-in ones. `numerics`: the loosest level of rules admitted. `disable`:
+    names of families or of single rules (`family/name`). `library`: whether calls into a library may be chosen. `form`:
+    kernels as vector code, or the plain `@njit(parallel=True)` form. `freeze`: None folds parameters and guards them against
     later changes, True folds without the guard. `time_limit_s` bounds the search for the optimum, in seconds.
     `machine`: a profile; None measures this machine once and remembers it. `cache`: a folder for compiled kernels; None
     is the user's cache folder.
@@ -44,4 +44,6 @@ class Options:
         if self.form not in _FORMS:
             raise FrittataError(f"no form {self.form!r}", do=f"use one of {', '.join(_FORMS)}")
         if self.freeze is False:
-            raise FrittataError("freeze=False keeps parameters as inputs, which is not there yet", do="use None or True")
+            raise FrittataError(
+                "freeze=False keeps parameters as inputs, which is not there yet", do="use None or True"
+            )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -159,9 +159,8 @@ def _cache_folder(given: Path | None) -> Path:
 
 
 @contextmanager
-def _timed(stage: str, seconds: dict[str, float]) -> Iterator[None]:
+def _timed(stage: str, seconds: dict[str, float]) -> Generator[None]:
     start = time.perf_counter()
     yield
     seconds[stage] = time.perf_counter() - start
     log.info("%s took %.3f s", stage, seconds[stage])
-

@@ -9,85 +9,13 @@ from functools import cached_property
 from typing import Any
 
 from frittata import tables
-from frittata.chains import Chains
-from frittata.egraph.program import Estimate, Kernel, Program
+from frittata.account import Account, KernelView
+from frittata.egraph.program import Program
 from frittata.egraph.terms import TensorType, Term, walk
-from frittata.kernels import source, templates
-from frittata.kernels.plain import plain_source
+from frittata.kernels.templates import LIBRARY
 from frittata.pipeline import Compilation, unfused
-from frittata.placement import Placement
 
 EXTERN = "extern"
-
-
-@dataclass(frozen=True, eq=False)
-class KernelView:
-    """One kernel as the user sees it. `measured_s` is None until the program has been measured."""
-
-    kernel: Kernel
-    step: int
-    _measured: dict[str, float] = field(repr=False)
-
-    @property
-    def name(self) -> str:
-        """Its name in the program, which is that of its first result."""
-        return self.kernel.name
-
-    @property
-    def template(self) -> str:
-        """The template that computes it."""
-        return self.kernel.template
-
-    @property
-    def rules(self) -> tuple[str, ...]:
-        """The rules that made its nodes."""
-        return self.kernel.rules
-
-    @property
-    def estimate(self) -> Estimate:
-        """Predicted seconds, floating-point operations and bytes moved."""
-        return self.kernel.estimate
-
-    @property
-    def flops(self) -> float:
-        """Floating-point operations, as predicted."""
-        return self.kernel.estimate.flops
-
-    @property
-    def bytes(self) -> float:
-        """Bytes moved, as predicted."""
-        return self.kernel.estimate.bytes
-
-    @property
-    def predicted_s(self) -> float:
-        """Seconds, as predicted."""
-        return self.kernel.estimate.seconds
-
-    @property
-    def measured_s(self) -> float | None:
-        """The least time observed, in seconds."""
-        return self._measured.get(self.name)
-
-    @cached_property
-    def op(self) -> str:
-        """What it computes: the element term of each result, parts used twice by name."""
-        names = tuple(output.name for output in self.kernel.outputs)
-        lines = source.comment(tuple(output.body for output in self.kernel.outputs), names)
-        return "\n".join(line.removeprefix("# ") for line in lines)
-
-    @cached_property
-    def source(self) -> str:
-        """The kernel as plain numba source that runs as it is."""
-        return plain_source(self.kernel)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the row as plain data."""
-        plain = ("name", "template", "op", "flops", "bytes", "predicted_s", "measured_s", "source")
-        return {name: getattr(self, name) for name in plain} | {
-            "rules": list(self.rules),
-            "operands": list(self.kernel.operands),
-            "outputs": {output.name: str(output.body.type) for output in self.kernel.outputs},
-        }
 
 
 @dataclass(frozen=True)
@@ -132,25 +60,27 @@ class Report:
     its price, against the enumerated candidates: kernels that were not enumerated are not compared with.
     """
 
-    compilation: Compilation
-    placement: Placement
-    chains: Chains
-    measured: dict[str, float]
-    _measure: Callable[..., None] = field(repr=False)
+    account: Account = field(repr=False)
+    _measure: Callable[..., object] = field(repr=False)
+
+    @property
+    def compilation(self) -> Compilation:
+        """What the stages produced."""
+        return self.account.compilation
 
     @property
     def _program(self) -> Program:
-        return self.compilation.extraction.program
+        return self.account.program
 
-    @cached_property
+    @property
     def kernels(self) -> tuple[KernelView, ...]:
         """The steps of the driver, in order."""
-        return tuple(KernelView(kernel, i, self.measured) for i, kernel in enumerate(self._program.kernels))
+        return self.account.kernels
 
     @property
     def library(self) -> tuple[str, ...]:
         """The kernels that are calls into a library, chosen because they are cheaper."""
-        return tuple(kernel.name for kernel in self._program.kernels if kernel.template in templates.LIBRARY)
+        return tuple(kernel.name for kernel in self._program.kernels if kernel.template == LIBRARY.name)
 
     @property
     def externs(self) -> tuple[str, ...]:
@@ -175,7 +105,7 @@ class Report:
     @property
     def measured_s(self) -> float | None:
         """The sum over the kernels; None until measured."""
-        return sum(self.measured.values()) if self.measured else None
+        return sum(self.account.measured.values()) if self.account.measured else None
 
     @property
     def gap(self) -> float:
@@ -248,11 +178,11 @@ class Report:
         return tuple(rows)
 
     def _rules_of(self, name: str, term: Term) -> tuple[str, ...]:
-        class_ = self.placement.class_by_buffer.get(name)
+        class_ = self.account.placement.class_by_buffer.get(name)
         if class_ is None:
             return ()
-        nodes = self.placement.constant_nodes(class_, term)
-        return tuple(sorted({step.rule for at, node in nodes for step in self.chains.chain(at, node)}))
+        nodes = self.account.placement.constant_nodes(class_, term)
+        return tuple(sorted({step.rule for at, node in nodes for step in self.account.chains.chain(at, node)}))
 
     @property
     def compile(self) -> dict[str, float]:
@@ -301,7 +231,7 @@ class Report:
 
     def _summary(self) -> list[str]:
         steps = f"{len(self.kernels)} kernel{'s' * (len(self.kernels) != 1)}"
-        measured = f", {tables.seconds(self.measured_s)} measured" if self.measured else ""
+        measured = f", {tables.seconds(self.measured_s)} measured" if self.account.measured else ""
         lines = [
             f"{steps}: {tables.seconds(self.predicted_s)} predicted{measured}; "
             f"{tables.count(self.flops, 'flop')}, {tables.count(self.bytes, 'B')}",
@@ -340,8 +270,8 @@ class Report:
         return _section("Rules", [*lines, f"  ... and {rest} more"] if rest > 0 else lines)
 
     def _time_table(self) -> list[str]:
-        stages = ", ".join(f"{name} {tables.seconds(spent)}" for name, spent in self.phase_seconds.items())
-        lines = tables.wrapped(stages, "  ", "")
+        rows = [tuple(tables.seconds(spent) for spent in self.phase_seconds.values())]
+        lines = tables.table(tuple(self.phase_seconds), rows, indent="  ")
         for p in self.phases:
             lines.append(
                 f"  phase {p.name}: {p.stop} after {p.rounds} rounds, {p.nodes} nodes, {tables.seconds(p.seconds)}, of which "

@@ -87,4 +87,3 @@ def _seconds(body: Term, values: list[Any]) -> float:
     program = Program(types, {}, (kernel,), ("y",))
     executable = runtime.build(program, {})
     return float(executable.measure(*values, repeats=_REPEATS)[0])
-

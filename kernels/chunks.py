@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from frittata.kernels.frames import Loop
 from frittata.kernels.source import INDENT
 
-MOST_CHUNKS = 64
-LEAST_CHUNK_UNITS = 40_000.0
+_MOST_CHUNKS = 64
+_LEAST_CHUNK_UNITS = 40_000.0
 ROW = "i"
 """The number of a row in generated source."""
 
@@ -25,7 +25,7 @@ class Split:
 
 def split(rows: int, extent: int, units: float, turn: int | None) -> Split:
     """Cut into chunks by the work there is; rows of `extent`, if `turn` is given, at multiples of `turn` elements."""
-    wanted = max(1, min(MOST_CHUNKS, int(units / LEAST_CHUNK_UNITS)))
+    wanted = max(1, min(_MOST_CHUNKS, int(units / _LEAST_CHUNK_UNITS)))
     if turn is None or wanted <= rows:
         return Split(min(wanted, rows))
     turns = -(-extent // turn)

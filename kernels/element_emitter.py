@@ -28,8 +28,8 @@ Place = tuple[tuple[int, Affine], ...]
 class ElementEmitter:
     """Emits elements at the builder's position; what has been computed at an index is not computed again.
 
-    `pointer_by_leaf` has the `input` leaves that are read, `value_by_variable` the variables of the indices (int64; that
-    along the lanes in lane 0). `holes` are terms whose value is known whatever the index: the accumulator of a
+    `pointer_by_leaf` has the `input` leaves that are read, `value_by_variable` the int64 variables of the indices, that
+    along the lanes in lane 0. `holes` are terms whose value is known whatever the index: the accumulator of a
     contraction, a held row's element.
 
     What was emitted must dominate what is emitted later: in a loop or a branch use an emitter made by `inner`.
@@ -103,7 +103,7 @@ class ElementEmitter:
             case "cast":
                 return vmath.cast(self.builder, self.emit_narrow(e.args[0], index), e.dtype)
             case "fold" | "dot" | "window_dot":
-                raise LoweringError(f"no vector code for a {e.op} inside an element", do="compute it first: make it a hole")
+                raise LoweringError(f"no vector code for a {e.op} inside an element", do="make it a hole")
             case _:
                 args = [self.emit_narrow(arg, index) for arg in e.args]
                 lanes = max(lane_of(arg).lanes for arg in args)

@@ -4,7 +4,8 @@
         for s0 in sequence:      axes that folds bind; in a frame of columns all of them
             for k in lanes:      the last axis, or several that every load goes through as one
 
-Neighbouring axes are one loop where every load and store stays linear in its variable: (2, 17, 64) + (1, 1, 64) has two.
+Neighbouring axes are one loop where every load and store stays linear in its variable:
+(2, 17, 64) + (1, 1, 64) has two.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Term
 from frittata.kernels import vmath
 from frittata.kernels.points import Points, reduction
+from frittata.kernels.simd import Lane
 
 LANES = "k"
 VECTOR_BYTES = 32
@@ -140,8 +142,8 @@ def _frame(elements: Sequence[Term], shape: tuple[int, ...], folded: dict[int, i
     offsets = _offsets(elements, points, folded)
     if offsets is None:
         return None
-    result = tuple(index.get(axis, Affine()) if _extent(shape, axis) > 1 else Affine() for axis in range(-len(shape), 0))
-    offsets.add(indexing.flatten(result, shape))
+    stored = (index.get(axis, Affine()) if _extent(shape, axis) > 1 else Affine() for axis in range(-len(shape), 0))
+    offsets.add(indexing.flatten(tuple(stored), shape))
     groups = _grouped(live, extents, folded, offsets)
     columns = bool(folded) and bool(live) and live[-1] not in folded
     return _with_roles(shape, extents, folded, groups, columns, _lanes(elements))
@@ -183,7 +185,7 @@ def _grouped(
 
 def _lanes(elements: Sequence[Term]) -> int:
     """Return how many lanes a vector of the narrowest numbers has; of bytes, as if they were of four."""
-    sizes = [vmath.simd.Lane(term.dtype).itemsize for term in terms.walk(*elements) if term.dtype != "bool"]
+    sizes = [Lane(term.dtype).itemsize for term in terms.walk(*elements) if term.dtype != "bool"]
     return VECTOR_BYTES // min(sizes, default=4)
 
 

@@ -1,4 +1,4 @@
-"""The pieces of a contraction's kernel as vector code: a register tile with its epilogue, and what fills scratch memory."""
+"""The pieces of a contraction's kernel as vector code: register tiles, their epilogue, and what fills scratch."""
 
 from __future__ import annotations
 
@@ -144,7 +144,8 @@ class Code:
 
     def pack_panel(self) -> Emit:
         """Return what emits `pack(table, g, j, panel)`: the columns from j on of the right side, for all k."""
-        transposing = moves_along(self.work.right, "k", self.lanes) and not moves_along(self.work.right, "j", self.lanes)
+        side, lanes = self.work.right, self.lanes
+        transposing = moves_along(side, "k", lanes) and not moves_along(side, "j", lanes)
 
         def emit(builder: Builder, table: Value, g: Value, j: Value, panel: Value) -> None:
             target = memory.pointer_from_address(builder, self.lane, panel)
@@ -228,7 +229,7 @@ class Code:
 
 
 def _tail(builder: Builder, at: Value, columns: int, lanes: int) -> tuple[Value, Value]:
-    """Return a column inside, and how many lanes are, at least one; a vector that lies outside reads the last column."""
+    """Return a column inside, and how many lanes are inside: at least one, that of the last column."""
     inside = simd.minimum(builder, at, I64(columns - 1))
     return inside, simd.minimum(builder, builder.sub(I64(columns), inside), I64(lanes))
 

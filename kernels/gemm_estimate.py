@@ -8,7 +8,7 @@ from frittata.egraph.ops import registry
 from frittata.egraph.program import Estimate
 from frittata.egraph.terms import Term
 from frittata.kernels.contractions import Contraction, Side
-from frittata.kernels.gemm_emitters import lanes_of, moves_along
+from frittata.kernels.gemm_emitters import moves_along
 from frittata.kernels.gemm_kernel import sizes_of
 from frittata.kernels.gemm_schedule import Schedule, Sizes, schedule, tile_cycles
 from frittata.kernels.packing import tile_rows
@@ -97,5 +97,3 @@ def _traffic_s(work: Contraction, constants: frozenset[str], machine: Machine, m
 
 def _bytes(term: Term) -> float:
     return float(shapes.size(term.shape) * dtypes.itemsize(term.dtype))
-
-

@@ -19,7 +19,7 @@ _PREFETCH_ROWS = 128
 _FLOPS_PER_UNIT = 5.0
 _READ_UNITS = 1.3
 _FILL_UNITS = 3.0
-"""In additions: the arithmetic, reading an element from the third-level cache, and evaluating one into scratch memory."""
+"""In additions: arithmetic, reading an element from the third-level cache, evaluating one into scratch memory."""
 
 _MOST_ROWS_BY_VECTORS = {2: 6, 3: 4, 4: 2, 1: 12}
 """The tiles, preferred ones first: sums, a vector for each column and one for the row must fit 16 registers."""
@@ -113,7 +113,7 @@ def schedule(sizes: Sizes) -> Schedule:
 
 
 def _parts(sizes: Sizes, most: int, tiles: int, groups: int) -> tuple[int, int]:
-    """Cut rows and panels into at most `most` chunks: against little work left to share out stands what all of them read.
+    """Cut rows and panels into at most `most` chunks: many share the work evenly, few read and pack little again.
 
     Each part of the rows reads or packs all of the right side, each part of the panels all of the left one.
     """
@@ -125,8 +125,13 @@ def _parts(sizes: Sizes, most: int, tiles: int, groups: int) -> tuple[int, int]:
         row_parts, panel_parts = parts
         return row_parts * right + panel_parts * left + arithmetic / (2 * row_parts * panel_parts)
 
-    every = ((r, min(most // r, groups)) for r in range(1, min(most, tiles) + 1))
-    return min(((r, p) for r, most_panels in every for p in range(1, most_panels + 1)), key=units)
+    every = ((r, p) for r in _cuts(most, tiles) for p in _cuts(most // r, groups))
+    return min(every, key=units)
+
+
+def _cuts(most: int, count: int) -> list[int]:
+    """Return the numbers of parts to try for `count` things: powers of two, which threads share evenly, or one each."""
+    return [n for n in range(1, min(most, count) + 1) if n & (n - 1) == 0 or n == count]
 
 
 def _units(source: Source) -> float:

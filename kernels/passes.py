@@ -254,7 +254,8 @@ def _hold_one(plan: Passes, order: list[Point]) -> bool:
 def _hold_in_place(plan: Passes) -> None:
     """Hold rows where an output of their dtype will be written, once they have been read for the last time."""
     last = {p: number for number in range(len(plan.passes)) for p in plan.read_back(number)}
-    free = set(range(len(plan.outputs))) - set(plan.output_by_held.values()) if not plan.frame.is_reduced else set[int]()
+    places = range(0 if plan.frame.is_reduced else len(plan.outputs))
+    free = set(places) - set(plan.output_by_held.values())
     for point, first in plan.first_by_held.items():
         for i in sorted(free if point not in plan.output_by_held else ()):
             written = next(number for number, step in enumerate(plan.passes) if i in step.outputs)

@@ -134,11 +134,11 @@ class Points:
     def _view(self, term: Term, where: Where) -> Where:
         if (where, term) not in self._mapped:
             mapping, (inner,) = term.attrs[0], term.args
-            extents = shapes.concrete(mapping.result)
-            by_key: dict[int | str, Affine] = {
-                axis: _clamped(where.index.get(axis, Affine()), extents[axis]) for axis in range(-len(extents), 0)
-            }
-            clamped = any(_is_outside(where.index.get(axis, Affine()), extents[axis]) for axis in range(-len(extents), 0))
+            rank = len(mapping.result)
+            given = [where.index.get(axis, Affine()) for axis in range(-rank, 0)]
+            pairs = list(zip(given, shapes.concrete(mapping.result), strict=True))
+            by_key: dict[int | str, Affine] = {i - rank: _clamped(at, extent) for i, (at, extent) in enumerate(pairs)}
+            clamped = any(_is_outside(at, extent) for at, extent in pairs)
             sources = enumerate(mapping.sources, -len(mapping.sources))
             index = {axis: at.substitute(by_key) for axis, at in sources if shapes.dim_at(inner.shape, axis) != 1}
             self._mapped[where, term] = self._where(index, where.clamped or clamped)

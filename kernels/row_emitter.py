@@ -1,8 +1,7 @@
 """Rows as vector code: the passes of a plan over one row, over a block of columns, or over a part of a plain row.
 
-    for k in range(0, n, 4 * lanes): four vectors a turn, one accumulator each
-    the vectors that are left, and a last one of which only some lanes are valid
-    combine the accumulators, then the lanes
+A pass goes over a row in turns of a few vectors, each with an accumulator of its own; then over the vectors that are
+left, of the last of which only some lanes may be valid; then it combines accumulators, and lanes, in a fixed order.
 """
 
 from __future__ import annotations
@@ -35,7 +34,13 @@ class RowEmitter:
     """
 
     def __init__(
-        self, builder: Builder, plan: Passes, bodies: tuple[Term, ...], table: Value, rows: Sequence[Value], chunk: Value
+        self,
+        builder: Builder,
+        plan: Passes,
+        bodies: tuple[Term, ...],
+        table: Value,
+        rows: Sequence[Value],
+        chunk: Value,
     ) -> None:
         self._builder, self._plan, self._frame = builder, plan, plan.frame
         leaves = list(program.operands_of(*bodies))
@@ -109,9 +114,7 @@ class RowEmitter:
             self._vector({**variables, LANES: I64(k)}, out, number, u % turn, turn, valid if valid < width else None)
         return out
 
-    def _vector(
-        self, variables: _Variables, sums: _Carried, number: int, u: int, turn: int, valid: int | None
-    ) -> None:
+    def _vector(self, variables: _Variables, sums: _Carried, number: int, u: int, turn: int, valid: int | None) -> None:
         along = Along(LANES, self._frame.lanes, self._frame.lanes, valid)
         own = range(u, len(sums), turn)
         new = self._step(self._base.inner(variables, along), number, valid, [sums[i] for i in own])
@@ -175,7 +178,7 @@ class RowEmitter:
     # ---- columns -----------------------------------------------------------------------------------------------------
 
     def emit_columns(self, first: Value | int, widths: Sequence[int | None]) -> None:
-        """Emit all passes over columns from `first` on, a vector for each of `widths`: its valid lanes, None for all."""
+        """Emit all passes over columns from `first` on, a vector for each of `widths`, its valid lanes (None: all)."""
         lanes, builder = self._frame.lanes, self._builder
         bases: list[ElementEmitter] = []
         for v, valid in enumerate(widths):
@@ -298,4 +301,3 @@ class RowEmitter:
     @staticmethod
     def _know(emitter: ElementEmitter, point: Point, value: Value) -> None:
         emitter.know(point.term, point.where.index, value)
-

@@ -15,6 +15,7 @@ from llvmlite import ir
 
 from frittata.egraph import shapes
 from frittata.egraph.indexing import Affine, var
+from frittata.egraph.ops import registry
 from frittata.egraph.ops.elements import window_extents
 from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd
@@ -98,14 +99,12 @@ def _image_load(element: Term, index: Mapping[int, Affine]) -> tuple[Term, Term,
     others = [o for other, o in loads_of(element, index) if other is leaf and o != offset]
     if others or offset.factor_of("x") != 1 or offset.factor_of("c") is None:
         return None
-    from frittata.egraph.ops import registry
-
     return registry.element("load", leaf), leaf, offset
 
 
 @dataclass(frozen=True)
 class _Track:
-    """The lanes of a vector that lie on one line of the output: the line, where lane 0 reads, which lanes are inside."""
+    """The lanes of a vector on one line of the output: the line, where lane 0 reads, and which lanes are inside."""
 
     line: Value
     x: Value

@@ -6,6 +6,7 @@ import ast
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from math import frexp, isfinite, prod
 from typing import Any
 
@@ -133,6 +134,15 @@ def fold_constants(name: str, *operands: Any) -> Scalar:
     return Scalar.of(np.nan, result) if folded != folded else Scalar.of(folded, result)
 
 
+def is_exact(name: str, *operands: Scalar) -> bool:
+    """Whether the sum or the product of finite constants is a number of their dtype, not rounded."""
+    if not all(map(is_finite, operands)) or not is_finite(fold_constants(name, *operands)):
+        return False
+    exactly = operator.add if name == "add" else operator.mul
+    a, b = (Fraction(c.value) for c in operands)
+    return exactly(a, b) == Fraction(fold_constants(name, *operands).value)
+
+
 def is_power_of_two(c: Scalar) -> bool:
     """Whether a floating-point constant and its reciprocal are both powers of two within the normal range."""
     if not dtypes.is_float(c.dtype) or not isfinite(c.value) or abs(frexp(c.value)[0]) != 0.5:
@@ -177,6 +187,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "fold_constants": fold_constants,
     "is_power_of_two": is_power_of_two,
     "is_finite": is_finite,
+    "is_exact": is_exact,
     "is_float": dtypes.is_float,
     "is_integer": dtypes.is_integer,
     "channel_shape": channel_shape,

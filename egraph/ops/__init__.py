@@ -1,6 +1,6 @@
-"""The operator registry: one row for each operator, in family modules."""
+"""The operator registry: one row for each operator, in family modules. Importing the package fills it."""
 
-from frittata.egraph.ops import contractions, elements, reductions, scalars, tensors, views  # noqa: F401  (fills the registry)
-from frittata.egraph.ops.registry import Op, get, names, nearest, register
+from frittata.egraph.ops import contractions, elements, reductions, scalars, tensors, views
 
-__all__ = ["Op", "get", "names", "nearest", "register"]
+FAMILIES = (scalars, elements, tensors, reductions, contractions, views)
+"""The modules whose rows make up the registry."""

@@ -72,15 +72,38 @@ def window_dot_numpy(x: Any, w: Any, stride: Shape, padding: tuple[int, ...], di
 
 
 register(
-    Op("matmul", "tensor", (("a", "tensor"), ("b", "tensor")), (), _matmul, np.matmul, cost=2,
-       doc="Matrix product, (*batch, m, k) by (*batch, k, n); batch axes broadcast.")
-)  # fmt: skip
+    Op(
+        "matmul",
+        "tensor",
+        (("a", "tensor"), ("b", "tensor")),
+        (),
+        _matmul,
+        np.matmul,
+        cost=2,
+        doc="Matrix product, (*batch, m, k) by (*batch, k, n); batch axes broadcast.",
+    )
+)
 register(
-    Op("linear", "tensor", (("x", "tensor"), ("weight", "tensor"), ("bias", "tensor")), (), _linear,
-       lambda x, w, b: x @ w.T + b, cost=2, doc="x weight^T + bias; weight (outputs, inputs).")
-)  # fmt: skip
+    Op(
+        "linear",
+        "tensor",
+        (("x", "tensor"), ("weight", "tensor"), ("bias", "tensor")),
+        (),
+        _linear,
+        lambda x, w, b: x @ w.T + b,
+        cost=2,
+        doc="x weight^T + bias; weight (outputs, inputs).",
+    )
+)
 register(
-    Op("conv", "tensor", (("x", "tensor"), ("w", "tensor")),
-       (("stride", (1, 1)), ("padding", (0, 0)), ("dilation", (1, 1)), ("groups", 1)), _conv, window_dot_numpy, cost=2,
-       doc="Cross-correlation of (batch, inputs, *spatial) with (channels, inputs / groups, *kernel), zero padding.")
-)  # fmt: skip
+    Op(
+        "conv",
+        "tensor",
+        (("x", "tensor"), ("w", "tensor")),
+        (("stride", (1, 1)), ("padding", (0, 0)), ("dilation", (1, 1)), ("groups", 1)),
+        _conv,
+        window_dot_numpy,
+        cost=2,
+        doc="Cross-correlation of (batch, inputs, *spatial) with (channels, inputs / groups, *kernel), zero padding.",
+    )
+)

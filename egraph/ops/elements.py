@@ -75,9 +75,7 @@ def _dot(types: tuple[ElementType, ...], attrs: tuple[Any, ...]) -> Type:
     left, right = types
     if left.dtype != right.dtype or left.dtype == "bool":
         raise ModelError(f"dot of {left.dtype} and {right.dtype}")
-    extents = shapes.broadcast(
-        _bound("dot", left.extents, -1, attrs[0]), _bound("dot", right.extents, -2, attrs[0])
-    )
+    extents = shapes.broadcast(_bound("dot", left.extents, -1, attrs[0]), _bound("dot", right.extents, -2, attrs[0]))
     return ElementType(shapes.strip(extents), left.dtype)
 
 
@@ -142,23 +140,44 @@ def _build(types: tuple[ElementType, ...], attrs: tuple[Any, ...]) -> Type:
 register(Op("load", "element", (("x", "tensor"),), (), _load, doc="The tensor's value at the clamped index."))
 register(Op("const", "element", (), (("value", REQUIRED),), _const, cost=0, doc="The same value at every index."))
 register(
-    Op("iota", "element", (), (("axis", REQUIRED), ("extent", REQUIRED), ("dtype", "i64")), _iota,
-       doc="The index on one axis, clamped to extent - 1.")
-)  # fmt: skip
+    Op(
+        "iota",
+        "element",
+        (),
+        (("axis", REQUIRED), ("extent", REQUIRED), ("dtype", "i64")),
+        _iota,
+        doc="The index on one axis, clamped to extent - 1.",
+    )
+)
 register(
-    Op("fold", "element", (("e", "element"),), (("op", REQUIRED), ("axis", REQUIRED), ("extent", REQUIRED)), _fold,
-       doc="Reduce over one axis, which the result no longer mentions.")
-)  # fmt: skip
+    Op(
+        "fold",
+        "element",
+        (("e", "element"),),
+        (("op", REQUIRED), ("axis", REQUIRED), ("extent", REQUIRED)),
+        _fold,
+        doc="Reduce over one axis, which the result no longer mentions.",
+    )
+)
 register(
-    Op("dot", "element", (("a", "element"), ("b", "element")), (("depth", REQUIRED),), _dot, cost=2,
-       doc="Sum over k of a at (..., i, k) times b at (..., k, j).")
-)  # fmt: skip
+    Op(
+        "dot",
+        "element",
+        (("a", "element"), ("b", "element")),
+        (("depth", REQUIRED),),
+        _dot,
+        cost=2,
+        doc="Sum over k of a at (..., i, k) times b at (..., k, j).",
+    )
+)
 register(
     Op(
         "window_dot",
         "element",
         (("a", "element"), ("b", "element")),
-        tuple((label, REQUIRED) for label in ("source", "channels", "kernel", "stride", "padding", "dilation", "groups")),
+        tuple(
+            (label, REQUIRED) for label in ("source", "channels", "kernel", "stride", "padding", "dilation", "groups")
+        ),
         _window_dot,
         cost=2,
         doc="Convolution: sum over input channels and window offsets of a at the window times b; padding reads zero. "
@@ -166,10 +185,24 @@ register(
     )
 )
 register(
-    Op("reindex", "element", (("e", "element"),), (("map", REQUIRED),), _reindex, cost=0,
-       doc="The element at another index: a view.")
-)  # fmt: skip
+    Op(
+        "reindex",
+        "element",
+        (("e", "element"),),
+        (("map", REQUIRED),),
+        _reindex,
+        cost=0,
+        doc="The element at another index: a view.",
+    )
+)
 register(
-    Op("build", "tensor", (("e", "element"),), (("shape", REQUIRED),), _build, cost=0,
-       doc="The tensor whose value at each index is the element.")
-)  # fmt: skip
+    Op(
+        "build",
+        "tensor",
+        (("e", "element"),),
+        (("shape", REQUIRED),),
+        _build,
+        cost=0,
+        doc="The tensor whose value at each index is the element.",
+    )
+)

@@ -30,9 +30,16 @@ def _reference(ufunc: Any) -> Callable[[Any, int], Any]:
 
 for _name, _ufunc in FOLDS.items():
     register(
-        Op(f"reduce_{_name}", "tensor", (("x", "tensor"),), (("axis", REQUIRED),), _reduce, _reference(_ufunc),
-           doc=f"The {_name} over one axis, kept with extent 1.")
-    )  # fmt: skip
+        Op(
+            f"reduce_{_name}",
+            "tensor",
+            (("x", "tensor"),),
+            (("axis", REQUIRED),),
+            _reduce,
+            _reference(_ufunc),
+            doc=f"The {_name} over one axis, kept with extent 1.",
+        )
+    )
 
 
 def reduced(shape: shapes.Shape, axis: int) -> shapes.Shape:

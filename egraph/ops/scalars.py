@@ -96,7 +96,7 @@ def _scalar(
     labels = ("condition", "x", "y") if name == "where" else ("x", "y", "z")[:arity]
     rows: tuple[tuple[Sort, Any], ...] = (("tensor", infer_tensor), ("element", infer_element))
     for sort, infer in rows:
-        operands = tuple((label, sort) for label in labels)
+        operands: tuple[tuple[str, Sort], ...] = tuple((label, sort) for label in labels)
         register(Op(name, sort, operands, attrs, infer, reference, cost, pointwise=True, doc=doc))
 
 
@@ -140,4 +140,12 @@ _ROWS: tuple[tuple[str, int, Callable[..., Any], DtypeRule, float], ...] = (
 
 for _row in _ROWS:
     _scalar(*_row)
-_scalar("cast", 1, _cast_numpy, _cast, 1, (("dtype", REQUIRED),), doc="Convert to another dtype; floats truncate to integers.")
+_scalar(
+    "cast",
+    1,
+    _cast_numpy,
+    _cast,
+    1,
+    (("dtype", REQUIRED),),
+    doc="Convert to another dtype; floats truncate to integers.",
+)

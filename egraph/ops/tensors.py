@@ -123,11 +123,20 @@ def _tensors(*labels: str) -> tuple[tuple[str, Any], ...]:
 
 _LEAF = (("name", REQUIRED), ("shape", REQUIRED), ("dtype", REQUIRED))
 register(Op("input", "tensor", (), _LEAF, _leaf, doc="An argument of the function."))
-register(Op("param", "tensor", (), _LEAF, _leaf, doc="A frozen tensor, known by name; its values stay outside of the terms."))
 register(
-    Op("full", "tensor", (), (("value", REQUIRED), ("shape", REQUIRED)), _full, lambda value, shape: np.full(shape, value.value),
-       doc="One value everywhere.")
-)  # fmt: skip
+    Op("param", "tensor", (), _LEAF, _leaf, doc="A frozen tensor, known by name; its values stay outside of the terms.")
+)
+register(
+    Op(
+        "full",
+        "tensor",
+        (),
+        (("value", REQUIRED), ("shape", REQUIRED)),
+        _full,
+        lambda value, shape: np.full(shape, value.value),
+        doc="One value everywhere.",
+    )
+)
 for _name, _reference, _doc in (
     ("relu", _relu, "max(x, 0)"),
     ("gelu", _gelu, "x * Phi(x), by erf. Source: Hendrycks and Gimpel, 2016."),
@@ -137,14 +146,35 @@ for _name, _reference, _doc in (
     register(Op(_name, "tensor", _tensors("x"), (), _activation, _reference, doc=_doc))
 register(Op("softmax", "tensor", _tensors("x"), (("axis", -1),), _softmax, softmax_numpy))
 register(
-    Op("layer_norm", "tensor", _tensors("x", "weight", "bias"), (("eps", 1e-5),), _layer_norm, _layer_norm_numpy,
-       doc="Normalize over the last axis. Source: Ba, Kiros and Hinton, 2016.")
-)  # fmt: skip
+    Op(
+        "layer_norm",
+        "tensor",
+        _tensors("x", "weight", "bias"),
+        (("eps", 1e-5),),
+        _layer_norm,
+        _layer_norm_numpy,
+        doc="Normalize over the last axis. Source: Ba, Kiros and Hinton, 2016.",
+    )
+)
 register(
-    Op("batch_norm", "tensor", _tensors("x", "mean", "var", "weight", "bias"), (("eps", 1e-5),), _batch_norm, _batch_norm_numpy,
-       doc="Inference form, channels on axis 1 of (batch, channels, ...).")
-)  # fmt: skip
+    Op(
+        "batch_norm",
+        "tensor",
+        _tensors("x", "mean", "var", "weight", "bias"),
+        (("eps", 1e-5),),
+        _batch_norm,
+        _batch_norm_numpy,
+        doc="Inference form, channels on axis 1 of (batch, channels, ...).",
+    )
+)
 register(
-    Op("attention", "tensor", _tensors("q", "k", "v"), (("scale", REQUIRED),), _attention, _attention_numpy,
-       doc="softmax(q k^T scale) v; shapes (*batch, length, depth).")
-)  # fmt: skip
+    Op(
+        "attention",
+        "tensor",
+        _tensors("q", "k", "v"),
+        (("scale", REQUIRED),),
+        _attention,
+        _attention_numpy,
+        doc="softmax(q k^T scale) v; shapes (*batch, length, depth).",
+    )
+)

@@ -11,7 +11,7 @@ from frittata.egraph.errors import ModelError
 from frittata.egraph.ops.registry import REQUIRED, Op, register
 from frittata.egraph.ops.tensors import check_axis
 from frittata.egraph.shapes import Sym
-from frittata.egraph.terms import TensorType, Type
+from frittata.egraph.terms import Sort, TensorType, Type
 
 
 def _permute(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
@@ -49,20 +49,43 @@ def _expand(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
     return TensorType(shape, x.dtype)
 
 
-_X = (("x", "tensor"),)
+_X: tuple[tuple[str, Sort], ...] = (("x", "tensor"),)
 register(
-    Op("permute", "tensor", _X, (("permutation", REQUIRED),), _permute, np.transpose, cost=0,
-       doc="Axis i of the result is axis permutation[i] of x.")
-)  # fmt: skip
+    Op(
+        "permute",
+        "tensor",
+        _X,
+        (("permutation", REQUIRED),),
+        _permute,
+        np.transpose,
+        cost=0,
+        doc="Axis i of the result is axis permutation[i] of x.",
+    )
+)
 register(
-    Op("reshape", "tensor", _X, (("shape", REQUIRED),), _reshape, np.reshape, cost=0,
-       doc="The same values in row-major order under another shape.")
-)  # fmt: skip
+    Op(
+        "reshape",
+        "tensor",
+        _X,
+        (("shape", REQUIRED),),
+        _reshape,
+        np.reshape,
+        cost=0,
+        doc="The same values in row-major order under another shape.",
+    )
+)
 register(
-    Op("slice", "tensor", _X, (("axis", REQUIRED), ("start", REQUIRED), ("step", REQUIRED), ("length", REQUIRED)), _slice,
-       _slice_numpy, cost=0, doc="`length` values of one axis, from `start` in steps of `step`.")
-)  # fmt: skip
+    Op(
+        "slice",
+        "tensor",
+        _X,
+        (("axis", REQUIRED), ("start", REQUIRED), ("step", REQUIRED), ("length", REQUIRED)),
+        _slice,
+        _slice_numpy,
+        cost=0,
+        doc="`length` values of one axis, from `start` in steps of `step`.",
+    )
+)
 register(
-    Op("expand", "tensor", _X, (("shape", REQUIRED),), _expand, np.broadcast_to, cost=0,
-       doc="Broadcast to a shape.")
-)  # fmt: skip
+    Op("expand", "tensor", _X, (("shape", REQUIRED),), _expand, np.broadcast_to, cost=0, doc="Broadcast to a shape.")
+)

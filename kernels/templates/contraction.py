@@ -36,7 +36,7 @@ CONTRACTION = ContractionTemplate()
 
 
 def describe(bodies: tuple[Term, ...]) -> Contraction | None:
-    """Name the axes: lanes along the last; the others are batches if the right operand differs along them, else rows."""
+    """Name the axes: columns are the last; batches are those along which the right operand differs; rows the rest."""
     product = only_product(bodies, "dot")
     if product is None:
         return None

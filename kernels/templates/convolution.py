@@ -16,6 +16,7 @@ from frittata.egraph.program import Estimate
 from frittata.egraph.terms import Scalar, Term
 from frittata.kernels import gemm_kernel, window_packing
 from frittata.kernels.contractions import Contraction, Side, only_product, split_index
+from frittata.kernels.gemm_emitters import Code
 from frittata.kernels.gemm_estimate import estimate
 from frittata.kernels.lowered import LoweredKernel
 
@@ -41,7 +42,7 @@ class ConvolutionTemplate:
         work = describe(bodies)
         if work is None:
             raise LoweringError("the convolution template takes bodies that are point-wise in one window_dot")
-        return gemm_kernel.lower(name, work, constants, window_packing.pack_windows(work))
+        return gemm_kernel.lower(name, work, constants, window_packing.pack_windows(work) or Code.pack_panel)
 
 
 CONVOLUTION = ConvolutionTemplate()

@@ -85,7 +85,8 @@ def _tiled_lines(plan: Passes, cut: Split) -> list[str]:
     assert tiled is not None
     at = row_indices(rows)
     position = plan.frame.rows.index(tiled)
-    at[position] = f"min(({at[position]})*{plan.tile}, {tiled.extent - plan.tile})"
+    number = at[position] if at[position].isidentifier() else f"({at[position]})"
+    at[position] = f"min({number}*{plan.tile}, {tiled.extent - plan.tile})"
     return indented(row_loop(cut, prod(loop.extent for loop in rows)), [f"tiles({', '.join(['table', *at])})"])
 
 

@@ -66,8 +66,10 @@ def test_two_constants_in_one_class_raise_an_alarm_that_names_the_rule() -> None
     x = leaf("x", 3)
     with pytest.raises(SaturationError, match="extra/"):
         saturated(
-            tensor("build", element("add", element("load", x), element("const", value=Scalar.of(1.0, "f64"))), shape=(3,)),
-            extra="sort element\nconfuse: const(c) => const(scalar(value(c) + 1, \"f64\")) if value(c) < 3",
+            tensor(
+                "build", element("add", element("load", x), element("const", value=Scalar.of(1.0, "f64"))), shape=(3,)
+            ),
+            extra='sort element\nconfuse: const(c) => const(scalar(value(c) + 1, "f64")) if value(c) < 3',
         )
 
 
@@ -115,8 +117,12 @@ def test_symbolic_dims_never_broadcast() -> None:
 
 def test_negative_zero_is_not_zero() -> None:
     x = leaf("x", 3)
-    plus = tensor("build", element("add", element("load", x), element("const", value=Scalar.of(0.0, "f64"))), shape=(3,))
-    minus = tensor("build", element("add", element("load", x), element("const", value=Scalar.of(-0.0, "f64"))), shape=(3,))
+    plus = tensor(
+        "build", element("add", element("load", x), element("const", value=Scalar.of(0.0, "f64"))), shape=(3,)
+    )
+    minus = tensor(
+        "build", element("add", element("load", x), element("const", value=Scalar.of(-0.0, "f64"))), shape=(3,)
+    )
     found = saturated(plus, minus, x, levels=("exact",)).snapshot
     assert found.class_by_term[minus] == found.class_by_term[x]
     assert found.class_by_term[plus] != found.class_by_term[x]

@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+
 from frittata.egraph.program import Estimate
 from frittata.extract import check
 from frittata.extract.candidates import Candidate
@@ -29,9 +30,7 @@ def random_problem(seed: int) -> Problem:
             estimate = Estimate(float(rng.integers(1, 20)) * 1e-6, 0, 0)
             bodies = tuple((c, None) for c in sorted(produces, key=lambda c: c != class_))
             problem.candidates.append(Candidate(bodies, frozenset(loads), "any", estimate))  # type: ignore[arg-type]
-    problem.by_class = {
-        c: [n for n, k in enumerate(problem.candidates) if c in k.produces] for c in range(count)
-    }
+    problem.by_class = {c: [n for n, k in enumerate(problem.candidates) if c in k.produces] for c in range(count)}
     return problem
 
 

@@ -1,4 +1,4 @@
-"""The pointwise template: which loops it chooses, and that vectors, tails, pieces and tiles compute the same as the law."""
+"""The pointwise template: which loops it chooses; vectors, tails, pieces and tiles compute the same as the law."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ def test_several_results_of_several_dtypes() -> None:
     position = element("iota", axis=-1, extent=13)
     positive = element("and", element("gt", x, number(0)), flag)
     picked = element("where", positive, element("cast", i, dtype="f64"), element("cast", x, dtype="f64"))
-    check(build(positive, 9, 13), build(picked, 9, 13), build(element("add", position, element("cast", i, dtype="i64")), 9, 13))
+    total = element("add", position, element("cast", i, dtype="i64"))
+    check(build(positive, 9, 13), build(picked, 9, 13), build(total, 9, 13))
 
 
 def test_what_does_not_move_along_the_lanes_is_computed_once_a_row() -> None:

@@ -16,7 +16,9 @@ AXES = 5
 POINTS = 48
 
 
-def inconsistencies(snapshot: Snapshot, value_by_name: Mapping[str, Any], seed: int = 0, rtol: float = 1e-9) -> list[str]:
+def inconsistencies(
+    snapshot: Snapshot, value_by_name: Mapping[str, Any], seed: int = 0, rtol: float = 1e-9
+) -> list[str]:
     """Return a line for each node that differs from its class.
 
     The first node of a class that can be computed from classes settled before stands for the class.
@@ -61,7 +63,9 @@ def _term(snapshot: Snapshot, class_: int, node: Node, chosen: Mapping[int, Term
     """Apply a node without looking at extents: an element is a total function."""
     type_ = snapshot.types[class_]
     args = tuple(chosen[arg] for arg in node.args)
-    return terms.intern(node.op, node.sort, args, node.attrs, ElementType((), type_) if node.sort == "element" else type_)
+    return terms.intern(
+        node.op, node.sort, args, node.attrs, ElementType((), type_) if node.sort == "element" else type_
+    )
 
 
 def _value(interpreter: Interpreter, term: Term, index: Mapping[int, Any]) -> Any:

@@ -27,12 +27,9 @@ def executable(case: Case, template: str, constants: dict[str, Array]) -> runtim
     names = [leaf.attrs[0] for leaf in case.operands]
     outputs = tuple(Output(f"out{i}", body) for i, body in enumerate(case.bodies))
     kernel = Kernel("kernel", template, outputs, tuple(names), Estimate(0, 0, 0))
-    inputs = {l.attrs[0]: TensorType(l.shape, l.dtype) for l in case.operands if l.attrs[0] not in constants}
-    params = {
-        l.attrs[0]: tensor("param", name=l.attrs[0], shape=l.shape, dtype=l.dtype)
-        for l in case.operands
-        if l.attrs[0] in constants
-    }
+    types = {leaf.attrs[0]: TensorType(leaf.shape, leaf.dtype) for leaf in case.operands}
+    inputs = {name: type_ for name, type_ in types.items() if name not in constants}
+    params = {name: tensor("param", name=name, shape=types[name].shape, dtype=types[name].dtype) for name in constants}
     program = Program(inputs, params, (kernel,), tuple(output.name for output in outputs))
     return runtime.build(program, constants)
 

@@ -1,0 +1,151 @@
+"""What the report, explanations, graphs and pages of one optimization share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from frittata.alternatives import Alternatives
+from frittata.chains import Chains
+from frittata.egraph.program import Estimate, Kernel, Program
+from frittata.egraph.snapshot import Snapshot
+from frittata.kernels import source
+from frittata.kernels.plain import plain_source
+from frittata.neighbours import Boundaries
+from frittata.pipeline import Compilation
+from frittata.placement import Placement
+
+
+@dataclass
+class Account:
+    """One compilation, with where its program stands in the e-graph, and what was measured: seconds by kernel."""
+
+    compilation: Compilation
+    measured: dict[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def program(self) -> Program:
+        """The chosen program."""
+        return self.compilation.extraction.program
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The saturated e-graph."""
+        return self.compilation.saturation.snapshot
+
+    @cached_property
+    def kernels(self) -> tuple[KernelView, ...]:
+        """The steps of the driver, in order."""
+        return tuple(KernelView(kernel, i, self.measured) for i, kernel in enumerate(self.program.kernels))
+
+    @cached_property
+    def placement(self) -> Placement:
+        """The program's steps and buffers in the e-graph."""
+        return Placement(self.snapshot, self.compilation.extraction)
+
+    @cached_property
+    def chains(self) -> Chains:
+        """Derivations of nodes."""
+        rules = {rule.full_name: rule for family in self.compilation.families for rule in family.rules}
+        return Chains(self.snapshot, self.compilation.saturation.rule_names, rules)
+
+    @cached_property
+    def boundaries(self) -> Boundaries:
+        """Why the program's kernels are apart."""
+        return Boundaries(self.placement, self.alternatives)
+
+    @cached_property
+    def alternatives(self) -> Alternatives:
+        """Prices of what was not chosen."""
+        return Alternatives(self.compilation.extraction)
+
+    def kernel(self, name: str) -> KernelView:
+        """Return a kernel by its name, or the one that holds an operator.
+
+        Raises: FrittataError that names the nearest.
+        """
+        found = self.placement.kernel_with(name)
+        return next(view for view in self.kernels if view.kernel is found)
+
+    def origins(self, class_: int) -> list[str]:
+        """Return where in the user's source the imported terms of a class come from."""
+        origins = self.compilation.model.origin_by_term
+        terms = (term for term, at in self.snapshot.class_by_term.items() if at == class_)
+        return [origins[term] for term in terms if term in origins]
+
+
+@dataclass(frozen=True, eq=False)
+class KernelView:
+    """One kernel as the user sees it. `measured_s` is None until the program has been measured."""
+
+    kernel: Kernel
+    step: int
+    _measured: dict[str, float] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """Its name in the program, which is that of its first result."""
+        return self.kernel.name
+
+    @property
+    def template(self) -> str:
+        """The template that computes it."""
+        return self.kernel.template
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rules that made its nodes."""
+        return self.kernel.rules
+
+    @property
+    def estimate(self) -> Estimate:
+        """Predicted seconds, floating-point operations and bytes moved."""
+        return self.kernel.estimate
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations, as predicted."""
+        return self.kernel.estimate.flops
+
+    @property
+    def bytes(self) -> float:
+        """Bytes moved, as predicted."""
+        return self.kernel.estimate.bytes
+
+    @property
+    def predicted_s(self) -> float:
+        """Seconds, as predicted."""
+        return self.kernel.estimate.seconds
+
+    @property
+    def measured_s(self) -> float | None:
+        """The least time observed, in seconds."""
+        return self._measured.get(self.name)
+
+    @cached_property
+    def op(self) -> str:
+        """What it computes: the element term of each result, parts used twice by name."""
+        names = tuple(output.name for output in self.kernel.outputs)
+        lines: list[str] = []
+        for line in source.comment(tuple(output.body for output in self.kernel.outputs), names):
+            text = line.removeprefix("# ")
+            if text.startswith(" ") and lines:  # broken for the width of a source line
+                lines[-1] += f" {text.strip()}"
+            else:
+                lines.append(text)
+        return "\n".join(lines)
+
+    @cached_property
+    def source(self) -> str:
+        """The kernel as plain numba source that runs as it is."""
+        return plain_source(self.kernel)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as plain data."""
+        plain = ("name", "template", "op", "flops", "bytes", "predicted_s", "measured_s", "source")
+        return {name: getattr(self, name) for name in plain} | {
+            "rules": list(self.rules),
+            "operands": list(self.kernel.operands),
+            "outputs": {output.name: str(output.body.type) for output in self.kernel.outputs},
+        }

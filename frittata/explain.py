@@ -1,0 +1,253 @@
+"""Why a kernel is what it is: its term and price, what else was possible, the rules behind it, and its boundaries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from frittata import tables
+from frittata.account import Account, KernelView
+from frittata.chains import Step
+from frittata.egraph.snapshot import Node
+from frittata.labels import Labels
+from frittata.neighbours import Boundary
+from frittata.report import Folded, Report
+
+MOST_ALTERNATIVES = 6
+
+
+@dataclass(frozen=True)
+class Held:
+    """An imported operator whose value the kernel computes, and where in the user's source it stands."""
+
+    op: str
+    type: str
+    origin: str
+    is_result: bool
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Another candidate for the kernel's result.
+
+    `delta_s` compares the kernels alone; `program_delta_s` the cheapest programs with one and the other (None: none has
+    this candidate). `loads` are the buffers and tensors that it would read.
+    """
+
+    template: str
+    loads: tuple[str, ...]
+    also_stores: tuple[str, ...]
+    seconds: float
+    delta_s: float
+    program_delta_s: float | None
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """Nodes of the kernel that were made by the same rules from the same imported operator, and those rules' text."""
+
+    origin: str
+    rules: tuple[str, ...]
+    texts: tuple[str, ...]
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything there is to say about one kernel. Print it, or take its parts."""
+
+    kernel: KernelView
+    asked: str
+    share: float
+    holds: tuple[Held, ...]
+    rivals: tuple[Rival, ...]
+    more_rivals: int
+    derivations: tuple[Derivation, ...]
+    boundaries: tuple[Boundary, ...]
+    folded: tuple[Folded, ...]
+    fusing_rules: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the explanation as data that `json.dumps` takes."""
+        return {
+            "kernel": self.kernel.to_dict(),
+            "share": self.share,
+            "holds": [vars(held) for held in self.holds],
+            "rivals": [vars(rival) for rival in self.rivals],
+            "more_rivals": self.more_rivals,
+            "derivations": [vars(derivation) for derivation in self.derivations],
+            "boundaries": [{**vars(boundary), "type": str(boundary.type)} for boundary in self.boundaries],
+            "folded": [{**vars(row), "type": str(row.type)} for row in self.folded],
+        }
+
+    def __str__(self) -> str:
+        kernel = self.kernel
+        measured = f", {tables.seconds(kernel.measured_s)} measured" if kernel.measured_s is not None else ""
+        lines = [
+            f"{kernel.name}, by the template {kernel.template}"
+            + (f" (holds {self.asked})" if self.asked != kernel.name else ""),
+            f"  {tables.seconds(kernel.predicted_s)} predicted ({self.share:.0%} of the program){measured}; "
+            f"{tables.count(kernel.flops, 'flop')}, {tables.count(kernel.bytes, 'B')}",
+        ]
+        blocks = (
+            ("Computes", [piece for line in kernel.op.splitlines() for piece in tables.wrapped(line, "  ")]),
+            ("Holds these operators of the model", _held_lines(self.holds)),
+            ("Other candidates for its result", _rival_lines(self.rivals, self.more_rivals)),
+            ("Rules that made its nodes", _derivation_lines(self.derivations, self.fusing_rules)),
+            ("Why its neighbours are kernels of their own", _boundary_lines(self.boundaries)),
+            ("Constants folded for it", _folded_lines(self.folded)),
+        )
+        for title, block in blocks:
+            if block:
+                lines += ["", title, *block]
+        return "\n".join(lines)
+
+
+def explain(account: Account, name: str) -> Explanation:
+    """Explain the kernel of that name, or the one that holds that operator.
+
+    Raises: FrittataError that names the nearest.
+    """
+    view = account.kernel(name)
+    report = Report(account, lambda **_: None)
+    total = account.program.cost_s
+    read = set(view.kernel.operands)
+    rivals, more = _rivals(account, view)
+    return Explanation(
+        view,
+        name,
+        view.predicted_s / total if total else 0.0,
+        tuple(_held(account, view)),
+        rivals,
+        more,
+        tuple(_derivations(account, view)),
+        tuple(account.boundaries.of(view.name)),
+        tuple(row for row in report.folded if row.name in read),
+        fusing_rules(account),
+    )
+
+
+def fusing_rules(account: Account) -> tuple[str, ...]:
+    """Return the equations that join an element with the load of the tensor built from it."""
+    rules = (rule for family in account.compilation.families for rule in family.rules)
+    return tuple(r.full_name for r in rules if str(r).replace(" ", "").partition(":")[2].startswith("load(build("))
+
+
+def _held(account: Account, view: KernelView) -> Iterable[Held]:
+    part = account.placement.part(view.name)
+    results = account.placement.candidate(view.name).produces
+    for class_ in sorted(part.holds, key=lambda c: (c not in results, c)):
+        for node in account.snapshot.nodes[class_]:
+            if node.rule == 0 and node.op != "build":
+                origin = next(iter(account.origins(class_)), "")
+                yield Held(node.op, str(account.snapshot.types[class_]), _short_path(origin), class_ in results)
+
+
+def _rivals(account: Account, view: KernelView) -> tuple[tuple[Rival, ...], int]:
+    extraction = account.compilation.extraction
+    chosen = account.placement.number_by_step[view.name]
+    result = extraction.problem.candidates[chosen].produces[0]
+    labels = Labels(account)
+    found, more = account.alternatives.of(result, chosen, MOST_ALTERNATIVES)
+    rivals: list[Rival] = []
+    for rival in found:
+        part = account.placement.part_of(rival.number)
+        rivals.append(
+            Rival(
+                rival.candidate.template,
+                tuple(labels.tensor(class_) for class_ in sorted(part.leaves)),
+                tuple(labels.tensor(class_) for class_ in rival.candidate.produces[1:]),
+                rival.candidate.cost,
+                rival.candidate.cost - view.predicted_s,
+                None if rival.program_s is None else rival.program_s - extraction.program.cost_s,
+            )
+        )
+    return tuple(rivals), more
+
+
+def _derivations(account: Account, view: KernelView) -> Iterable[Derivation]:
+    """Group the kernel's nodes by the chain of rules that leads to them."""
+    groups: dict[tuple[str, ...], tuple[Node, list[Step], list[str]]] = {}
+    for class_, node in account.placement.part(view.name).nodes.items():
+        if node.op in ("load", "const", "iota"):
+            continue
+        steps = account.chains.chain(class_, node)
+        if steps:
+            start = steps[0].before
+            key = (start.op, *(step.rule for step in steps))
+            groups.setdefault(key, (start, list(steps), []))[2].append(node.op)
+    for start, steps, made in groups.values():
+        rules = tuple(step.rule for step in steps)
+        yield Derivation(start.op, rules, tuple(step.text for step in steps), tuple(dict.fromkeys(made)))
+
+
+def _short_path(origin: str) -> str:
+    """Keep the last two folders of a path: .../torch/nn/modules/activation.py:12 -> modules/activation.py:12."""
+    return "/".join(origin.replace("\\", "/").split("/")[-2:])
+
+
+# ---- text ------------------------------------------------------------------------------------------------------------
+
+
+def _held_lines(holds: tuple[Held, ...]) -> list[str]:
+    rows = [(h.op, h.type, "result" if h.is_result else "inside", h.origin) for h in holds]
+    return tables.table(("operator", "type", "", "from"), rows, indent="  ") if rows else []
+
+
+def _rival_lines(rivals: tuple[Rival, ...], more: int) -> list[str]:
+    if not rivals:
+        return ["  none: no other body for it was kept"]
+    rows = [
+        (
+            r.template,
+            tables.seconds(r.seconds),
+            _signed(r.delta_s),
+            _signed(r.program_delta_s),
+            ", ".join(r.loads) + (f"; also stores {', '.join(r.also_stores)}" if r.also_stores else ""),
+        )
+        for r in rivals
+    ]
+    head = ("template", "price", "kernel", "program", "loads")
+    lines = tables.table(head, rows, right=(1, 2, 3), indent="  ")
+    return [*lines, f"  ... and {more} more"] if more else lines
+
+
+def _signed(value: float | None) -> str:
+    if value is None:
+        return "-"
+    if abs(value) < 1e-12:
+        return "same"
+    return ("+" if value > 0 else "-") + tables.seconds(abs(value))
+
+
+def _derivation_lines(derivations: tuple[Derivation, ...], fusing: tuple[str, ...]) -> list[str]:
+    lines: list[str] = []
+    told: set[str] = set()
+    for derivation in derivations:
+        chain = " > ".join(derivation.rules)
+        lines += tables.wrapped(f"{', '.join(derivation.nodes)}: {derivation.origin} > {chain}", "  ", "      ")
+        for rule, text in zip(derivation.rules, derivation.texts, strict=True):
+            if rule not in told:
+                told.add(rule)
+                lines += tables.wrapped(text if text != rule else f"{rule} (native)", "      ", "    ")
+    if lines and fusing:
+        lines.append(f"  all in one kernel by {', '.join(fusing)}")
+    return lines
+
+
+def _boundary_lines(boundaries: tuple[Boundary, ...]) -> list[str]:
+    lines: list[str] = []
+    for b in boundaries:
+        lines.append(f"  {b.producer} -> {b.consumer}, over {b.buffer}: {b.type}")
+        lines += tables.wrapped(b.reason, "      ", "")
+    return lines
+
+
+def _folded_lines(rows: tuple[Folded, ...]) -> list[str]:
+    lines: list[str] = []
+    for row in rows:
+        lines += tables.wrapped(f"{row.name}: {row.type} = {row.term}", "  ")
+        if row.rules:
+            lines += tables.wrapped(f"by {', '.join(row.rules)}", "      ", "")
+    return lines

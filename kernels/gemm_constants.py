@@ -1,0 +1,57 @@
+"""Sides of a contraction that are known before run time: computed by the interpreter, laid out for the tiles."""
+
+from __future__ import annotations
+
+from frittata.egraph import dtypes, program
+from frittata.egraph.ops import registry
+from frittata.egraph.terms import Term
+from frittata.kernels import source
+from frittata.kernels.contractions import Contraction, Side, packer
+from frittata.kernels.lowered import Array, Pack, PackedConstant
+from frittata.kernels.packing import aligned_zeros, pack_panels
+
+
+def packed_panels(work: Contraction, operands: tuple[Term, ...], width: int) -> PackedConstant:
+    """Return the right side in panels of `width` columns.
+
+    Shapes: (batches * panels, depth, width), or (panels, depth, width) if the side is the same in all batches.
+    """
+    side = work.right
+    extents = {"g": work.batches if side.mentions("g") else 1, "k": work.depth, "j": work.columns}
+    compute, dtype = packer(side, extents), dtypes.to_numpy(work.dtype)
+    count = -(-work.columns // width)
+
+    def pack(*arrays: Array) -> Array:
+        out = aligned_zeros((extents["g"] * count, work.depth, width), dtype)
+        for batch, weights in enumerate(compute(*arrays)):
+            out[batch * count : (batch + 1) * count] = pack_panels(weights, width)
+        return out
+
+    return _packed(side, operands, pack, f"panels {extents} of {width} {work.dtype}")
+
+
+def packed_rows(work: Contraction, operands: tuple[Term, ...]) -> PackedConstant:
+    """Return the left side, row by row.
+
+    Shapes: (batches, rows, depth), or (rows, depth) if the side is the same in all batches.
+    """
+    side = work.left
+    extents = {"g": work.batches if side.mentions("g") else 1, "i": work.rows, "k": work.depth}
+    compute, dtype = packer(side, extents), dtypes.to_numpy(work.dtype)
+
+    def pack(*arrays: Array) -> Array:
+        values = compute(*arrays)
+        out = aligned_zeros(values.shape, dtype)
+        out[...] = values
+        return out
+
+    return _packed(side, operands, pack, f"rows {extents} {work.dtype}")
+
+
+def _packed(side: Side, operands: tuple[Term, ...], pack: Pack, layout: str) -> PackedConstant:
+    element = side.element
+    leaves = tuple(program.operands_of(element))
+    index = ", ".join(f"{axis}: {at}" for axis, at in sorted(side.index.items()))
+    built = registry.make("build", "tensor", (element,), (element.shape,))
+    key = "\n".join([layout, index, *source.comment((built,), ("side",))])
+    return PackedConstant(tuple(map(operands.index, leaves)), pack, key)
