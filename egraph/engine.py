@@ -2,8 +2,8 @@
 
 Schema. Sorts T (tensors) and E (elements); one constructor for each operator, arguments first, attributes as interned
 ids. Facts: `ty` the type of a tensor class, `dt` the dtype of an element class, `const` what can be computed before
-run time, `varies` what has a form that depends on an input. `by_<constructor>` holds the number of the rule that made a
-node; 0 is the import. Terms of the model are named `(tn i)` and `(en i)`, because nested or shared expressions are
+run time, `varies` what has a form that depends on an input. `by_<constructor>` holds the number of the rule that made
+a node; 0 is the import. Terms of the model are named `(tn i)` and `(en i)`, because nested or shared expressions are
 exponential to load.
 """
 

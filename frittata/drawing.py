@@ -184,7 +184,7 @@ def _other_edges(value: Value, box: Box, boxes: Mapping[str, Box]) -> Iterable[s
     """Draw where the arguments of forms that were not chosen are; shown while the pointer is on the row."""
     for row in value.rows:
         if not row.chosen:
-            for target in dict.fromkeys(row.targets):
+            for target in (key for key in row.targets if key != value.key):
                 end = boxes[target]
                 yield _curve(
                     ((box.center, box.y + box.height), (end.center, end.y)), "alternative", "", f' data-of="{escape(row.key)}"'

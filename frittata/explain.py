@@ -136,7 +136,7 @@ def fusing_rules(account: Account) -> tuple[str, ...]:
 
 def _held(account: Account, view: KernelView) -> Iterable[Held]:
     part = account.placement.part(view.name)
-    results = account.placement.candidate(view.name).produces
+    results = {account.placement.class_by_buffer[output.name] for output in view.kernel.outputs}
     for class_ in sorted(part.holds, key=lambda c: (c not in results, c)):
         for node in account.snapshot.nodes[class_]:
             if node.rule == 0 and node.op != "build":
@@ -202,8 +202,8 @@ def _rival_lines(rivals: tuple[Rival, ...], more: int) -> list[str]:
         (
             r.template,
             tables.seconds(r.seconds),
-            _signed(r.delta_s),
-            _signed(r.program_delta_s),
+            signed(r.delta_s),
+            signed(r.program_delta_s),
             ", ".join(r.loads) + (f"; also stores {', '.join(r.also_stores)}" if r.also_stores else ""),
         )
         for r in rivals
@@ -213,7 +213,7 @@ def _rival_lines(rivals: tuple[Rival, ...], more: int) -> list[str]:
     return [*lines, f"  ... and {more} more"] if more else lines
 
 
-def _signed(value: float | None) -> str:
+def signed(value: float | None) -> str:
     if value is None:
         return "-"
     if abs(value) < 1e-12:

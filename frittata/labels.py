@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -10,6 +11,7 @@ from frittata import tables
 from frittata.account import Account
 from frittata.egraph.indexing import IndexMap
 from frittata.egraph.snapshot import Node
+from frittata.egraph.terms import Scalar
 
 _ATTR_WIDTH = 34
 
@@ -19,6 +21,8 @@ class Labels:
     """Names over one account: buffers by name, constants by value, anything else by the operator at its head."""
 
     account: Account
+    here: Mapping[int, Node] = field(default_factory=dict[int, Node])
+    """Nodes chosen at the place that is named, before those of other kernels."""
 
     @cached_property
     def _chosen(self) -> dict[int, Node]:
@@ -39,9 +43,9 @@ class Labels:
     def element(self, class_: int) -> str:
         """Name an element class after its chosen node: a number, the tensor that it loads, or an operator."""
         nodes = self.account.snapshot.nodes[class_]
-        node = self._chosen.get(class_) or next((n for n in nodes if n.op in ("const", "load")), nodes[0])
+        node = self.here.get(class_) or self._chosen.get(class_) or next((n for n in nodes if n.op in ("const", "load")), nodes[0])
         if node.op == "const":
-            return str(node.attrs[0].value)
+            return number(node.attrs[0])
         return self.tensor(node.args[0]) if node.op == "load" else node.op
 
     def of(self, class_: int) -> str:
@@ -53,6 +57,11 @@ class Labels:
         if node.op == "const":
             return str(node.attrs[0])
         return f"{node.op}({', '.join([*map(self.of, node.args), *map(attr, node.attrs)])})"
+
+
+def number(value: Scalar) -> str:
+    """Write a constant without its dtype: f32(0.5) -> 0.5."""
+    return str(value).partition("(")[2].removesuffix(")")
 
 
 def attr(value: Any) -> str:

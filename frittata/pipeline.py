@@ -17,6 +17,7 @@ from frittata.egraph.errors import ModelError, RuleError
 from frittata.egraph.machine import Machine
 from frittata.egraph.model import Model
 from frittata.egraph.saturate import Phase, Saturation, saturate
+from frittata.egraph.shapes import Sym
 from frittata.extract.choose import Extraction, extract
 from frittata.kernels import runtime, templates
 from frittata.kernels.cache import KernelCache
@@ -84,13 +85,29 @@ def import_model(source: Any, args: Sequence[Any]) -> tuple[Imported | None, Mod
     Raises: ModelError, UnsupportedOpError.
     """
     if isinstance(source, Model):
-        return None, source
+        return None, _concrete(source)
     from frittata.frontends.torch_export import from_module
 
     if not hasattr(source, "named_parameters"):
         raise ModelError(f"cannot import a {type(source).__name__}", do="give a torch.nn.Module or a frittata.Model")
     imported = from_module(source, args)
-    return imported, imported.model
+    return imported, _concrete(imported.model)
+
+
+def _concrete(model: Model) -> Model:
+    """Refuse what kernels cannot be written for yet.
+
+    Raises: ModelError if a dim is a symbol or a function has no outputs.
+    """
+    for term in model.main.inputs:
+        if any(isinstance(dim, Sym) for dim in term.shape):
+            raise ModelError(
+                f"input {term.attrs[0]!r} has symbolic dims: {term.type}",
+                do="kernels need numbers: give them with Model.bind_dims, or optimize for each size",
+            )
+    if not model.main.outputs:
+        raise ModelError("the model returns nothing", do="return at least one tensor")
+    return model
 
 
 def choose_rules(options: Options) -> tuple[Family, ...]:
@@ -110,6 +127,13 @@ def choose_rules(options: Options) -> tuple[Family, ...]:
         if name not in known:
             raise RuleError(f"nothing to disable is called {name!r}", do="`frittata rules list` shows all names")
     admitted = _LEVELS[: _LEVELS.index(options.numerics) + 1]
+    loose = [r for f in families for r in f.rules if r.level.kind == "approx" and _is_admitted(r, options, admitted)]
+    if loose:
+        raise RuleError(
+            f"{loose[0].full_name} is approximate: as an equation it would make unequal terms equal everywhere",
+            str(loose[0].location),
+            "alternatives beside a class are not there yet; write a transform (~>), or disable the rule",
+        )
     return tuple(
         Family(f.name, tuple(r for r in f.rules if _is_admitted(r, options, admitted)), f.opt_level, f.native)
         for f in families

@@ -58,9 +58,9 @@ def values_of(account: Account, kernel: Kernel) -> list[Value]:
 class _Reader:
     def __init__(self, account: Account, kernel: Kernel) -> None:
         self._account = account
-        self._labels = Labels(account)
         self._part = account.placement.part(kernel.name)
-        self._results = set(account.placement.candidate(kernel.name).produces)
+        self._labels = Labels(account, self._part.nodes)
+        self._results = {account.placement.class_by_buffer[output.name] for output in kernel.outputs}
         snapshot = account.snapshot
         self._elements = {
             class_: node

@@ -69,7 +69,8 @@ class Code:
             work, lanes = self.work, self.lanes
             panel, row, ahead = (memory.pointer_from_address(builder, self.lane, a) for a in addresses)
             pointers = self.pointers(builder, table)
-            variables = {"g": g, "j": j, **{f"i{r}": builder.add(i, I64(r)) for r in range(rows)}}
+            variables: dict[int | str, Value] = {"g": g, "j": j}
+            variables.update({f"i{r}": builder.add(i, I64(r)) for r in range(rows)})
             if direct:
                 a_pointers, stride = self._rows_in_place(builder, pointers, variables, rows)
             else:

@@ -203,7 +203,8 @@ class _Packing:
         builder, windows = self.builder, self.windows
         y = self._place(windows.lines, track.line, dy)
         inside = simd.splat(builder, _within(builder, y, windows.lines.source), self.code.lanes)
-        emitter = ElementEmitter(builder, self.pointers, {"g": self.g, "c": I64(0), "y": y, "x": track.x})
+        variables: dict[int | str, Value] = {"g": self.g, "c": I64(0), "y": y, "x": track.x}
+        emitter = ElementEmitter(builder, self.pointers, variables)
         offset = emitter.values.first(windows.offset)
         pointer = memory.advance(builder, self.pointers[windows.leaf], offset)
         return _Segment(pointer, builder.and_(track.mask, inside))
@@ -238,7 +239,7 @@ class _Packing:
         if windows.element is windows.image:
             return value
         along = Along("x", lanes)
-        variables = {"g": self.g, "c": c, "y": I64(0), "x": I64(0)}
+        variables: dict[int | str, Value] = {"g": self.g, "c": c, "y": I64(0), "x": I64(0)}
         emitter = ElementEmitter(builder, self.pointers, variables, along, {windows.image: value})
         mask = segments[0].mask
         for segment in segments[1:]:

@@ -12,9 +12,12 @@ import torch
 
 import frittata as ft
 from bench import workloads
+from frittata.egraph import interpret
 from frittata.egraph.machine import REFERENCE
+from frittata.egraph.model import Function, Model
 from frittata.egraph.ops.registry import element, tensor
 from frittata.egraph.program import Kernel, Output, Program
+from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Scalar, Term, walk
 from frittata.kernels import runtime
 from frittata.optimized import Optimized
@@ -237,3 +240,32 @@ def test_wrong_arguments_are_clear_errors(cache: Path) -> None:
     for wrong in ((), (x, x), (x[:2],), (x.double(),), (3,)):
         with pytest.raises(ft.FrittataError):
             fast(*wrong)
+
+
+def test_symbolic_dims_are_bound_before_kernels_are_written(cache: Path) -> None:
+    x = tensor("input", name="x", shape=(Sym("n"), 3), dtype="f32")
+    model = Model({"main": Function((x,), (tensor("relu", x),))})
+    with pytest.raises(ft.FrittataError, match="symbolic dims"):
+        ft.optimize(model, machine=REFERENCE, cache=cache)
+    fast = ft.optimize(model.bind_dims({"n": 5}), machine=REFERENCE, cache=cache)
+    value = np.linspace(-1, 1, 15, dtype=np.float32).reshape(5, 3)
+    np.testing.assert_array_equal(fast(value), np.maximum(value, 0))
+
+
+def test_a_users_rule_fires_and_a_wrong_one_is_refused(cache: Path, tmp_path: Path) -> None:
+    good, wrong, swap = tmp_path / "good.rules", tmp_path / "wrong.rules", tmp_path / "swap.rules"
+    good.write_text("silu-by-hand: x * sigmoid(x) => silu(x)\n")
+    wrong.write_text("relu-is-gelu: relu(x) => gelu(x)\n")
+    swap.write_text("relu-to-gelu: relu(x) ~> gelu(x)\n")
+    x = tensor("input", name="x", shape=(4, 7), dtype="f64")
+    model = Model({"main": Function((x,), (tensor("mul", x, tensor("sigmoid", x)),))})
+    fast = ft.optimize(model, machine=REFERENCE, cache=cache, rules=[good])
+    names = {rule for phase in fast.compilation.saturation.phases for rule in phase.statistics.matches_by_rule}
+    assert "good/silu-by-hand" in names
+    with pytest.raises(ft.FrittataError, match="left:"):
+        ft.optimize(model, machine=REFERENCE, cache=cache, rules=[wrong])
+    relu = Model({"main": Function((x,), (tensor("relu", x),))})
+    value = np.random.default_rng(0).standard_normal((4, 7))
+    changed = ft.optimize(relu, machine=REFERENCE, cache=cache, rules=[swap])
+    (expected,) = interpret.evaluate((tensor("gelu", x),), {"x": value})
+    np.testing.assert_allclose(changed(value), expected, rtol=1e-12)

@@ -58,9 +58,9 @@ def _put(items: tuple[Any, ...], position: int, item: Any) -> tuple[Any, ...]:
 def _at(pattern: Node) -> Iterator[tuple[str, Pattern]]:
     if pattern.op in OTHER_OP:
         yield f"{pattern.op} -> {OTHER_OP[pattern.op]}", replace(pattern, op=OTHER_OP[pattern.op])
-    if len(pattern.args) >= 2 and pattern.op not in COMMUTATIVE and pattern.args[-1] != pattern.args[-2]:
-        args = (*pattern.args[:-2], pattern.args[-1], pattern.args[-2])
-        yield f"operands of {pattern.op} swapped", replace(pattern, args=args)
+    *others, last = pattern.args or (None,)
+    if others and pattern.op not in COMMUTATIVE and last != others[-1]:
+        yield f"operands of {pattern.op} swapped", replace(pattern, args=(*others[:-1], last, others[-1]))
     if pattern.op == "neg":
         yield "neg dropped", pattern.args[0]
     elif pattern.op in ("add", "mul", "sub"):
