@@ -21,7 +21,7 @@ from frittata.egraph.program import Estimate, Template, operands_of
 from frittata.egraph.shapes import Shape
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import Term
-from frittata.extract.cuts import CONTRACTED, CONTRACTIONS, FOLDED, POINTWISE, find_cuts, may_stand_under
+from frittata.extract.cuts import CONTRACTED, CONTRACTIONS, FOLDED, POINTWISE, Cuts, may_stand_under
 
 OPTION_LIMIT = 16
 """How many bodies of one element class are kept."""
@@ -80,14 +80,13 @@ class Enumerator:
     machine: Machine
     constants: frozenset[int]
     free: frozenset[int]
-    outputs: frozenset[int]
+    cuts: Cuts
     _bodies: dict[tuple[int, Shape], list[Body]] = field(default_factory=dict[tuple[int, Shape], list[Body]])
     _open: dict[tuple[int, Shape], int] = field(default_factory=dict[tuple[int, Shape], int])
     _prices: dict[Any, tuple[str, Estimate] | None] = field(default_factory=dict[Any, "tuple[str, Estimate] | None"])
 
     def __post_init__(self) -> None:
-        self._cuts = find_cuts(self.snapshot, self.outputs)
-        self._settled = self._cuts.must | self.constants
+        self._settled = self.cuts.must | self.constants
         self._sizes: dict[Term, float] = {}
 
     def candidates(self, class_: int) -> list[Candidate]:
@@ -113,7 +112,7 @@ class Enumerator:
         if price is None:
             return
         yield Candidate(((class_, built),), loads, price[0], price[1], rules)
-        stored = [c for c in body.inlined if c != class_ and c in self._cuts.may and c not in self.free]
+        stored = [c for c in body.inlined if c != class_ and c in self.cuts.may and c not in self.free]
         for count in range(1, min(len(stored), 2) + 1):
             chosen = stored[:count]
             bodies = (
@@ -210,7 +209,7 @@ class Enumerator:
         """Whether loading a tensor can be better than inlining it."""
         if any(node.op in ("const", "iota") for node in inline):
             return False
-        return not inline or tensor in self.free or tensor in self._cuts.may
+        return not inline or tensor in self.free or tensor in self.cuts.may
 
     def _load(self, node: Node, context: Shape) -> list[Body]:
         (tensor,) = node.args

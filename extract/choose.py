@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from frittata.egraph.errors import ExtractionError
 from frittata.egraph.machine import Machine
 from frittata.egraph.ops import registry
 from frittata.egraph.program import Kernel, Output, Program, Template, View, operands_of
@@ -13,6 +14,7 @@ from frittata.egraph.terms import TensorType, Term, rebuild, walk
 from frittata.extract import check
 from frittata.extract.candidates import VIEW, Candidate, Enumerator
 from frittata.extract.constants import Folder
+from frittata.extract.cuts import everywhere, find_cuts
 from frittata.extract.exact import Solution, solve
 from frittata.extract.greedy import greedy
 from frittata.extract.problem import Problem, collect
@@ -46,19 +48,38 @@ def extract(
     start = time.perf_counter()
     folder = Folder(snapshot)
     roots = [snapshot.class_by_term[term] for term in outputs]
-    given = {snapshot.class_by_term[term]: term for term in inputs if term in snapshot.class_by_term}
     constants = folder.classes()
-    enumerator = Enumerator(snapshot, templates, machine, constants, constants | given.keys(), frozenset(roots))
-    problem = collect(enumerator, roots)
+    free = constants | {snapshot.class_by_term[term] for term in inputs if term in snapshot.class_by_term}
+    try:
+        problem = collect(Enumerator(snapshot, templates, machine, constants, free, find_cuts(snapshot, roots)), roots)
+    except ExtractionError:  # the analysis of cuts is a heuristic: without it everything may be stored
+        problem = collect(Enumerator(snapshot, templates, machine, constants, free, everywhere(snapshot)), roots)
     enumerated = time.perf_counter()
     first = greedy(problem)
     solution = solve(problem, first, time_limit_s)
-    chosen = tuple(check.order(problem, solution.chosen))
     solved = time.perf_counter()
-    builder = _Builder(snapshot, folder, rule_names, given)
-    program = builder.program(inputs, roots, [problem.candidates[n] for n in chosen], solution)
+    program = build_program(snapshot, folder, rule_names, inputs, roots, problem, solution)
     seconds = {"enumerate": enumerated - start, "solve": solved - enumerated}
+    chosen = tuple(check.order(problem, solution.chosen))
     return Extraction(program, problem, chosen, solution, check.cost(problem, first), seconds)
+
+
+def build_program(
+    snapshot: Snapshot,
+    folder: Folder,
+    rule_names: dict[int, str],
+    inputs: tuple[Term, ...],
+    roots: list[int],
+    problem: Problem,
+    solution: Solution,
+) -> Program:
+    """Write a valid choice as a program.
+
+    Raises: ExtractionError if the choice is not valid.
+    """
+    given = {snapshot.class_by_term[term]: term for term in inputs if term in snapshot.class_by_term}
+    chosen = [problem.candidates[number] for number in check.order(problem, solution.chosen)]
+    return _Builder(snapshot, folder, rule_names, given).program(inputs, roots, chosen, solution)
 
 
 @dataclass

@@ -38,10 +38,16 @@ class Cuts:
     must: frozenset[int]
 
 
-def find_cuts(snapshot: Snapshot, outputs: frozenset[int]) -> Cuts:
+def everywhere(snapshot: Snapshot) -> Cuts:
+    """Let kernels end at every tensor, and nowhere by force."""
+    return Cuts(frozenset(c for c, sort in enumerate(snapshot.sorts) if sort == "tensor"), frozenset())
+
+
+def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
     """Look at every tensor's uses."""
     kinds = possible_kinds(snapshot)
     extents = _extents(snapshot)
+    outputs = frozenset(outputs)
     graph = _uses(snapshot, outputs)
     meeting: dict[int, int] = nx.immediate_dominators(graph.reverse(copy=False), _SINK)
     may, must = set(outputs), set[int]()

@@ -9,7 +9,7 @@ from functools import cached_property
 from frittata import tables
 from frittata.alternatives import Alternatives
 from frittata.egraph.program import Kernel, View, operands_of
-from frittata.egraph.terms import Term, TensorType, walk
+from frittata.egraph.terms import TensorType, Term, walk
 from frittata.extract.candidates import OPTION_LIMIT
 from frittata.extract.cuts import CONTRACTED, CONTRACTIONS, FOLDED, POINTWISE, Cuts, find_cuts, may_stand_under
 from frittata.placement import Placement

@@ -127,12 +127,12 @@ class Optimized:
 
         return EGraph(self.account)
 
-    def show(self, path: str | Path) -> Path:
+    def show(self, path: str | Path, title: str = "frittata") -> Path:
         """Write one page that draws the program and the e-graph around each kernel; it needs nothing but itself."""
         from frittata.page import page
 
         target = Path(path)
-        target.write_text(page(self.report), encoding="utf-8")
+        target.write_text(page(self.report, title), encoding="utf-8")
         return target
 
     def _repr_html_(self) -> str:

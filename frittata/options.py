@@ -22,8 +22,8 @@ class Options:
 
     `rules`: files of rules that join the built-in ones. `numerics`: the loosest level of rules admitted. `disable`:
     names of families or of single rules (`family/name`). `library`: whether calls into a library may be chosen. `form`:
-    kernels as vector code, or the plain `@njit(parallel=True)` form. `freeze`: None folds parameters and guards them against
-    later changes, True folds without the guard. `time_limit_s` bounds the search for the optimum, in seconds.
+    kernels as vector code, or the plain `@njit(parallel=True)` form. `freeze`: None folds parameters and guards them
+    against later changes, True folds without the guard. `time_limit_s` bounds the search for the optimum, in seconds.
     `machine`: a profile; None measures this machine once and remembers it. `cache`: a folder for compiled kernels; None
     is the user's cache folder.
     """

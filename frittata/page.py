@@ -83,7 +83,7 @@ def _panel(report: Report, view: KernelView, visible: bool) -> str:
         f'<span class="soft">{head}</span></h2><div class="legend">The e-graph around it:{legend}. '
         "Point at a form for its rule.</div>"
         f'<div class="drawing">{kernel_svg(report.account, view.kernel)}</div>'
-        f"<h3>Computes</h3><pre>{escape(view.op)}</pre>{_details(explanation)}"
+        f"<h3>Computes</h3><pre class=term>{escape(view.op)}</pre>{_details(explanation)}"
         f"<details><summary>Source, in its plain form</summary><pre>{escape(view.source)}</pre></details></section>"
     )
 

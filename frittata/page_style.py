@@ -23,7 +23,7 @@ td { padding:3px 12px 3px 0; border-bottom:1px solid #eef1f5; vertical-align:top
 td.n { font-variant-numeric:tabular-nums; white-space:nowrap; }
 code, pre, .mono { font-family:var(--mono); font-size:11.5px; } pre { overflow:auto; background:var(--ground);
   border:1px solid var(--line); border-radius:6px; padding:10px; margin:6px 0; max-height:420px; }
-summary { cursor:pointer; color:var(--accent); padding:3px 0; } .soft { color:var(--soft); } a { color:var(--accent); }
+pre.term { white-space:pre-wrap; } summary { cursor:pointer; color:var(--accent); padding:3px 0; } .soft { color:var(--soft); } a { color:var(--accent); }
 tr[data-kernel] { cursor:pointer; } tr[data-kernel]:hover td, tr.here td { background:var(--tint); }
 .legend { color:var(--soft); font-size:12px; margin:2px 0 8px; } .legend i { display:inline-block; width:11px; height:11px;
   border-radius:3px; margin:0 4px -1px 12px; border:1px solid var(--line); }

@@ -64,7 +64,7 @@ def compile_model(source: Any, args: Sequence[Any], options: Options) -> Compila
     with _timed("machine", seconds):
         machine = options.machine or _this_machine(options.cache)
     with _timed("saturate", seconds):
-        saturation = _saturate(model, families)
+        saturation = saturate_model(model, families)
     with _timed("extract", seconds):
         extraction = _extract(model, saturation, machine, options)
     with _timed("compile", seconds):
@@ -76,7 +76,7 @@ def compile_model(source: Any, args: Sequence[Any], options: Options) -> Compila
 def unfused(done: Compilation) -> Extraction:
     """Extract the model as it was imported, every operator a kernel of its own: what the report compares with."""
     families = tuple(family for family in done.families if family.name == "legalize")
-    return _extract(done.model, _saturate(done.model, families), done.machine, done.options)
+    return _extract(done.model, saturate_model(done.model, families), done.machine, done.options)
 
 
 def import_model(source: Any, args: Sequence[Any]) -> tuple[Imported | None, Model]:
@@ -95,9 +95,9 @@ def import_model(source: Any, args: Sequence[Any]) -> tuple[Imported | None, Mod
 
 
 def _concrete(model: Model) -> Model:
-    """Refuse what kernels cannot be written for yet.
+    """Refuse what kernels cannot be written for yet; empty tensors, for which all terms are equal; no outputs at all.
 
-    Raises: ModelError if a dim is a symbol or a function has no outputs.
+    Raises: ModelError that says which it is.
     """
     for term in model.main.inputs:
         if any(isinstance(dim, Sym) for dim in term.shape):
@@ -105,6 +105,9 @@ def _concrete(model: Model) -> Model:
                 f"input {term.attrs[0]!r} has symbolic dims: {term.type}",
                 do="kernels need numbers: give them with Model.bind_dims, or optimize for each size",
             )
+    for term in model.main.walk():
+        if term.sort == "tensor" and 0 in term.shape:
+            raise ModelError(f"{term.op} gives an empty tensor: {term.type}", do="handle empty batches before the call")
     if not model.main.outputs:
         raise ModelError("the model returns nothing", do="return at least one tensor")
     return model
@@ -150,7 +153,8 @@ def default_phases(families: tuple[Family, ...]) -> tuple[Phase, ...]:
     return (Phase("all", tuple(family.name for family in families)),)
 
 
-def _saturate(model: Model, families: tuple[Family, ...]) -> Saturation:
+def saturate_model(model: Model, families: tuple[Family, ...]) -> Saturation:
+    """Saturate the outputs of `main`; params are known before run time."""
     outputs = model.main.outputs
     return saturate(outputs, compile_families(families), default_phases(families), lambda term: term.op == "param")
 

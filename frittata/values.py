@@ -67,7 +67,8 @@ class _Reader:
             for class_, node in self._part.nodes.items()
             if snapshot.sorts[class_] == "element" and node.op not in _ATOMS
         }
-        self._element_by_tensor: dict[int, int] = {}
+        built = {class_: self._part.nodes[class_].args[0] for class_ in self._results if class_ in self._part.nodes}
+        self._element_by_tensor = {tensor: element for tensor, element in built.items() if element in self._elements}
         for class_ in self._elements:
             for node in snapshot.nodes[class_]:
                 if node.op == "load":

@@ -16,12 +16,9 @@ from frittata.egraph.program import Estimate
 from frittata.egraph.terms import Scalar, Term
 from frittata.kernels import gemm_kernel, window_packing
 from frittata.kernels.contractions import Contraction, Side, only_product, split_index
-from frittata.kernels.gemm_emitters import Code
+from frittata.kernels.gemm_emitters import Code, lanes_of
 from frittata.kernels.gemm_estimate import estimate
 from frittata.kernels.lowered import LoweredKernel
-
-_WINDOW_UNITS = 3.0
-"""Additions that packing one element of a window is worth."""
 
 
 class ConvolutionTemplate:
@@ -34,8 +31,8 @@ class ConvolutionTemplate:
         work = describe(bodies)
         if work is None:
             return None
-        fast = window_packing.describe(work) is not None
-        return estimate(work, constants, machine, _WINDOW_UNITS if fast else None)
+        windows = window_packing.describe(work)
+        return estimate(work, constants, machine, windows.units(lanes_of(work.dtype)) if windows else None)
 
     def lower(self, name: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> LoweredKernel:
         """Write loops over panels of pixels and tiles of channels around vector code."""

@@ -1,0 +1,200 @@
+"""The command line: `frittata optimize`, `explain`, `rules check`, `rules list`, `rules show`."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from frittata.egraph.errors import FrittataError, RuleError
+
+if TYPE_CHECKING:
+    from frittata.optimized import Optimized
+    from frittata.rules.pattern import Family, Rule
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit code: 1 for an error that is told in words, 2 for wrong usage."""
+    given = _parser().parse_args(arguments)
+    try:
+        return given.run(given)
+    except FrittataError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # the reader has seen enough
+        sys.stderr.close()
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="frittata", description="An equality-saturation compiler for tensor programs.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    optimize = commands.add_parser("optimize", help="compile a model and report what was chosen")
+    _add_model(optimize)
+    optimize.add_argument("--page", type=Path, metavar="OUT.html", help="write a page that draws what was chosen and why")
+    optimize.add_argument("--measure", action="store_true", help="time each kernel on the example arguments")
+    optimize.add_argument("--script", action="store_true", help="print the chosen program as script")
+    optimize.add_argument("--json", action="store_true", help="print the report as JSON")
+    optimize.set_defaults(run=_optimize)
+
+    explain = commands.add_parser("explain", help="tell why a kernel is what it is")
+    _add_model(explain)
+    explain.add_argument("kernel", help="the name of a kernel, or of an operator in it")
+    explain.add_argument("--measure", action="store_true", help="time each kernel on the example arguments")
+    explain.add_argument("--source", action="store_true", help="print the kernel's source too")
+    explain.add_argument("--json", action="store_true", help="print the explanation as JSON")
+    explain.set_defaults(run=_explain)
+
+    rules = commands.add_parser("rules", help="look at rules").add_subparsers(required=True, metavar="COMMAND")
+    check = rules.add_parser("check", help="search for counterexamples to the rules of a file")
+    check.add_argument("file", help="a rule file, the name of a built-in family, or all")
+    check.add_argument("--seed", type=int, default=0, help="of the random instances (default 0)")
+    check.set_defaults(run=_check)
+    listed = rules.add_parser("list", help="list rules by name")
+    listed.add_argument("family", nargs="?", help="only of this family or file")
+    listed.set_defaults(run=_list)
+    shown = rules.add_parser("show", help="show a rule")
+    shown.add_argument("name", help="family/name, or name")
+    shown.set_defaults(run=_show)
+    return parser
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help="file.py:function or package.module:function returning (module, args), or a .txt script")
+    parser.add_argument("--rules", action="append", type=Path, default=[], metavar="FILE", help="rules that join the built-in ones")
+    parser.add_argument("--numerics", choices=("exact", "reassoc", "approx"), default="reassoc", help="loosest level of rules")
+    parser.add_argument("--disable", action="append", default=[], metavar="NAME", help="a family, or family/rule")
+    parser.add_argument("--no-library", action="store_true", help="choose no calls into a library")
+    parser.add_argument("--plain", action="store_true", help="run kernels in their plain form")
+    parser.add_argument("--reference-machine", action="store_true", help="use the checked-in profile instead of this machine's")
+    parser.add_argument("--time-limit", type=float, default=3.0, metavar="S", help="for the search, in seconds (default 3)")
+    parser.add_argument("--cache", type=Path, metavar="FOLDER", help="where compiled kernels are kept")
+
+
+# ---- models ----------------------------------------------------------------------------------------------------------
+
+
+def _compiled(given: argparse.Namespace) -> Optimized:
+    import frittata
+    from frittata.egraph.machine import REFERENCE
+    from frittata.specs import load
+
+    model, args = load(given.model)
+    return frittata.optimize(
+        model,
+        args,
+        rules=tuple(given.rules),
+        numerics=given.numerics,
+        disable=tuple(given.disable),
+        library=not given.no_library,
+        form="plain" if given.plain else "fast",
+        time_limit_s=given.time_limit,
+        machine=REFERENCE if given.reference_machine else None,
+        cache=given.cache,
+    )
+
+
+def _optimize(given: argparse.Namespace) -> int:
+    fast = _compiled(given)
+    if given.measure:
+        fast.measure()
+    if given.page:
+        fast.show(given.page, given.model)
+    if given.json:
+        _print_json(fast.report.to_dict())
+    elif given.script:
+        print(fast)
+    else:
+        print(fast.report)
+        if given.page:
+            print(f"\nwritten to {given.page}")
+    return 0
+
+
+def _explain(given: argparse.Namespace) -> int:
+    fast = _compiled(given)
+    if given.measure:
+        fast.measure()
+    explanation = fast.explain(given.kernel)
+    if given.json:
+        _print_json(explanation.to_dict())
+        return 0
+    print(explanation)
+    if given.source:
+        print(f"\nSource, in its plain form\n{explanation.kernel.source}")
+    return 0
+
+
+def _print_json(data: dict[str, Any]) -> None:
+    print(json.dumps(data, indent=2))
+
+
+# ---- rules -----------------------------------------------------------------------------------------------------------
+
+
+def _families(name: str | None) -> tuple[Family, ...]:
+    from frittata.rules import library
+
+    families = library.builtin_families()
+    if name is None or name == "all":
+        return families
+    found = tuple(family for family in families if family.name == name)
+    if found:
+        return found
+    if Path(name).suffix == ".rules" or Path(name).exists():
+        return (library.load_file(name),)
+    raise RuleError(f"no family and no file {name!r}", do=f"families are {', '.join(f.name for f in families)}")
+
+
+def _check(given: argparse.Namespace) -> int:
+    from frittata.rules import audit
+
+    wrong = checked = transforms = 0
+    for family in _families(given.file):
+        for rule in family.rules:
+            if rule.kind == "transform":
+                transforms += 1
+                print(f"skip  {rule.full_name}: a transform may change the meaning")
+                continue
+            result = audit.audit(rule, given.seed)
+            checked += 1
+            if result.failure:
+                wrong += 1
+                print(f"WRONG {rule.location}\n{result.failure}")
+            else:
+                print(f"ok    {rule.full_name} [{rule.level.kind}]: {result.instances} instances")
+    print(f"{checked} equations checked, {wrong} wrong, {transforms} transforms skipped")
+    return 1 if wrong else 0
+
+
+def _list(given: argparse.Namespace) -> int:
+    for family in _families(given.family):
+        for rule in family.rules:
+            print(f"{rule.full_name:<40} {_level(rule)}")
+    return 0
+
+
+def _show(given: argparse.Namespace) -> int:
+    from frittata.rules import library
+
+    rules = [rule for family in library.builtin_families() for rule in family.rules]
+    found = [rule for rule in rules if given.name in (rule.full_name, rule.name)]
+    if not found:
+        names = [rule.full_name for rule in rules] + [rule.name for rule in rules]
+        near = difflib.get_close_matches(given.name, names, 3)
+        do = f"did you mean {' or '.join(near)}?" if near else "`frittata rules list` shows all names"
+        raise RuleError(f"no rule {given.name!r}", do=do)
+    for rule in found:
+        print(f"{rule.full_name} [{_level(rule)}], {rule.location}\n    {' '.join(str(rule).split())}")
+    return 0
+
+
+def _level(rule: Rule) -> str:
+    if rule.kind == "transform":
+        return "transform"
+    return f"approx({rule.level.tolerance:g})" if rule.level.kind == "approx" else rule.level.kind

@@ -1,0 +1,86 @@
+"""Any valid choice gives a right program: the best one, and ones made badly on purpose."""
+
+import numpy as np
+import pytest
+import torch
+
+from bench import workloads
+from frittata.egraph import interpret
+from frittata.egraph.machine import REFERENCE
+from frittata.egraph.program import Program
+from frittata.egraph.saturate import Saturation
+from frittata.extract import check
+from frittata.extract.candidates import Enumerator
+from frittata.extract.choose import build_program, extract
+from frittata.extract.constants import Folder
+from frittata.extract.cuts import everywhere
+from frittata.extract.exact import Solution
+from frittata.extract.problem import Problem, collect
+from frittata.frontends.torch_export import Imported, from_module
+from frittata.kernels.templates import TEMPLATES
+from frittata.options import Options
+from frittata.pipeline import choose_rules, saturate_model
+
+SMALL = {
+    "mlp": lambda: workloads.mlp(5, 4, 3, batch=2, dtype=torch.float64),
+    "encoder": lambda: workloads.encoder_layer(6, 2, 4, tokens=3, batch=1, dtype=torch.float64),
+    "block": lambda: workloads.basic_block(2, 4, batch=1, dtype=torch.float64),
+}
+
+
+def chaotic_choice(problem: Problem, seed: int) -> set[int]:
+    """Settle classes in random order by random candidates: valid, and bad."""
+    rng = np.random.default_rng(seed)
+    choice: dict[int, int] = {}
+    while len(choice) < len(problem.by_class):
+        ready = [
+            n for n, c in enumerate(problem.candidates) if c.loads <= choice.keys() and set(c.produces) - choice.keys()
+        ]
+        number = int(rng.choice(ready))
+        for class_ in problem.candidates[number].produces:
+            choice.setdefault(class_, number)
+    return check.needed(problem, choice)
+
+
+def agree(program: Program, imported: Imported, args: tuple[torch.Tensor, ...]) -> bool:
+    model = imported.model
+    named = {t.attrs[0]: a.numpy() for t, a in zip(model.main.inputs, args, strict=True)}
+    found = interpret.evaluate(program.to_terms(), {**model.params, **named})
+    return all(
+        np.allclose(f, e, rtol=1e-10, atol=1e-10) for f, e in zip(found, model.interpret(*named.values()), strict=True)
+    )
+
+
+def prepared(name: str) -> tuple[Imported, tuple[torch.Tensor, ...], Saturation]:
+    module, args = SMALL[name]()
+    imported = from_module(module, args)
+    return imported, args, saturate_model(imported.model, choose_rules(Options()))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_best_choice_computes_the_model(name: str) -> None:
+    imported, args, found = prepared(name)
+    main = imported.model.main
+    result = extract(found.snapshot, main.inputs, main.outputs, TEMPLATES, REFERENCE, found.rule_names)
+    assert agree(result.program, imported, args)
+    assert result.solution.cost_s <= result.greedy_cost_s
+    assert result.solution.gap < 0.01
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_chaotic_choices_compute_the_model(name: str) -> None:
+    imported, args, found = prepared(name)
+    main = imported.model.main
+    roots = [found.snapshot.class_by_term[t] for t in main.outputs]
+    given = {found.snapshot.class_by_term[t]: t for t in main.inputs}
+    folder = Folder(found.snapshot)
+    constants = folder.classes()
+    enumerator = Enumerator(
+        found.snapshot, TEMPLATES[-1:], REFERENCE, constants, constants | given.keys(), everywhere(found.snapshot)
+    )
+    problem = collect(enumerator, roots)
+    for seed in range(5):
+        chosen = chaotic_choice(problem, seed)
+        solution = Solution(frozenset(chosen), check.cost(problem, chosen), 0.0)
+        program = build_program(found.snapshot, folder, found.rule_names, main.inputs, roots, problem, solution)
+        assert agree(program, imported, args), seed
