@@ -37,7 +37,7 @@ class Account:
     @cached_property
     def kernels(self) -> tuple[KernelView, ...]:
         """The steps of the driver, in order."""
-        return tuple(KernelView(kernel, i, self.measured) for i, kernel in enumerate(self.program.kernels))
+        return tuple(KernelView(kernel, i, self) for i, kernel in enumerate(self.program.kernels))
 
     @cached_property
     def placement(self) -> Placement:
@@ -81,7 +81,7 @@ class KernelView:
 
     kernel: Kernel
     step: int
-    _measured: dict[str, float] = field(repr=False)
+    _account: Account = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -93,10 +93,11 @@ class KernelView:
         """The template that computes it."""
         return self.kernel.template
 
-    @property
+    @cached_property
     def rules(self) -> tuple[str, ...]:
-        """The rules that made its nodes."""
-        return self.kernel.rules
+        """The rules that lead from the model as imported to its nodes."""
+        nodes = self._account.placement.part(self.name).nodes
+        return tuple(sorted({s.rule for at, node in nodes.items() for s in self._account.chains.chain(at, node)}))
 
     @property
     def estimate(self) -> Estimate:
@@ -121,7 +122,7 @@ class KernelView:
     @property
     def measured_s(self) -> float | None:
         """The least time observed, in seconds."""
-        return self._measured.get(self.name)
+        return self._account.measured.get(self.name)
 
     @cached_property
     def op(self) -> str:

@@ -54,9 +54,10 @@ class Counterexample:
     def __str__(self) -> str:
         lines = [f"{self.rule.full_name} [{self.rule.level.kind}] is wrong", f"  left:  {self.left}"]
         lines.append(f"  right: {self.right}")
-        with np.printoptions(threshold=40, precision=6):
+        with np.printoptions(threshold=24, precision=6):
             for name, value in self.inputs.items():
-                shown = str(value).replace("\n", "\n    " + " " * len(name))
+                shown = str(value) if value.size <= 24 else f"{value.reshape(-1)} in row-major order"
+                shown = shown.replace("\n", "\n    " + " " * len(name))
                 lines.append(f"  {name}: {value.dtype}{list(value.shape)} {shown}")
         if self.place is not None:
             lines.append(f"  at {self.place}: left {self.left_value!r}, right {self.right_value!r}")

@@ -1,0 +1,1 @@
+"""Workloads and measurements: models with seeded weights, timed beside other ways to run them."""

@@ -1,0 +1,120 @@
+"""Time the compiled models beside torch eager, and the compiler itself; write the figures as JSON.
+
+python -m bench [--output FILE] [--turns N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numba
+import torch
+
+import frittata as ft
+from bench import workloads
+from bench.timing import paired
+from frittata.optimized import Optimized
+
+RESULTS = Path(__file__).parent / "results"
+
+WORKLOADS: dict[str, Callable[[], workloads.Workload]] = {
+    "MLP 784-256-10, batch 64": workloads.mlp,
+    "encoder layer d256 h4 ff1024, 2x128 tokens": workloads.encoder_layer,
+    "ResNet basic block 64x56x56": workloads.basic_block,
+}
+
+
+def main() -> None:
+    """Run everything and print a table."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--output", type=Path, default=RESULTS / "vertical.json")
+    parser.add_argument("--turns", type=int, default=40)
+    arguments = parser.parse_args()
+    torch.set_grad_enabled(False)
+    rows = [_measure(name, make, arguments.turns) for name, make in WORKLOADS.items()]
+    found = {"machine": _machine(), "models": rows, "compiler": _compiler()}
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text(json.dumps(found, indent=1) + "\n")
+    print(f"wrote {arguments.output.name}")
+
+
+def _measure(name: str, make: Callable[[], workloads.Workload], turns: int) -> dict[str, Any]:
+    module, args = make()
+    start = time.perf_counter()
+    fast = ft.optimize(module, args)
+    optimize_s = time.perf_counter() - start
+    alone = ft.optimize(module, args, library=False)
+    calls = {"eager": lambda: module(*args), "ours": lambda: fast(*args), "ours, no library": lambda: alone(*args)}
+    times = paired(calls, "eager", turns)
+    flops = sum(kernel.estimate.flops for kernel in fast.program.kernels)
+    print(f"{name}  ({flops / 1e6:.0f} Mflop, floor {_floor_s(fast) * 1e6:.0f} us)")
+    for label, row in times.items():
+        share = _floor_s(fast) / row.least_s
+        print(
+            f"  {label:18} {row.median_s * 1e6:9.1f} us  least {row.least_s * 1e6:9.1f}  ratio to eager {row.ratio:5.2f} "
+            f"(spread {row.spread:.2f}, of the least {row.least_ratio:.2f})  {share:4.0%} of the floor"
+        )
+    kernels = _kernels(fast, args)
+    return {
+        "name": name,
+        "flops": flops,
+        "floor_s": _floor_s(fast),
+        "optimize_s": optimize_s,
+        "phase_seconds": fast.compilation.phase_seconds,
+        "times": {label: asdict(row) for label, row in times.items()},
+        "kernels": kernels,
+    }
+
+
+def _floor_s(fast: Optimized) -> float:
+    """The flops of the chosen kernels at the machine's peak."""
+    peak = 2 * fast.compilation.machine.fma_f32_per_s
+    return sum(kernel.estimate.flops for kernel in fast.program.kernels) / peak
+
+
+def _kernels(fast: Optimized, args: tuple[torch.Tensor, ...]) -> list[dict[str, Any]]:
+    measured = fast.compilation.executable.measure(*(a.numpy() for a in args), repeats=30)
+    rows: list[dict[str, Any]] = []
+    for kernel, seconds in zip(fast.program.kernels, measured, strict=True):
+        predicted = kernel.estimate.seconds
+        line = f"    {kernel.name:24} {kernel.template:12} {predicted * 1e6:8.1f} us predicted"
+        print(f"{line}, {seconds * 1e6:.1f} measured")
+        rows.append({"name": kernel.name, "template": kernel.template, "predicted_s": predicted, "measured_s": seconds})
+    return rows
+
+
+def _compiler() -> dict[str, Any]:
+    """Saturation and extraction of twelve stacked layers."""
+    module, args = workloads.stacked_encoder(12)
+    done = ft.optimize(module, args).compilation
+    seconds = done.phase_seconds
+    total = seconds["saturate"] + seconds["extract"]
+    gap = done.extraction.program.gap
+    between = sum(phase.between_rounds_s for phase in done.saturation.phases)
+    print(f"twelve encoder layers: saturation {seconds['saturate']:.2f} s, with extraction {total:.2f} s")
+    print(f"  {between:.2f} s of it between rounds for guards and types; gap {gap:.2%}")
+    return {"phase_seconds": seconds, "between_rounds_s": between, "gap": gap}
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "torch": torch.__version__,
+        "torch_threads": torch.get_num_threads(),
+        "numba": numba.__version__,
+        "python": platform.python_version(),
+    }
+
+
+if __name__ == "__main__":
+    main()
