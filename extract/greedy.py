@@ -1,4 +1,4 @@
-"""The greedy choice: least tree cost for each class, then single changes as long as they help. Always valid."""
+"""The greedy choice: least tree cost for each class. Always valid; what is shared counts as often as it is used."""
 
 from __future__ import annotations
 
@@ -7,28 +7,10 @@ import heapq
 from frittata.extract import check
 from frittata.extract.problem import Problem
 
-_PASSES = 4
-
 
 def greedy(problem: Problem) -> set[int]:
     """Return a valid choice of candidates."""
-    choice = least_trees(problem)
-    best = check.needed(problem, choice)
-    price = check.cost(problem, best)
-    for _ in range(_PASSES):
-        before = price
-        for class_ in sorted(problem.by_class):
-            if not any(class_ in problem.candidates[n].produces for n in best):
-                continue
-            for number in problem.by_class[class_]:
-                trial = {**choice, **dict.fromkeys(problem.candidates[number].produces, number)}
-                chosen = check.needed(problem, trial)
-                found = check.cost(problem, chosen)
-                if found < price and check.is_valid(problem, chosen):
-                    choice, best, price = trial, chosen, found
-        if price == before:
-            break
-    return best
+    return check.needed(problem, least_trees(problem))
 
 
 def least_trees(problem: Problem) -> dict[int, int]:

@@ -46,8 +46,9 @@ class Optimized:
         imported = self.compilation.imported
         values = list(args) if imported is None else imported.flatten(args, kwargs)
         arrays = [_to_numpy(value) for value in values]
-        as_torch = any(not isinstance(value, np.ndarray) for value in values)
-        outputs = [_to_torch(out) if as_torch else out for out in self._run(*arrays)]
+        outputs = self._run(*arrays)
+        if any(not isinstance(value, np.ndarray) for value in values):
+            outputs = _to_torch(outputs)
         if imported is None:
             return outputs[0] if len(outputs) == 1 else tuple(outputs)
         return imported.unflatten(outputs)
@@ -179,7 +180,7 @@ def _to_numpy(value: Any) -> Any:
     return value.detach().numpy()
 
 
-def _to_torch(array: Any) -> Any:
+def _to_torch(arrays: Any) -> Any:
     import torch
 
-    return torch.from_numpy(array)
+    return [torch.from_numpy(array) for array in arrays]

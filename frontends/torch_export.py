@@ -7,6 +7,7 @@ import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,8 @@ class Imported:
 
         Raises: ModelError if the call has another structure than at the export, or another value that was fixed there.
         """
+        if not kwargs and len(args) == self._flat_count and all(type(arg) is torch.Tensor for arg in args):
+            return list(args)
         given, spec = pytree.tree_flatten((tuple(args), self._ordered(kwargs or {})))
         if spec != self.input_spec:
             raise ModelError(f"arguments have the structure {spec}, exported was {self.input_spec}")
@@ -70,8 +73,18 @@ class Imported:
 
     def unflatten(self, outputs: Iterable[Any]) -> Any:
         """Return the outputs of `model.main` in the structure that the module returns."""
+        if self.output_spec.is_leaf() and self._results[0] is _TENSOR:
+            (output,) = outputs
+            return output
         values = iter(outputs)
         return pytree.tree_unflatten([next(values) if r is _TENSOR else r for r in self._results], self.output_spec)
+
+    @cached_property
+    def _flat_count(self) -> int:
+        """How many arguments a call has if all are tensors by position (such calls need no tree), -1 otherwise."""
+        positional, named = self.input_spec.child(0), self.input_spec.child(1)
+        flat = all(positional.child(i).is_leaf() for i in range(positional.num_children)) and not named.num_children
+        return len(self._leaves) if flat and all(leaf is _TENSOR for leaf in self._leaves) else -1
 
     def _ordered(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Keyword arguments in the order of the export: trees of dicts keep order."""

@@ -266,8 +266,14 @@ def _region() -> AbstractContextManager[Any]:
     return _process.lock if _threading_layer() == "workqueue" else nullcontext()
 
 
-def run(steps: Steps) -> None:
-    """Run all steps, in order, with numba's number of threads; may be called from several threads at once."""
+def run(steps: Steps, serial: bool = False) -> None:
+    """Run all steps, in order, with numba's number of threads; may be called from several threads at once.
+
+    `serial`: no step has more than one chunk, so that waking threads would only cost time.
+    """
+    if serial:
+        _run_serial(steps)
+        return
     threads = thread_count()
     if threads == 1:
         _run_serial(steps)

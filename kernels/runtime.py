@@ -107,6 +107,7 @@ class Executable:
         self.plan = plan_buffers(program_, _scratch_bytes(lowered))
         self._tables = Tables(program_, lowered, self.plan, constants)
         self._copied = tuple((i, self.plan.place_by_name[program_.outputs[i]]) for i in self.plan.copied_outputs)
+        self._is_serial = all(kernel.chunks == 1 for kernel in lowered)
         self._free: list[_Context] = []
 
     @property
@@ -134,7 +135,7 @@ class Executable:
         try:
             outputs = self._point(context, arguments)
             if self.lowered:
-                driver.run(context.steps)
+                driver.run(context.steps, self._is_serial)
         finally:
             self._free.append(context)
         self._copy(outputs, arguments)

@@ -1,0 +1,124 @@
+"""The command line: what it prints, and errors in words."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_model import SCRIPT
+
+from frittata.cli import main
+
+FACTORY = '''
+import frittata
+from tiny_model import SCRIPT, tiny
+
+def model():
+    return tiny(), ()
+
+def wrong():
+    return 3
+'''
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("models") / "tiny.txt"
+    path.write_text(SCRIPT)
+    return str(path)
+
+
+@pytest.fixture
+def options(cache: Path) -> list[str]:
+    return ["--reference-machine", "--no-library", "--cache", str(cache)]
+
+
+def test_optimize_prints_the_report_and_writes_the_page(
+    script: str, options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "x.html"
+    assert main(["optimize", script, *options, "--measure", "--page", str(page)]) == 0
+    text = capsys.readouterr().out
+    assert "matmul_relu" in text and "measured;" in text
+    assert page.read_text().startswith("<!DOCTYPE html>")
+
+
+def test_optimize_prints_json(script: str, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["optimize", script, *options, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["kernels"]) == 3
+
+
+def test_a_model_comes_from_a_function_in_a_file(
+    tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "models_of_a_user.py"
+    file.write_text(FACTORY)
+    assert main(["explain", f"{file}:model", "softmax", *options, "--source"]) == 0
+    text = capsys.readouterr().out
+    assert "softmax, by the template row" in text and "@numba.njit" in text
+    assert main(["optimize", f"{file}:wrong", *options]) == 1
+    assert "return (module, args)" in capsys.readouterr().err
+    assert main(["optimize", f"{file}:modell", *options]) == 1
+    assert "it has model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["optimize", "nothing.txt"], "cannot open the script"),
+        (["optimize", "nothing.py:f"], "there is no such file"),
+        (["optimize", "nothing"], "does not name a model"),
+        (["optimize", "no.such.module:f"], "cannot import no.such.module"),
+        (["rules", "check", "nothing"], "families are"),
+        (["rules", "show", "relu-relus"], "did you mean"),
+    ],
+)
+def test_errors_are_told_in_words(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 1
+    captured = capsys.readouterr()
+    assert said in captured.err and captured.err.startswith("error: ")
+    assert "Traceback" not in captured.err
+
+
+def test_wrong_usage_is_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(["optimise"])
+    assert raised.value.code == 2
+    assert "invalid choice" in capsys.readouterr().err
+
+
+def test_a_sound_file_passes_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.rules"
+    file.write_text("twice: neg(neg(x)) => x\nsmooth: relu(x) ~> gelu(x)\n")
+    assert main(["rules", "check", str(file)]) == 0
+    assert "1 equations checked, 0 wrong, 1 transforms skipped" in capsys.readouterr().out
+
+
+def test_a_wrong_rule_fails_the_check_with_a_counterexample(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.rules"
+    file.write_text("wrong: neg(x) => x\n")
+    assert main(["rules", "check", str(file)]) == 1
+    text = capsys.readouterr().out
+    assert "WRONG" in text and "mine.rules:1:1" in text and "left" in text
+
+
+def test_a_syntax_error_shows_the_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.rules"
+    file.write_text("twice: neg(neg(x) => x\n")
+    assert main(["rules", "check", str(file)]) == 1
+    assert "^" in capsys.readouterr().err
+
+
+def test_rules_are_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules", "list", "fusion"]) == 0
+    assert capsys.readouterr().out.split() == ["fusion/index-built", "exact"]
+    assert main(["rules", "show", "index-built"]) == 0
+    assert "load(build(e, s)) => e" in capsys.readouterr().out
+
+
+def test_python_m_frittata_is_the_command_line() -> None:
+    command = [sys.executable, "-m", "frittata", "rules", "show", "fusion/index-built"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "index-built" in result.stdout

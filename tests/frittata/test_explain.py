@@ -1,0 +1,74 @@
+"""Explanations: chains of rules, alternatives with prices, and why neighbours are apart."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import frittata as ft
+from frittata.egraph.machine import REFERENCE
+from frittata.optimized import Optimized
+
+SHARED = """
+def main(
+    x: f32[64, 64],
+    y: f32[64, 64],
+) -> (f32[64, 64], f32[64, 64]):
+    v1: f32[64, 64] = exp(x)
+    v2: f32[64, 64] = add(v1, y)
+    v3: f32[64, 64] = mul(v1, y)
+    return v2, v3
+"""
+
+
+def test_chains_lead_from_imported_operators_to_nodes(fast: Optimized) -> None:
+    chains = {d.nodes: (d.origin, d.rules) for d in fast.explain("matmul_relu").derivations}
+    assert ("relu", ("legalize/build-relu",)) in chains.values()
+    assert ("matmul", ("legalize/build-matmul",)) in chains.values()
+    softmax = fast.explain("softmax")
+    assert ("softmax", ("legalize/split-softmax", "legalize/build-exp")) in [(d.origin, d.rules) for d in softmax.derivations]
+    assert softmax.derivations[0].texts[0].startswith("split-softmax: softmax(x, a) =>")
+
+
+def test_the_fusing_equation_is_named(fast: Optimized) -> None:
+    assert fast.explain("softmax").fusing_rules == ("fusion/index-built",)
+
+
+def test_the_operators_held_are_those_of_the_model(fast: Optimized) -> None:
+    held = {(h.op, h.is_result) for h in fast.explain("matmul_relu").holds}
+    assert held == {("relu", True), ("add", False), ("matmul", False)}
+
+
+def test_boundaries_name_the_limit(fast: Optimized) -> None:
+    reasons = {(b.producer, b.consumer): b.reason for b in fast.explain("softmax").boundaries}
+    assert reasons["matmul_relu", "softmax"] == (
+        "a limit: a fold (max) of softmax stands over it, and may not stand over a contraction"
+    )
+    assert reasons["softmax", "matmul"].endswith("may not stand over a fold")
+
+
+def test_alternatives_have_prices_for_the_whole_program(cache: Path) -> None:
+    fast = ft.optimize(ft.parse(SHARED), machine=REFERENCE, cache=cache)
+    rivals = [rival for kernel in fast.kernels for rival in fast.explain(kernel.name).rivals]
+    assert rivals
+    for rival in rivals:
+        assert rival.program_delta_s is None or rival.program_delta_s >= -1e-12
+    assert "Other candidates" in str(fast.explain(fast.kernels[0].name))
+
+
+def test_folded_constants_of_a_kernel_are_told(fast: Optimized) -> None:
+    assert [row.term for row in fast.explain("matmul").folded] == ["mul(v, v)"]
+
+
+def test_text_fits_a_page(fast: Optimized) -> None:
+    for kernel in fast.kernels:
+        assert max(map(len, str(fast.explain(kernel.name)).splitlines())) <= 100
+
+
+def test_explanation_is_json(fast: Optimized) -> None:
+    assert json.loads(json.dumps(fast.explain("softmax").to_dict()))["kernel"]["name"] == "softmax"
+
+
+def test_an_unknown_name_is_an_error_that_names_the_nearest(fast: Optimized) -> None:
+    with pytest.raises(ft.FrittataError, match="did you mean .*softmax"):
+        fast.explain("softmux")

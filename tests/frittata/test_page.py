@@ -1,0 +1,91 @@
+"""The page: whole, well-formed, and dependent on nothing outside of it."""
+
+import re
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from frittata.optimized import Optimized
+
+EMPTY = {"meta", "rect", "line", "path", "br"}
+
+
+class Checker(HTMLParser):
+    """Collects tags and attributes, and what is not closed as it was opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.wrong: list[str] = []
+        self.attributes: list[tuple[str, str, str | None]] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, name, value) for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def page(fast: Optimized, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return fast.show(tmp_path_factory.mktemp("page") / "x.html", "A title <b>").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def checked(page: str) -> Checker:
+    checker = Checker()
+    checker.feed(page)
+    checker.close()
+    return checker
+
+
+def test_every_element_is_closed(checked: Checker) -> None:
+    assert not checked.wrong
+    assert not checked.open
+
+
+def test_every_kernel_has_a_panel_with_a_drawing(page: str, fast: Optimized) -> None:
+    for kernel in fast.kernels:
+        panel = page.partition(f'data-panel="{kernel.name}"')[2].partition("</section>")[0]
+        assert '<svg class="egraph"' in panel
+        assert "@numba.njit" in panel
+
+
+def test_rules_stand_beside_the_forms_that_they_made(checked: Checker) -> None:
+    text = "\n".join(checked.text)
+    for rule in ("legalize/split-softmax", "legalize/build-matmul", "scalar/invert-div"):
+        assert rule in text
+    assert "imported" in text and "gap against" in text
+
+
+def test_nothing_is_loaded_from_outside(page: str, checked: Checker) -> None:
+    assert not re.search(r"https?:|//\w+\.|@import|url\(", page)
+    assert not [name for _, name, _ in checked.attributes if name in ("src", "href", "xlink:href")]
+
+
+def test_names_are_escaped(page: str) -> None:
+    assert "A title &lt;b&gt;" in page
+    assert "A title <b>" not in page
+
+
+def test_drawings_have_sizes(checked: Checker) -> None:
+    widths = [float(value or 0) for tag, name, value in checked.attributes if tag == "svg" and name == "width"]
+    assert widths and min(widths) > 50
+
+
+def test_notebooks_get_the_page_in_a_frame(fast: Optimized, tmp_path: Path) -> None:
+    html = fast._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    assert html.startswith("<iframe srcdoc=") and 'sandbox="allow-scripts"' in html
+    assert "matmul_relu" in unescape(html)
