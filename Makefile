@@ -11,7 +11,7 @@ demo: $(INSTALLED)  ## show what the compiler does with one model
 	$(BIN)/python examples/demo.py
 
 test: $(INSTALLED)  ## run the test suite; ARGS="-k name" narrows it
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n auto $(ARGS)
 
 lint: $(INSTALLED)  ## check style and imports
 	$(BIN)/ruff check .

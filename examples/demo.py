@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +16,10 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # for bench
 
 from bench import workloads  # noqa: E402
+from bench.timing import paired  # noqa: E402
 
 PAGE = "frittata-demo.html"
-ROUNDS = 40
+TURNS = 20
 
 
 class Scores(nn.Module):
@@ -34,18 +34,13 @@ def title(text: str) -> None:
     print(f"\n{'=' * 100}\n{text}\n{'=' * 100}")
 
 
-def compare(module: nn.Module, fast: Callable[..., object], args: tuple[Tensor, ...]) -> tuple[float, float]:
-    """Return the median seconds of a call, eager and compiled, the two taking turns."""
-    calls = (module, fast)
-    spent: tuple[list[float], list[float]] = ([], [])
+def compare(module: nn.Module, fast: Callable[..., object], args: tuple[Tensor, ...]) -> str:
+    """Time whole calls, eager and compiled, the two taking turns."""
     with torch.inference_mode():
-        for turn in range(ROUNDS + 5):
-            for times, call in zip(spent, calls, strict=True):
-                start = time.perf_counter()
-                call(*args)
-                if turn >= 5:
-                    times.append(time.perf_counter() - start)
-    return median(spent[0]), median(spent[1])
+        times = paired({"eager": lambda: module(*args), "frittata": lambda: fast(*args)}, "eager", TURNS)
+    shown = ", ".join(f"{name} {row.median_s * 1e3:.3f} ms" for name, row in times.items())
+    ours = times["frittata"]
+    return f"{shown} (medians of {TURNS} turns); ratio {ours.ratio:.2f}, spread {ours.spread:.2f}"
 
 
 def show_models() -> None:
@@ -61,11 +56,10 @@ def show_models() -> None:
         spent = time.perf_counter() - start
         fast.measure()
         print(fast.report)
-        eager, ours = compare(module, fast, args)
         with torch.inference_mode():
             difference = float((module(*args) - fast(*args)).abs().max())
         print(f"\noptimized in {spent:.1f} s; largest difference to eager {difference:.1e}")
-        print(f"whole call, median of {ROUNDS}, taking turns: eager {eager * 1e3:.3f} ms, frittata {ours * 1e3:.3f} ms")
+        print(f"whole calls, taking turns: {compare(module, fast, args)}")
         if "encoder" in name:
             title('fast.explain("softmax")')
             print(fast.explain("softmax"))

@@ -96,8 +96,9 @@ class KernelView:
     @cached_property
     def rules(self) -> tuple[str, ...]:
         """The rules that lead from the model as imported to its nodes."""
-        nodes = self._account.placement.part(self.name).nodes
-        return tuple(sorted({s.rule for at, node in nodes.items() for s in self._account.chains.chain(at, node)}))
+        nodes = self._account.placement.part(self.name).nodes.items()
+        chains = (self._account.chains.chain(at, node) for at, node in nodes if node.op != "load")
+        return tuple(sorted({step.rule for chain in chains for step in chain}))
 
     @property
     def estimate(self) -> Estimate:

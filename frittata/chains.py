@@ -95,11 +95,11 @@ class Chains:
             return
         lefts = [binding.pattern for binding in rule.left if isinstance(binding.pattern, pattern.Node)]
         found = self._above(class_, node, lefts, same_rule=True)
-        yield from found or self._above(class_, node, lefts, same_rule=False)  # two rules may have made what lies between
+        yield from found or self._above(
+            class_, node, lefts, same_rule=False
+        )  # two rules may have made what lies between
 
-    def _above(
-        self, class_: int, node: Node, lefts: list[pattern.Node], *, same_rule: bool
-    ) -> list[tuple[int, Node]]:
+    def _above(self, class_: int, node: Node, lefts: list[pattern.Node], *, same_rule: bool) -> list[tuple[int, Node]]:
         """Look for premises in a class, then in those computed from it, up to the first that has some."""
         layer = [class_]
         seen = {class_}
@@ -115,7 +115,7 @@ class Chains:
         return []
 
     def _matches(self, left: pattern.Node, node: Node) -> bool:
-        """Whether the operators of a pattern are found below a node; attributes and repeated variables are not looked at."""
+        """Whether the operators of a pattern are found below a node, whatever its attributes and repeated variables."""
         if left.op != node.op or left.sort != node.sort:
             return False
         return all(self._has(part, class_) for part, class_ in zip(left.args, node.args, strict=False))

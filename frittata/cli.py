@@ -31,12 +31,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="frittata", description="An equality-saturation compiler for tensor programs.")
+    parser = argparse.ArgumentParser(
+        prog="frittata", description="An equality-saturation compiler for tensor programs."
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     optimize = commands.add_parser("optimize", help="compile a model and report what was chosen")
     _add_model(optimize)
-    optimize.add_argument("--page", type=Path, metavar="OUT.html", help="write a page that draws what was chosen and why")
+    optimize.add_argument(
+        "--page", type=Path, metavar="OUT.html", help="write a page that draws what was chosen and why"
+    )
     optimize.add_argument("--measure", action="store_true", help="time each kernel on the example arguments")
     optimize.add_argument("--script", action="store_true", help="print the chosen program as script")
     optimize.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -65,14 +69,24 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", help="file.py:function or package.module:function returning (module, args), or a .txt script")
-    parser.add_argument("--rules", action="append", type=Path, default=[], metavar="FILE", help="rules that join the built-in ones")
-    parser.add_argument("--numerics", choices=("exact", "reassoc", "approx"), default="reassoc", help="loosest level of rules")
+    parser.add_argument(
+        "model", help="file.py:function or package.module:function returning (module, args), or a .txt script"
+    )
+    parser.add_argument(
+        "--rules", action="append", type=Path, default=[], metavar="FILE", help="rules that join the built-in ones"
+    )
+    parser.add_argument(
+        "--numerics", choices=("exact", "reassoc", "approx"), default="reassoc", help="loosest level of rules"
+    )
     parser.add_argument("--disable", action="append", default=[], metavar="NAME", help="a family, or family/rule")
     parser.add_argument("--no-library", action="store_true", help="choose no calls into a library")
     parser.add_argument("--plain", action="store_true", help="run kernels in their plain form")
-    parser.add_argument("--reference-machine", action="store_true", help="use the checked-in profile instead of this machine's")
-    parser.add_argument("--time-limit", type=float, default=3.0, metavar="S", help="for the search, in seconds (default 3)")
+    parser.add_argument(
+        "--reference-machine", action="store_true", help="use the checked-in profile instead of this machine's"
+    )
+    parser.add_argument(
+        "--time-limit", type=float, default=3.0, metavar="S", help="for the search, in seconds (default 3)"
+    )
     parser.add_argument("--cache", type=Path, metavar="FOLDER", help="where compiled kernels are kept")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from frittata import tables
+import frittata.tables as tables
 from frittata.account import Account
 from frittata.egraph.program import Kernel, View
 from frittata.layout import Box, Drawing, Point, lay_out
@@ -77,7 +77,7 @@ def _pill(text: str) -> tuple[float, float]:
 def _pill_box(text: str, box: Box, kind: str, title: str) -> str:
     return (
         f'<g class="pill {kind}"><title>{escape(title)}</title>{_rect(box, 12)}'
-        f'{_text(box.center, box.y + 16, text, "mid")}</g>'
+        f"{_text(box.center, box.y + 16, text, 'mid')}</g>"
     )
 
 
@@ -187,7 +187,10 @@ def _other_edges(value: Value, box: Box, boxes: Mapping[str, Box]) -> Iterable[s
             for target in (key for key in row.targets if key != value.key):
                 end = boxes[target]
                 yield _curve(
-                    ((box.center, box.y + box.height), (end.center, end.y)), "alternative", "", f' data-of="{escape(row.key)}"'
+                    ((box.center, box.y + box.height), (end.center, end.y)),
+                    "alternative",
+                    "",
+                    f' data-of="{escape(row.key)}"',
                 )
 
 

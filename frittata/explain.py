@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from frittata import tables
+import frittata.tables as tables
 from frittata.account import Account, KernelView
 from frittata.chains import Step
 from frittata.egraph.snapshot import Node

@@ -99,8 +99,8 @@ class EGraph:
         Nodes `c<number>` are classes (`kind` class, `sort`, `type`, `constant`, `label`); nodes `n<class>.<number>` are
         e-nodes (`kind` node, `op`, `label`, `rule`, `imported`, `chosen`, `kernel`). An edge from a class to an e-node
         says that it is one of its alternatives; edges from an e-node lead to its arguments, with their `position`. Both
-        carry `chosen` and `rule`. `around` names a kernel, or an operator: the graph is cut to the classes of the kernels
-        that hold it, and those at most `radius` e-nodes away.
+        carry `chosen` and `rule`. `around` names a kernel, or an operator: the graph is cut to the classes of the
+        kernels that hold it, and those at most `radius` e-nodes away.
 
         Raises: FrittataError if no kernel is meant by `around`.
         """

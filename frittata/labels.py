@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from frittata import tables
+import frittata.tables as tables
 from frittata.account import Account
 from frittata.egraph.indexing import IndexMap
 from frittata.egraph.snapshot import Node
@@ -43,7 +43,11 @@ class Labels:
     def element(self, class_: int) -> str:
         """Name an element class after its chosen node: a number, the tensor that it loads, or an operator."""
         nodes = self.account.snapshot.nodes[class_]
-        node = self.here.get(class_) or self._chosen.get(class_) or next((n for n in nodes if n.op in ("const", "load")), nodes[0])
+        node = (
+            self.here.get(class_)
+            or self._chosen.get(class_)
+            or next((n for n in nodes if n.op in ("const", "load")), nodes[0])
+        )
         if node.op == "const":
             return number(node.attrs[0])
         return self.tensor(node.args[0]) if node.op == "load" else node.op

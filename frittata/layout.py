@@ -1,12 +1,13 @@
 """Layered drawing of directed graphs: layers by longest path, order by barycenters, places by least squares.
 
-Source: Sugiyama, Tagawa, Toda, Methods for Visual Understanding of Hierarchical System Structures, IEEE SMC 11(2), 1981.
+Source: Sugiyama, Tagawa, Toda, Methods for Visual Understanding of Hierarchical System Structures, IEEE SMC, 1981.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 Point = tuple[float, float]
 
@@ -31,7 +32,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Drawing:
-    """Boxes of the nodes, and the points that each edge runs through, from its source's lower side to its target's top."""
+    """Boxes of the nodes, and the points that each edge runs through, from below its source to its target's top."""
 
     boxes: dict[str, Box]
     paths: dict[tuple[str, str], tuple[Point, ...]]
@@ -147,7 +148,7 @@ class _Layers:
 
     def _crossings(self) -> int:
         total = 0
-        for row, following in zip(self.rows, self.rows[1:], strict=False):
+        for row, following in pairwise(self.rows):
             position = {key: i for i, key in enumerate(following)}
             ends = [sorted(position[b] for b in self._down.get(a, ()) if b in position) for a in row]
             flat = [end for group in ends for end in group]
@@ -172,7 +173,7 @@ class _Layers:
     def _spread(self, row: list[str], wanted: list[float]) -> dict[str, float]:
         """Return the centers nearest to `wanted`, by least squares, without overlap: pool adjacent violators."""
         offsets = [0.0]
-        for left, right in zip(row, row[1:], strict=False):
+        for left, right in pairwise(row):
             offsets.append(offsets[-1] + (self.width(left) + self.width(right)) / 2 + self.gap)
         pools: list[tuple[float, int]] = []
         for want, offset in zip(wanted, offsets, strict=False):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from frittata import tables
+import frittata.tables as tables
 from frittata.alternatives import Alternatives
 from frittata.egraph.program import Kernel, View, operands_of
 from frittata.egraph.terms import TensorType, Term, walk
@@ -76,8 +76,8 @@ class Boundaries:
             priced
             or self._limit(producer, consumer, operand, through)
             or self._needed_elsewhere(producer, consumer, class_)
-            or "no kernel that contains both was kept: enumeration drops a body when another of its kind is no dearer in "
-            f"both work and loads, and keeps {OPTION_LIMIT} for each place"
+            or "no kernel that contains both was kept: enumeration drops a body when another of its kind is no dearer "
+            f"in both work and loads, and keeps {OPTION_LIMIT} for each place"
         )
 
     def _priced(self, consumer: Kernel, class_: int, producer: Kernel) -> str:
@@ -111,9 +111,9 @@ class Boundaries:
                     binder = _binder(term)
                     return f"a limit: {binder} of {consumer.name} stands over it, and may not stand over {word}"
             if through and not may_stand_under("reindex", made):
-                return f"a limit: {consumer.name} reads it by another shape, and a change of index may not stand over {word}"
+                return f"a limit: {consumer.name} reads it by another shape, which may not stand over {word}"
             if made == CONTRACTED and _kind(output.body) != POINTWISE:
-                return f"a limit: one kernel holds at most one contraction, and no fold beside it; {consumer.name} has its own"
+                return f"a limit: {consumer.name} has {_WORD[_kind(output.body)]} of its own, and no kernel holds both"
             if made != POINTWISE and leaf.shape != output.body.shape:
                 return f"a limit: {consumer.name} broadcasts it, which would repeat {word}"
         return ""
@@ -132,8 +132,8 @@ class Boundaries:
             binder = self._binder_over(consumer, class_, made)
             if binder:
                 return (
-                    f"a limit: it can be computed together with {_WORD[made]}, over which {binder} of {consumer.name} may "
-                    "not stand, so it is stored in any case"
+                    f"a limit: it can be computed together with {_WORD[made]}, over which {binder} of {consumer.name} "
+                    "may not stand, so it is stored in any case"
                 )
         who = users[0] if users else "another kernel"
         return f"{who} has to load it, so it is stored in any case, and computing it twice is not considered"
@@ -167,5 +167,3 @@ def _over(body: Term, leaf: Term) -> Iterator[Term]:
 def _binder(term: Term) -> str:
     detail = f" ({term.attrs[0]})" if term.op == "fold" else ""
     return f"{_BINDER.get(term.op, term.op)}{detail}"
-
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from frittata import tables
+import frittata.tables as tables
 from frittata.account import KernelView
 from frittata.drawing import kernel_svg, program_svg
 from frittata.explain import Explanation, explain, signed
@@ -52,7 +52,9 @@ def framed(report: Report, height: int = 820) -> str:
 
 
 def _header(report: Report, title: str) -> str:
-    measured = [("measured, sum of kernels", tables.seconds(report.measured_s))] if report.measured_s is not None else []
+    measured = (
+        [("measured, sum of kernels", tables.seconds(report.measured_s))] if report.measured_s is not None else []
+    )
     figures = [
         ("kernels", str(len(report.kernels))),
         ("predicted", tables.seconds(report.predicted_s)),
@@ -75,7 +77,8 @@ def _panel(report: Report, view: KernelView, visible: bool) -> str:
     measured = f", {tables.seconds(view.measured_s)} measured" if view.measured_s is not None else ""
     head = (
         f"{tables.seconds(view.predicted_s)} predicted ({explanation.share:.0%}){measured} &middot; "
-        f"{tables.count(view.flops, 'flop')} &middot; {tables.count(view.bytes, 'B')} &middot; template {escape(view.template)}"
+        f"{tables.count(view.flops, 'flop')} &middot; {tables.count(view.bytes, 'B')} &middot; "
+        f"template {escape(view.template)}"
     )
     hidden = "" if visible else " hidden"
     return (
@@ -109,7 +112,8 @@ def _details(explanation: Explanation) -> str:
     none = '<p class="soft">None: no other body for it was kept.</p>'
     parts.append(_titled("Other candidates for its result", table + more if rivals else none))
     chains = [
-        (", ".join(d.nodes), f"{d.origin} &rarr; " + " &rarr; ".join(map(escape, d.rules))) for d in explanation.derivations
+        (", ".join(d.nodes), f"{d.origin} &rarr; " + " &rarr; ".join(map(escape, d.rules)))
+        for d in explanation.derivations
     ]
     texts = {r: t for d in explanation.derivations for r, t in zip(d.rules, d.texts, strict=True)}
     listed = "".join(f"<div>{escape(text)}</div>" for text in texts.values())
@@ -145,12 +149,20 @@ def _kernel_table(report: Report) -> str:
 
 def _rule_table(report: Report) -> str:
     rows = [
-        (rule.name, str(rule.matches), str(rule.nodes), tables.seconds(rule.seconds), report.account.chains.text_of(rule.name))
+        (
+            rule.name,
+            str(rule.matches),
+            str(rule.nodes),
+            tables.seconds(rule.seconds),
+            report.account.chains.text_of(rule.name),
+        )
         for rule in report.rules
     ]
     head = ("rule", "matches", "nodes", "time", "text")
     few, rest = rows[:15], rows[15:]
-    more = f"<details><summary>{len(rest)} more</summary>{_table(head, rest, numbers=(1, 2, 3))}</details>" if rest else ""
+    more = (
+        f"<details><summary>{len(rest)} more</summary>{_table(head, rest, numbers=(1, 2, 3))}</details>" if rest else ""
+    )
     return _table(head, few, numbers=(1, 2, 3)) + more
 
 

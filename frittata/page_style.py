@@ -4,49 +4,80 @@ from __future__ import annotations
 
 STYLE = """
 :root { --ink:#1c2430; --soft:#66717f; --line:#d9dfe7; --ground:#f5f7fa; --card:#fff; --accent:#2458d3;
-  --tint:#e8effd; --import:#8a5a00; --import-ground:#fff6e0; --green:#1d7a52; --mono:ui-monospace,"DejaVu Sans Mono",
-  Menlo,Consolas,monospace; }
+  --tint:#e8effd; --import:#8a5a00; --import-ground:#fff6e0;
+  --mono:ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace; }
 * { box-sizing:border-box; }
-body { margin:0; background:var(--ground); color:var(--ink); font:14px/1.45 system-ui,"Segoe UI","DejaVu Sans",sans-serif; }
+body { margin:0; background:var(--ground); color:var(--ink);
+  font:14px/1.45 system-ui,"Segoe UI","DejaVu Sans",sans-serif; }
 header { padding:18px 24px 14px; background:var(--card); border-bottom:1px solid var(--line); }
-h1 { font-size:19px; margin:0 0 10px; } h2 { font-size:15px; margin:0 0 8px; } h3 { font-size:13px; margin:16px 0 6px; }
+h1 { font-size:19px; margin:0 0 10px; }
+h2 { font-size:15px; margin:0 0 8px; }
+h3 { font-size:13px; margin:16px 0 6px; }
 .figures { display:flex; flex-wrap:wrap; gap:10px 28px; }
-.figure b { display:block; font-size:17px; font-weight:600; } .figure span { color:var(--soft); font-size:12px; }
+.figure b { display:block; font-size:17px; font-weight:600; }
+.figure span { color:var(--soft); font-size:12px; }
 main { display:grid; grid-template-columns:minmax(320px,max-content) minmax(0,1fr); gap:16px; padding:16px 24px; }
 section, .card { background:var(--card); border:1px solid var(--line); border-radius:8px; padding:14px 16px; }
-#program { align-self:start; position:sticky; top:12px; max-height:calc(100vh - 24px); overflow:auto; max-width:44vw; }
+#program { align-self:start; position:sticky; top:12px; max-height:calc(100vh - 24px); overflow:auto;
+  max-width:44vw; }
 .panel .drawing { overflow:auto; max-height:74vh; margin:0 -6px; }
 .wide { margin:0 24px 16px; }
 table { border-collapse:collapse; font-size:12.5px; width:100%; }
-th { text-align:left; color:var(--soft); font-weight:500; border-bottom:1px solid var(--line); padding:3px 12px 3px 0; }
-td { padding:3px 12px 3px 0; border-bottom:1px solid #eef1f5; vertical-align:top; } td.n, th.n { text-align:right; }
+th { text-align:left; color:var(--soft); font-weight:500; border-bottom:1px solid var(--line);
+  padding:3px 12px 3px 0; }
+td { padding:3px 12px 3px 0; border-bottom:1px solid #eef1f5; vertical-align:top; }
+td.n, th.n { text-align:right; }
 td.n { font-variant-numeric:tabular-nums; white-space:nowrap; }
-code, pre, .mono { font-family:var(--mono); font-size:11.5px; } pre { overflow:auto; background:var(--ground);
-  border:1px solid var(--line); border-radius:6px; padding:10px; margin:6px 0; max-height:420px; }
-pre.term { white-space:pre-wrap; } summary { cursor:pointer; color:var(--accent); padding:3px 0; } .soft { color:var(--soft); } a { color:var(--accent); }
-tr[data-kernel] { cursor:pointer; } tr[data-kernel]:hover td, tr.here td { background:var(--tint); }
-.legend { color:var(--soft); font-size:12px; margin:2px 0 8px; } .legend i { display:inline-block; width:11px; height:11px;
-  border-radius:3px; margin:0 4px -1px 12px; border:1px solid var(--line); }
-.bars { display:flex; height:12px; border-radius:6px; overflow:hidden; margin:6px 0; }
-.reason { margin:0 0 6px; } .reason code { color:var(--accent); }
-svg { display:block; font-family:var(--mono); font-size:11px; } svg text { fill:var(--ink); }
-svg .mid { text-anchor:middle; } svg .end { text-anchor:end; } svg .name { font-weight:600; }
-svg .small, svg .note { font-size:9px; fill:var(--soft); } svg .note { font-style:italic; } svg .dim { fill:var(--soft); }
+code, pre, .mono { font-family:var(--mono); font-size:11.5px; }
+pre { overflow:auto; background:var(--ground); border:1px solid var(--line); border-radius:6px; padding:10px;
+  margin:6px 0; max-height:420px; }
+pre.term { white-space:pre-wrap; }
+summary { cursor:pointer; color:var(--accent); padding:3px 0; }
+.soft { color:var(--soft); }
+a { color:var(--accent); }
+tr[data-kernel] { cursor:pointer; }
+tr[data-kernel]:hover td, tr.here td { background:var(--tint); }
+.legend { color:var(--soft); font-size:12px; margin:2px 0 8px; }
+.legend i { display:inline-block; width:11px; height:11px; border-radius:3px; margin:0 4px -1px 12px;
+  border:1px solid var(--line); }
+.reason { margin:0 0 6px; }
+.reason code { color:var(--accent); }
+svg { display:block; font-family:var(--mono); font-size:11px; }
+svg text { fill:var(--ink); }
+svg .mid { text-anchor:middle; }
+svg .end { text-anchor:end; }
+svg .name { font-weight:600; }
+svg .small, svg .note { font-size:9px; fill:var(--soft); }
+svg .note { font-style:italic; }
+svg .dim { fill:var(--soft); }
 svg .tag { font-size:9.5px; fill:var(--accent); }
-svg .box { fill:var(--card); stroke:#c3ccd8; } svg .edge { fill:none; stroke:#aeb9c7; stroke-width:1.3; }
-svg .edge:hover { stroke-width:3; } svg .edge.chosen { stroke:var(--accent); stroke-width:1.6; opacity:.75; }
+svg .box { fill:var(--card); stroke:#c3ccd8; }
+svg .edge { fill:none; stroke:#aeb9c7; stroke-width:1.3; }
+svg .edge:hover { stroke-width:3; }
+svg .edge.chosen { stroke:var(--accent); stroke-width:1.6; opacity:.75; }
 svg .edge.alternative { stroke:var(--import); stroke-dasharray:4 3; display:none; pointer-events:none; }
 svg .edge.alternative.on { display:inline; }
-svg .pill .box { fill:#eef3ee; stroke:#b9ccbf; } svg .pill.view .box { fill:var(--card); stroke-dasharray:4 3; }
-svg .kernel { cursor:pointer; } svg .kernel:hover .box { stroke:var(--accent); } svg .kernel.here .box { stroke:var(--accent);
-  stroke-width:2.2; fill:var(--tint); } svg .track { fill:#e7ebf1; } svg .bar { fill:var(--accent); }
-svg .value line { stroke:var(--line); } svg .value.result > .box { stroke:var(--accent); stroke-width:2; }
-svg .value.constant > .box { fill:#f1f2f4; } svg .value.input > .box { fill:#eef3ee; }
-svg .value.buffer > .box { fill:#f3eefb; stroke:#c6b7e6; } svg .value[data-kernel] { cursor:pointer; }
-svg .row .ground { fill:transparent; } svg .row.chosen .ground { fill:#d6e3fc; } svg .row.imported .ground {
-  fill:var(--import-ground); } svg .row.imported .note { fill:var(--import); } svg .row.other text { fill:#808b99; }
-svg .row:hover .ground { stroke:var(--accent); } svg .leaf .row.chosen .ground { fill:transparent; }
-@media (max-width:1000px) { main { grid-template-columns:minmax(0,1fr); } #program { position:static; max-width:none; } }
+svg .pill .box { fill:#eef3ee; stroke:#b9ccbf; }
+svg .pill.view .box { fill:var(--card); stroke-dasharray:4 3; }
+svg .kernel { cursor:pointer; }
+svg .kernel:hover .box { stroke:var(--accent); }
+svg .kernel.here .box { stroke:var(--accent); stroke-width:2.2; fill:var(--tint); }
+svg .track { fill:#e7ebf1; }
+svg .bar { fill:var(--accent); }
+svg .value line { stroke:var(--line); }
+svg .value.result > .box { stroke:var(--accent); stroke-width:2; }
+svg .value.constant > .box { fill:#f1f2f4; }
+svg .value.input > .box { fill:#eef3ee; }
+svg .value.buffer > .box { fill:#f3eefb; stroke:#c6b7e6; }
+svg .value[data-kernel] { cursor:pointer; }
+svg .row .ground { fill:transparent; }
+svg .row.chosen .ground { fill:#d6e3fc; }
+svg .row.imported .ground { fill:var(--import-ground); }
+svg .row.imported .note { fill:var(--import); }
+svg .row.other text { fill:#808b99; }
+svg .row:hover .ground { stroke:var(--accent); }
+@media (max-width:1000px) { main { grid-template-columns:minmax(0,1fr); } #program { position:static;
+  max-width:none; } }
 """
 
 SCRIPT = """

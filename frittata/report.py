@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from frittata import tables
+import frittata.tables as tables
 from frittata.account import Account, KernelView
 from frittata.egraph.program import Program
 from frittata.egraph.terms import TensorType, Term, walk
@@ -274,11 +274,13 @@ class Report:
         lines = tables.table(tuple(self.phase_seconds), rows, indent="  ")
         for p in self.phases:
             lines.append(
-                f"  phase {p.name}: {p.stop} after {p.rounds} rounds, {p.nodes} nodes, {tables.seconds(p.seconds)}, of which "
-                f"{tables.seconds(p.between_rounds_s)} between rounds"
+                f"  phase {p.name}: {p.stop} after {p.rounds} rounds, {p.nodes} nodes, {tables.seconds(p.seconds)}, "
+                f"of which {tables.seconds(p.between_rounds_s)} between rounds"
             )
         info = self.compile
-        lines.append(f"  {info['distinct']} distinct kernels: {info['compiled']} compiled, {info['cached']} from the cache")
+        lines.append(
+            f"  {info['distinct']} distinct kernels: {info['compiled']} compiled, {info['cached']} from the cache"
+        )
         return _section("Time", lines)
 
 

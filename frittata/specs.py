@@ -1,4 +1,4 @@
-"""What a model is called on the command line: `file.py:function`, `package.module:function`, or a script in a `.txt` file."""
+"""How the command line names a model: `file.py:function`, `package.module:function`, or a script in a `.txt` file."""
 
 from __future__ import annotations
 

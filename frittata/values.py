@@ -1,7 +1,7 @@
-"""The e-graph around a kernel as a person reads it: one value with all its forms, where tensors and elements are two faces.
+"""The e-graph around a kernel as a person reads it: values, each with all its forms.
 
-`load(build(e)) = e` ties the class of a tensor to the class of its element. They are shown as one value: how the tensor is
-written as a whole, and what its element is at one index.
+`load(build(e)) = e` ties the class of a tensor to the class of its element. They are shown as one value: how the tensor
+is written as a whole, and what its element is at one index.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from frittata import tables
+import frittata.tables as tables
 from frittata.account import Account
 from frittata.egraph.program import Kernel
 from frittata.egraph.snapshot import Node
@@ -91,7 +91,16 @@ class _Reader:
         type_ = str(self._account.snapshot.types[tensor])
         inlined = [n for n in self._account.snapshot.nodes[class_] if n.op not in ("load", *_ATOMS)]
         row = Row(
-            f"{class_}", f"load({tables.shortened(name, _TEXT - 6)})", f"load({name})", kind, "", "", True, False, "e", ()
+            f"{class_}",
+            f"load({tables.shortened(name, _TEXT - 6)})",
+            f"load({name})",
+            kind,
+            "",
+            "",
+            True,
+            False,
+            "e",
+            (),
         )
         rows = (row,)
         if kind == "buffer" and inlined:
@@ -105,7 +114,10 @@ class _Reader:
         tensors = [t for t, e in self._element_by_tensor.items() if e == class_]
         tensors.sort(key=lambda t: t not in self._results)
         forms = [
-            (t, node) for t in tensors for node in snapshot.nodes[t] if node.op not in ("build", "param", "input", "full")
+            (t, node)
+            for t in tensors
+            for node in snapshot.nodes[t]
+            if node.op not in ("build", "param", "input", "full")
         ]
         forms.sort(key=lambda pair: pair[1].rule)
         rows = [self._row(f"{t}t{i}", node, "t", chosen=False) for i, (t, node) in enumerate(forms)]

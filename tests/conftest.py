@@ -15,7 +15,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="write tests/golden anew instead of comparing with it")
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden anew")
 
 
 @pytest.fixture

@@ -58,6 +58,7 @@ def commands(console: str) -> list[list[str]]:
 @pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_what_a_document_shows_runs(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     namespace = {"__name__": f"document_{document.stem}"}
     for block in blocks(document.read_text(encoding="utf-8")):
         if block.language == "python":

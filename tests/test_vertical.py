@@ -20,6 +20,7 @@ from frittata.egraph.program import Kernel, Output, Program
 from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Scalar, Term, walk
 from frittata.kernels import runtime
+from frittata.kernels.cache import KernelCache
 from frittata.optimized import Optimized
 
 MODELS: dict[str, Any] = {
@@ -93,7 +94,7 @@ def test_one_percent_in_any_kernel_would_be_noticed(name: str, cache: Path) -> N
     values = fast.compilation.model.params
     arrays = [a.numpy() for a in args]
     for kernel in fast.program.kernels:
-        wrong = runtime.build(perturbed(fast.program, kernel), values)
+        wrong = runtime.build(perturbed(fast.program, kernel), values, KernelCache(cache / "kernels"))
         assert error(wrong(*arrays)[0], eager) > 10 * TOLERANCE[torch.float32], kernel.name
 
 

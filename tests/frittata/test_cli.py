@@ -10,7 +10,7 @@ from tiny_model import SCRIPT
 
 from frittata.cli import main
 
-FACTORY = '''
+FACTORY = """
 import frittata
 from tiny_model import SCRIPT, tiny
 
@@ -19,7 +19,7 @@ def model():
 
 def wrong():
     return 3
-'''
+"""
 
 
 @pytest.fixture(scope="module")

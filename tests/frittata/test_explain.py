@@ -26,7 +26,9 @@ def test_chains_lead_from_imported_operators_to_nodes(fast: Optimized) -> None:
     assert ("relu", ("legalize/build-relu",)) in chains.values()
     assert ("matmul", ("legalize/build-matmul",)) in chains.values()
     softmax = fast.explain("softmax")
-    assert ("softmax", ("legalize/split-softmax", "legalize/build-exp")) in [(d.origin, d.rules) for d in softmax.derivations]
+    assert ("softmax", ("legalize/split-softmax", "legalize/build-exp")) in [
+        (d.origin, d.rules) for d in softmax.derivations
+    ]
     assert softmax.derivations[0].texts[0].startswith("split-softmax: softmax(x, a) =>")
 
 
@@ -70,5 +72,5 @@ def test_explanation_is_json(fast: Optimized) -> None:
 
 
 def test_an_unknown_name_is_an_error_that_names_the_nearest(fast: Optimized) -> None:
-    with pytest.raises(ft.FrittataError, match="did you mean .*softmax"):
+    with pytest.raises(ft.FrittataError, match=r"did you mean .*softmax"):
         fast.explain("softmux")

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from frittata.optimized import Optimized
-
-EMPTY = {"meta", "rect", "line", "path", "br"}
+from frittata.page_style import STYLE
 
 
 class Checker(HTMLParser):
@@ -73,6 +72,11 @@ def test_rules_stand_beside_the_forms_that_they_made(checked: Checker) -> None:
 def test_nothing_is_loaded_from_outside(page: str, checked: Checker) -> None:
     assert not re.search(r"https?:|//\w+\.|@import|url\(", page)
     assert not [name for _, name, _ in checked.attributes if name in ("src", "href", "xlink:href")]
+
+
+def test_styles_are_well_formed() -> None:
+    assert STYLE.count("{") == STYLE.count("}")
+    assert all(line.count('"') % 2 == 0 for line in STYLE.splitlines())  # a string that is left open voids the sheet
 
 
 def test_names_are_escaped(page: str) -> None:

@@ -100,3 +100,8 @@ def test_the_plain_form_is_not_timed_by_kernel(cache: Path) -> None:
     plain = ft.optimize(tiny(), machine=REFERENCE, cache=cache, form="plain")
     with pytest.raises(ft.FrittataError, match="plain form"):
         plain.measure()
+
+
+def test_rules_take_time_and_no_more_than_their_phase(fast: Optimized) -> None:
+    spent = sum(row.seconds for row in fast.report.rules)
+    assert 1e-6 < spent < fast.report.phases[0].seconds

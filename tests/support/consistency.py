@@ -1,4 +1,4 @@
-"""The class-consistency check: every node of every class has the same value at random indices, in range and out of range."""
+"""The class-consistency check: every node of a class has one value at random indices, in range and out of range."""
 
 from __future__ import annotations
 
