@@ -121,7 +121,12 @@ class Enumerator:
             )
             price = self._price(tuple(b for _, b in bodies))
             if price is not None and not loads & set(chosen):
-                yield Candidate(bodies, loads, price[0], price[1], rules)
+                yield Candidate(bodies, loads, price[0], self._with_stores(price[1], chosen), rules)
+
+    def _with_stores(self, estimate: Estimate, stored: list[int]) -> Estimate:
+        """Add the time of storing more: hidden behind arithmetic or not, it must never look free."""
+        more = sum(map(self._bytes, stored)) / self.machine.l3_bytes_per_s
+        return Estimate(estimate.seconds + more, estimate.flops, estimate.bytes)
 
     def _price(self, bodies: tuple[Term, ...]) -> tuple[str, Estimate] | None:
         """Ask every template, once for each structure: equal layers share the answer."""

@@ -156,7 +156,7 @@ class _Builder:
         class_, body = candidate.bodies[0]
         parts = [part for op, part in (("window_dot", "conv"), ("dot", "matmul")) if _mentions(body, op)]
         nodes = [node for node in self.snapshot.nodes[class_] if node.op != "build"]
-        nodes.sort(key=lambda node: node.rule)
+        nodes.sort(key=lambda node: (node.rule != 0, registry.get(node.op).pointwise, node.rule))
         result = nodes[0].op if nodes else body.args[0].op
         if result not in parts:
             parts.append(result)

@@ -1,7 +1,7 @@
 """The time of a kernel from its work and its traffic, and what starting it takes.
 
-The two add up: measured on two Zen 3 cores, rows and point-wise kernels took 1.1 to 2.5 times the slower of the two, and
-0.8 to 1.5 times their sum.
+The two add up: measured on two Zen 3 cores, rows and point-wise kernels took 1.1 to 2.5 times the slower of the two,
+and 0.8 to 1.5 times their sum.
 """
 
 from __future__ import annotations
