@@ -19,6 +19,8 @@ from frittata.kernels.templates.library import LIBRARY
 _REPEATS = 25
 """The least of so many runs counts: a machine that is busy while it is measured looks slow."""
 
+_LEAST_LAUNCH_S = 1e-7
+"""A step alone is dispatched within the clock's noise; among others it takes at least this."""
 _FLOATS_IN_L3 = 1 << 19
 _FLOATS_IN_MEMORY = 1 << 24
 
@@ -47,7 +49,7 @@ def measure() -> Machine:
         l1_bytes=caches.get(1, REFERENCE.l1_bytes),
         l2_bytes=caches.get(2, REFERENCE.l2_bytes),
         l3_bytes=caches.get(3, REFERENCE.l3_bytes),
-        launch_s=min(idle, 2e-6),
+        launch_s=min(max(idle, _LEAST_LAUNCH_S), 2e-6),
         sync_s=REFERENCE.sync_s,
         library_gemm_share=min(1.0, fmas / library_s / fma_per_s) if library_s else REFERENCE.library_gemm_share,
     )

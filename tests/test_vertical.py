@@ -78,7 +78,7 @@ def test_float64_throughout(name: str, cache: Path) -> None:
     assert error(found, law) < TOLERANCE[torch.float64]
 
 
-@pytest.mark.parametrize("name", ["mlp-odd", "encoder-odd", "block-odd"])
+@pytest.mark.parametrize("name", MODELS)
 def test_plain_form_gives_the_same(name: str, cache: Path) -> None:
     fast, module, args = compiled(name, cache, form="plain")
     with torch.no_grad():
