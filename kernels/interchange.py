@@ -21,7 +21,6 @@ from frittata.kernels.loops import (
     Apply,
     Assign,
     Constant,
-    Guard,
     Load,
     Loop,
     Row,
@@ -53,7 +52,7 @@ def _block(body: list[Statement], names: count[int]) -> None:
             if inner is not None:
                 body[position : position + 1] = _interchanged(statement, inner, names)
                 continue
-        if isinstance(statement, Loop | Guard):
+        if isinstance(statement, Loop):
             _block(statement.body, names)
 
 
@@ -63,7 +62,7 @@ def _column_sum(outer: Loop) -> Loop | None:
     if outer.parallel or len(loops) != 1 or not _LEAST_COLUMNS <= outer.extent <= _MOST_COLUMNS:
         return None
     inner = loops[0]
-    if any(isinstance(s, Guard | Row) for s in outer.body) or not _is_flat(inner):
+    if any(isinstance(s, Row) for s in outer.body) or not _is_flat(inner):
         return None
     sums = {s.name for s in inner.body if isinstance(s, Accumulate)}
     made_before = {name for s in outer.body[: outer.body.index(inner)] for name in writes(s)} - sums

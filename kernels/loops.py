@@ -131,15 +131,7 @@ class Loop:
     parallel: bool = False
 
 
-@dataclass
-class Guard:
-    """if 0 <= index < extent, for each bound: body."""
-
-    bounds: tuple[tuple[Affine, int], ...]
-    body: list[Statement] = field(default_factory=list["Statement"])
-
-
-Statement = Assign | AssignIndex | Accumulator | Accumulate | Store | Row | Loop | Guard
+Statement = Assign | AssignIndex | Accumulator | Accumulate | Store | Row | Loop
 
 
 @dataclass(frozen=True)
@@ -168,7 +160,7 @@ def statements(body: list[Statement]) -> Iterator[Statement]:
     """Visit every statement, outer ones first."""
     for statement in body:
         yield statement
-        if isinstance(statement, Loop | Guard):
+        if isinstance(statement, Loop):
             yield from statements(statement.body)
 
 
@@ -184,8 +176,6 @@ def indices_of(statement: Statement) -> tuple[Affine, ...]:
     match statement:
         case AssignIndex(index=index) | Store(offset=index):
             return (index,)
-        case Guard(bounds=bounds):
-            return tuple(index for index, _ in bounds)
         case _:
             return ()
 
@@ -252,5 +242,3 @@ def substitute_indices(body: list[Statement], by_key: Mapping[int | str, Affine]
             statement.offset = statement.offset.substitute(by_key)
         elif isinstance(statement, AssignIndex):
             statement.index = statement.index.substitute(by_key)
-        elif isinstance(statement, Guard):
-            statement.bounds = tuple((index.substitute(by_key), extent) for index, extent in statement.bounds)

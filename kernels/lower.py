@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import keyword
 import re
+from functools import reduce
 from typing import Any
 
 from frittata.egraph import dtypes, indexing, program, shapes
 from frittata.egraph.errors import LoweringError
-from frittata.egraph.indexing import Affine, IndexMap, Var, var
+from frittata.egraph.indexing import Affine, IndexMap, var
 from frittata.egraph.ops.elements import window_extents
-from frittata.egraph.terms import Term
+from frittata.egraph.terms import Scalar, Term
 from frittata.kernels import merge
 from frittata.kernels.holding import is_worth_holding
 from frittata.kernels.loops import (
@@ -116,7 +117,7 @@ class _Lowering:
         opened: list[Scope] = []
         for axis, extent in zip(range(-len(shape), 0), shape, strict=True):
             if extent > 1:
-                scope = Scope(scope, _letter(len(opened)), extent, is_loop=True)
+                scope = Scope(scope, _letter(len(opened)), extent)
                 opened.append(scope)
                 index[axis] = var(scope.var or "", extent)
         offset = indexing.flatten(tuple(index.get(a, Affine()) for a in range(-len(shape), 0)), shape)
@@ -206,12 +207,17 @@ class _Lowering:
             close(loop)
         return total
 
-    def _accumulate_product(self, e: Term, total: Local, indices: tuple[Index, Index], scope: Scope) -> None:
-        args = tuple(self.element(arg, index, scope) for arg, index in zip(e.args, indices, strict=True))
-        scope.block.append(Accumulate(total.name, "sum", Apply("mul", args, e.dtype)))
+    def _accumulate_product(
+        self, e: Term, total: Local, indices: tuple[Index, Index], scope: Scope, inside: tuple[Expression, ...] = ()
+    ) -> None:
+        left, right = (self.element(arg, index, scope) for arg, index in zip(e.args, indices, strict=True))
+        if inside:
+            padding = Constant(Scalar.of(0, e.dtype))
+            left = self._named(scope, Apply("where", (reduce(_both, inside), left, padding), e.dtype))
+        scope.block.append(Accumulate(total.name, "sum", Apply("mul", (left, right), e.dtype)))
 
     def _window_dot(self, e: Term, index: Index, home: Scope) -> Expression:
-        """Loops over input channels and window offsets; what lies in the padding is skipped."""
+        """Loops over input channels and window offsets; what lies in the padding reads as zero."""
         source, channels, kernel, stride, padding, dilation, groups = e.attrs
         rank, inputs = len(kernel), source[0] // groups
         spatial = window_extents(source[1:], kernel, stride, padding, dilation)
@@ -222,27 +228,20 @@ class _Lowering:
         left: dict[int, Affine] = {axis: at for axis, at in index.items() if axis < -rank - 1}
         left[-rank - 1] = channel // (channels // groups) * inputs + depth
         right: dict[int, Affine] = {-rank - 2: channel, -rank - 1: depth}
+        inside: list[Expression] = []
         for i in range(rank):
             at = self._clamped(index, i - rank, spatial[i], home)
             if kernel[i] > 1:
                 scope = self._open(scope, kernel[i], e, place_of(e, index), i)
                 right[i - rank] = var(scope.var or "", kernel[i])
             place = at * stride[i] + right.get(i - rank, Affine()) * dilation[i] + -padding[i]
-            scope, left[i - rank] = self._guarded(scope, place, source[1 + i], (e, place_of(e, index), i))
-        self._accumulate_product(e, total, (left, right), scope)
+            left[i - rank] = self._clamped({-1: place}, -1, source[1 + i], scope)
+            if not _is_within(place, source[1 + i]):
+                inside.append(self._named(scope, _is_inside(place, source[1 + i])))
+        self._accumulate_product(e, total, (left, right), scope, tuple(inside))
         while scope is not home:
             scope = close(scope)
         return total
-
-    def _guarded(self, scope: Scope, place: Affine, extent: int, what: Any) -> tuple[Scope, Affine]:
-        """Open a block in which `place` is known to lie in 0 .. extent - 1; `what` identifies it."""
-        if _is_within(place, extent):
-            return scope, place
-        name = self._names.of("at", what)
-        scope.block.append(AssignIndex(name, place))
-        # a variable even if its extent is 1: what reads under the guard must not be hoisted past it
-        inside = Affine(0, ((Var(name, extent), 1),))
-        return Scope(scope, name, extent), inside
 
     # ---- rows --------------------------------------------------------------------------------------------------------
 
@@ -250,7 +249,7 @@ class _Lowering:
         """Return a held value if the element is to be held along this loop; otherwise note that it is evaluated."""
         if home.parent is None or home.var is None or e.op in ("load", "iota"):
             return None
-        if not home.is_loop or variables_of(place) & home.variables != {home.var}:
+        if variables_of(place) & home.variables != {home.var}:
             return None
         along: dict[int | str, Affine] = {home.var: var(ALONG, home.extent)}
         pattern = (e, tuple((axis, at.substitute(along)) for axis, at in place))
@@ -315,7 +314,7 @@ class _Lowering:
         return Local(name, e.dtype)
 
     def _open(self, parent: Scope, extent: int, *what: Any) -> Scope:
-        return Scope(parent, self._names.of("k", what), extent, is_loop=True)
+        return Scope(parent, self._names.of("k", what), extent)
 
     def _named(self, home: Scope, value: Expression) -> Expression:
         name = self._fresh("t")
@@ -339,3 +338,14 @@ def _letter(position: int) -> str:
 
 def _array(name: str, term: Term) -> Array:
     return Array(name, term.dtype, shapes.size(term.shape))
+
+
+def _is_inside(place: Affine, extent: int) -> Expression:
+    """Return whether an index lies in 0 .. extent - 1."""
+    at = Position(place, "i64")
+    low = Apply("ge", (at, Constant(Scalar.of(0, "i64"))), "bool")
+    return _both(low, Apply("lt", (at, Constant(Scalar.of(extent, "i64"))), "bool"))
+
+
+def _both(first: Expression, second: Expression) -> Expression:
+    return Apply("and", (first, second), "bool")

@@ -19,7 +19,6 @@ from frittata.kernels.loops import (
     AssignIndex,
     Constant,
     Expression,
-    Guard,
     Load,
     Local,
     Loop,
@@ -61,8 +60,6 @@ def _merge_loops(body: list[Statement]) -> None:
         first = body[start]
         if isinstance(first, Loop):
             start += _merge_into(body, start)
-            _merge_loops(first.body)
-        elif isinstance(first, Guard):
             _merge_loops(first.body)
         start += 1
 
@@ -133,7 +130,7 @@ def _forward_rows(body: list[Statement]) -> None:
         map_values([statement], forward)
         if isinstance(statement, Store) and isinstance(statement.value, Local | Constant):
             stored[statement.array, statement.offset] = statement.value
-        elif isinstance(statement, Loop | Guard):
+        elif isinstance(statement, Loop):
             _forward_rows(statement.body)
 
 
@@ -145,7 +142,7 @@ def _drop_rows(nest: Nest) -> None:
     def clean(body: list[Statement]) -> None:
         body[:] = [s for s in body if not (isinstance(s, Row | Store) and s.array in unread)]
         for statement in body:
-            if isinstance(statement, Loop | Guard):
+            if isinstance(statement, Loop):
                 clean(statement.body)
 
     clean(nest.body)
@@ -170,7 +167,7 @@ def _share(body: list[Statement]) -> None:
             if known.name != statement.name:
                 new_by_name[statement.name] = known
                 continue
-        elif isinstance(statement, Loop | Guard):
+        elif isinstance(statement, Loop):
             _share(statement.body)
         kept.append(statement)
     body[:] = kept
@@ -194,7 +191,7 @@ def _inline_block(body: list[Statement], counts: Counter[str]) -> None:
     pending: dict[str, Expression] = {}
     kept: list[Statement] = []
     for statement in body:
-        if isinstance(statement, Loop | Guard):
+        if isinstance(statement, Loop):
             _inline_block(statement.body, counts)
         elif isinstance(statement, Assign | Accumulate | Store):
             statement.value = _filled(statement.value, pending)
@@ -204,7 +201,7 @@ def _inline_block(body: list[Statement], counts: Counter[str]) -> None:
     used_here = {
         part.name for s in kept for value in values_of(s) for part in parts(value) if isinstance(part, Local)
     }
-    elsewhere = set(_local_uses([s for s in kept if isinstance(s, Loop | Guard)]))
+    elsewhere = set(_local_uses([s for s in kept if isinstance(s, Loop)]))
     body[:] = [
         s
         for s in kept

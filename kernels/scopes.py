@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from frittata.egraph.indexing import Affine, Var
+from frittata.egraph.indexing import Affine
 from frittata.egraph.terms import Term
-from frittata.kernels.loops import Expression, Guard, Loop, Statement
+from frittata.kernels.loops import Expression, Loop, Statement
 
 Index = Mapping[int, Affine]
 """For each axis the index there; an axis that is missing has index 0."""
@@ -26,9 +26,8 @@ class Scope:
 
     parent: Scope | None = None
     var: str | None = None
-    """The variable of this loop or guard."""
+    """The variable of this loop."""
     extent: int = 1
-    is_loop: bool = False
     variables: set[int | str] = field(default_factory=set[int | str])
     """The variables that are known from here on."""
     block: list[Statement] = field(default_factory=list[Statement])
@@ -51,7 +50,7 @@ class Scope:
         """Return how often this loop runs for each round of an outer scope."""
         count, scope = 1, self.parent
         while scope is not None and scope is not outer:
-            count *= scope.extent if scope.is_loop else 1
+            count *= scope.extent
             scope = scope.parent
         return count
 
@@ -73,21 +72,15 @@ class Names:
 
 
 def close(scope: Scope) -> Scope:
-    """End a loop or a guard: it becomes a statement of its parent, which is returned."""
+    """End a loop: it becomes a statement of its parent, which is returned."""
     assert scope.parent is not None and scope.var is not None
-    if scope.is_loop:
-        scope.parent.block.append(Loop(scope.var, scope.extent, scope.block))
-    else:
-        at = Affine(0, ((Var(scope.var, scope.extent), 1),))
-        scope.parent.block.append(Guard(((at, scope.extent),), scope.block))
+    scope.parent.block.append(Loop(scope.var, scope.extent, scope.block))
     return scope.parent
 
 
 def place_of(e: Term, index: Index) -> Place:
     """Return the part of an index that an element depends on."""
-    return tuple(
-        (axis, index[axis]) for axis in range(-len(e.shape), 0) if e.shape[axis] != 1 and axis in index
-    )
+    return tuple((axis, index[axis]) for axis in range(-len(e.shape), 0) if e.shape[axis] != 1 and axis in index)
 
 
 def variables_of(place: Place) -> set[int | str]:

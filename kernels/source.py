@@ -13,7 +13,6 @@ from frittata.kernels.loops import (
     Accumulator,
     Assign,
     AssignIndex,
-    Guard,
     Loop,
     Row,
     Statement,
@@ -33,7 +32,7 @@ def write(body: list[Statement], special: Special, level: int = 1) -> Iterator[s
         lines = special(statement)
         for line in _lines(statement) if lines is None else lines:
             yield INDENT * level + line
-        if isinstance(statement, Loop | Guard):
+        if isinstance(statement, Loop):
             yield from write(statement.body, special, level + 1)
 
 
@@ -55,8 +54,6 @@ def _lines(statement: Statement) -> list[str]:
             return [f"{array} = np.empty({extent}, {memory_dtype(dtype)})"]
         case Loop(var=var, extent=extent):
             return [f"for {var} in range({extent}):"]
-        case Guard(bounds=bounds):
-            return ["if " + " and ".join(f"0 <= {spelling.index(at)} < {extent}" for at, extent in bounds) + ":"]
 
 
 def memory_dtype(dtype: str) -> str:

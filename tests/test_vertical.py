@@ -270,3 +270,14 @@ def test_a_users_rule_fires_and_a_wrong_one_is_refused(cache: Path, tmp_path: Pa
     changed = ft.optimize(relu, machine=REFERENCE, cache=cache, rules=[swap])
     (expected,) = interpret.evaluate((tensor("gelu", x),), {"x": value})
     np.testing.assert_allclose(changed(value), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("form", ["fast", "plain"])
+def test_padding_meets_infinite_weights_as_in_eager(form: str, cache: Path) -> None:
+    module = torch.nn.Conv2d(3, 4, 3, padding=1).eval()
+    x = torch.randn(1, 3, 5, 5, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        module.weight[0, 0, 0, 0], module.weight[1, 0, 2, 2] = float("inf"), float("nan")
+        expected = module(x)
+    fast = ft.optimize(module, (x,), machine=REFERENCE, cache=cache, form=form)
+    torch.testing.assert_close(fast(x), expected, equal_nan=True, rtol=1e-4, atol=1e-4)
