@@ -22,10 +22,9 @@ from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Term
 from frittata.kernels import vmath
 from frittata.kernels.points import Points, reduction
-from frittata.kernels.simd import Lane
+from frittata.kernels.simd import VECTOR_BYTES, Lane
 
 LANES = "k"
-VECTOR_BYTES = 32
 _ATOMS = frozenset({"load", "const", "iota", "fold", "reindex", "cast"})
 
 

@@ -17,12 +17,10 @@ from frittata.kernels.flow import for_range
 from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.intrinsics import table_pointer
 from frittata.kernels.packing import RegisterTile
-from frittata.kernels.simd import I64, Builder, Index, Lane, Value
+from frittata.kernels.simd import I64, VECTOR_BYTES, Builder, Index, Lane, Value
 from frittata.kernels.tiles import emit_panels_tile, unroll_for
 
 Emit = Callable[..., None]
-VECTOR_BYTES = 32
-"""The width of a vector register."""
 
 
 def lanes_of(dtype: str) -> int:

@@ -20,6 +20,9 @@ Index = Any
 
 I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
 F32, F64 = ir.FloatType(), ir.DoubleType()
+VECTOR_BYTES = 32
+"""The width of a vector register: AVX2."""
+
 _TYPE_BY_DTYPE: dict[str, Any] = {"bool": I1, "i32": I32, "i64": I64, "f32": F32, "f64": F64}
 _SIZE_BY_DTYPE = {"bool": 1, "i32": 4, "i64": 8, "f32": 4, "f64": 8}
 
