@@ -176,17 +176,7 @@ class Passes:
         return not _is_free(point.term) and not point.where.clamped and self._row_bytes(point) <= _MOST_HELD_BYTES
 
     def _walk(self, roots: Iterable[Point], number: int) -> Iterator[Point]:
-        seen: set[Point] = set()
-        stack = [(root, False) for root in roots]
-        while stack:
-            point, done = stack.pop()
-            if done:
-                yield point
-            elif point not in seen:
-                seen.add(point)
-                stack.append((point, True))
-                if not self.is_known(point, number):
-                    stack.extend((arg, False) for arg in self.points.args(point))
+        return self.points.walk(roots, lambda point: self.is_known(point, number))
 
 
 def _own_units(term: Term) -> float:

@@ -6,7 +6,7 @@ that two points are one computation if term and index agree. Folds bind loops th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -105,8 +105,8 @@ class Points:
             return (self.at(reduction(term).element, self._inside(where)),)
         return tuple(self.at(arg, where) for arg in term.args)
 
-    def walk(self, roots: Iterable[Point]) -> Iterator[Point]:
-        """Visit every point once, what a point is computed from before it."""
+    def walk(self, roots: Iterable[Point], is_known: Callable[[Point], bool] = lambda _: False) -> Iterator[Point]:
+        """Visit every point once, what a point is computed from before it; what known points are computed from, not."""
         seen: set[Point] = set()
         stack = [(root, False) for root in roots]
         while stack:
@@ -116,7 +116,8 @@ class Points:
             elif point not in seen:
                 seen.add(point)
                 stack.append((point, True))
-                stack.extend((arg, False) for arg in self.args(point) if arg not in seen)
+                if not is_known(point):
+                    stack.extend((arg, False) for arg in self.args(point) if arg not in seen)
 
     def offset(self, point: Point) -> Affine:
         """Return the offset that a load reads, or the index that an iota gives; a clamp is a quotient by one."""

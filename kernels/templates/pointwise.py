@@ -6,20 +6,18 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from frittata.egraph import program
 from frittata.egraph.errors import LoweringError
 from frittata.egraph.machine import Machine
 from frittata.egraph.program import Estimate
 from frittata.egraph.terms import Term
-from frittata.kernels import source
 from frittata.kernels.chunks import Split, indented, row_indices, row_loop, split
 from frittata.kernels.frames import Loop, choose_frame, without_unit_folds
 from frittata.kernels.intrinsics import make_tile_intrinsic
-from frittata.kernels.lower import result_names
-from frittata.kernels.lowered import LoweredKernel, Operand, Result
+from frittata.kernels.lowered import LoweredKernel
 from frittata.kernels.passes import Passes, plan_passes
 from frittata.kernels.roofline import roofline
 from frittata.kernels.row_emitter import RowEmitter
+from frittata.kernels.row_kernel import row_kernel
 from frittata.kernels.simd import I64, Builder, Value
 
 
@@ -40,15 +38,7 @@ class PointwiseTemplate:
             raise LoweringError("bodies that are not pointwise", do="choose another template")
         bodies, plan = planned
         cut = _split(plan)
-        operands = list(program.operands_of(*bodies))
-        lines = [
-            *source.comment(bodies, result_names(bodies)),
-            f"def {name}(table, chunk):",
-            *(source.INDENT + line for line in _lines(plan, cut)),
-        ]
-        arguments = (*map(Operand, range(len(operands))), *map(Result, range(len(bodies))))
-        key = f"{[str(leaf.type) for leaf in operands]} {plan.frame.describe()}"
-        return LoweredKernel(name, "\n".join(lines) + "\n", _namespace(bodies, plan), cut.chunks, arguments, key)
+        return row_kernel(name, bodies, plan, cut.chunks, _lines(plan, cut), _namespace(bodies, plan))
 
 
 POINTWISE = PointwiseTemplate()

@@ -8,20 +8,18 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from frittata.egraph import program
 from frittata.egraph.errors import LoweringError
 from frittata.egraph.machine import Machine
 from frittata.egraph.program import Estimate
 from frittata.egraph.terms import Term
-from frittata.kernels import source
 from frittata.kernels.chunks import Split, indented, row_indices, row_loop, split
 from frittata.kernels.frames import choose_frame, without_unit_folds
 from frittata.kernels.intrinsics import make_tile_intrinsic
-from frittata.kernels.lower import result_names
-from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch
+from frittata.kernels.lowered import LoweredKernel
 from frittata.kernels.passes import Passes, plan_passes
 from frittata.kernels.roofline import roofline
 from frittata.kernels.row_emitter import RowEmitter
+from frittata.kernels.row_kernel import row_kernel
 from frittata.kernels.simd import Builder, Value
 
 
@@ -42,18 +40,7 @@ class RowTemplate:
             raise LoweringError("bodies without folds that bind the same axes", do="choose another template")
         bodies, plan = planned
         cut = _split(plan)
-        operands = list(program.operands_of(*bodies))
-        lines = [
-            *source.comment(bodies, result_names(bodies)),
-            *describe(plan),
-            f"def {name}(table, chunk):",
-            *(source.INDENT + line for line in _lines(plan, cut)),
-        ]
-        arguments: list[Argument] = [*map(Operand, range(len(operands))), *map(Result, range(len(bodies)))]
-        if plan.scratch_bytes:
-            arguments.append(Scratch(plan.scratch_bytes))
-        key = f"{[str(leaf.type) for leaf in operands]} {plan.frame.describe()}"
-        return LoweredKernel(name, "\n".join(lines) + "\n", _namespace(bodies, plan), cut.chunks, tuple(arguments), key)
+        return row_kernel(name, bodies, plan, cut.chunks, _lines(plan, cut), _namespace(bodies, plan), describe(plan))
 
 
 ROW = RowTemplate()

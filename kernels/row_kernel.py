@@ -1,0 +1,37 @@
+"""What row and point-wise kernels have in common: comments, loops, arguments, and the key of their vector code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from frittata.egraph import program
+from frittata.egraph.terms import Term
+from frittata.kernels import source
+from frittata.kernels.lower import result_names
+from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch
+from frittata.kernels.passes import Passes
+
+
+def row_kernel(
+    name: str,
+    bodies: tuple[Term, ...],
+    plan: Passes,
+    chunks: int,
+    lines: Sequence[str],
+    namespace: Mapping[str, Any],
+    notes: Sequence[str] = (),
+) -> LoweredKernel:
+    """Put the function `name` together: `lines` are its body, `notes` comments before it."""
+    operands = list(program.operands_of(*bodies))
+    text = [
+        *source.comment(bodies, result_names(bodies)),
+        *notes,
+        f"def {name}(table, chunk):",
+        *(source.INDENT + line for line in lines),
+    ]
+    arguments: list[Argument] = [*map(Operand, range(len(operands))), *map(Result, range(len(bodies)))]
+    if plan.scratch_bytes:
+        arguments.append(Scratch(plan.scratch_bytes))
+    key = f"{[str(leaf.type) for leaf in operands]} {plan.frame.describe()}"
+    return LoweredKernel(name, "\n".join(text) + "\n", namespace, chunks, tuple(arguments), key)
