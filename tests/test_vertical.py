@@ -149,6 +149,40 @@ def test_encoder_layer_is_at_most_twelve_kernels(cache: Path) -> None:
     assert all(k in folding or "dot" in operators(k) or operators(k) <= {"load", "reindex"} for k in kernels)
 
 
+class HandWrittenLayer(torch.nn.Module):
+    """A post-norm encoder layer as one writes it oneself: three projections, batch first throughout."""
+
+    def __init__(self, d: int, heads: int, ff: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.heads = heads
+        self.q, self.k, self.v, self.o = (torch.nn.Linear(d, d) for _ in range(4))
+        self.up, self.down = torch.nn.Linear(d, ff), torch.nn.Linear(ff, d)
+        self.first, self.second = torch.nn.LayerNorm(d), torch.nn.LayerNorm(d)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        split = (*x.shape[:2], self.heads, x.shape[2] // self.heads)
+        q, k, v = (project(x).view(split).transpose(1, 2) for project in (self.q, self.k, self.v))
+        attended = torch.softmax(q @ k.transpose(-1, -2) / split[-1] ** 0.5, -1) @ v
+        x = self.first(x + self.o(attended.transpose(1, 2).reshape(x.shape)))
+        return self.second(x + self.down(torch.nn.functional.gelu(self.up(x))))
+
+
+def test_residuals_stand_in_the_epilogues_of_a_hand_written_layer(cache: Path) -> None:
+    module, x = HandWrittenLayer(64, 4, 128).eval(), torch.randn(2, 17, 64)
+    fast = ft.optimize(module, (x,), machine=REFERENCE, cache=cache, library=False)
+    with torch.no_grad():
+        assert error(fast(x), module(x)) < 1e-5
+    kernels = fast.program.kernels
+    assert len(kernels) == 11
+    alone = [operators(k) for k in kernels if "dot" not in operators(k)]
+    assert len(alone) == 3 and all("fold" in ops for ops in alone)  # softmax and two norms
+    computed = {output.name for kernel in kernels for output in kernel.outputs}
+    for kernel in kernels:
+        if "dot" not in operators(kernel):
+            assert len(computed & set(kernel.operands)) == 1  # the sum is there already
+
+
 def test_batch_norm_is_gone_into_the_convolutions(cache: Path) -> None:
     fast, _, _ = compiled("block", cache, library=False)
     first, second = fast.program.kernels
