@@ -12,7 +12,7 @@ from frittata.egraph import dtypes, interning
 from frittata.egraph.engine import CONFLICT, Engine
 from frittata.egraph.errors import SaturationError
 from frittata.egraph.ops import registry
-from frittata.egraph.terms import Sort, TensorType, Term
+from frittata.egraph.terms import Sort, TensorType, Term, walk
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -99,8 +99,6 @@ def read(engine: Engine, roots: tuple[Term, ...], rule_names: dict[int, str]) ->
         sort: {engine.integer(row.inputs[0]): row.output for row in rows[table]}
         for table, sort in (("tn", "tensor"), ("en", "element"))
     }
-    from frittata.egraph.terms import walk
-
     for term in walk(*roots):
         out.class_by_term[term] = class_of(term.sort, value_by_number[term.sort][engine.number_of(term)])
     return out
