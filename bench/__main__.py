@@ -74,7 +74,7 @@ def _measure(name: str, make: Callable[[], workloads.Workload], turns: int) -> d
 
 
 def _at_our_rate_s(fast: Optimized) -> float:
-    """The flops of the chosen kernels at the rate of the profile, that of a large product of ours: below the FMA peak."""
+    """The flops of the chosen kernels at the profile's rate, that of a large product of ours: below the FMA peak."""
     rate = 2 * fast.compilation.machine.fma_f32_per_s
     return sum(kernel.estimate.flops for kernel in fast.program.kernels) / rate
 

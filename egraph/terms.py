@@ -164,10 +164,10 @@ def substitute(root: Term, value_by_term: Mapping[Term, Term]) -> Term:
     return rebuild(root, replace)
 
 
-def is_well_formed_body(shape: Shape, element: Term) -> bool:
-    """Whether `build(shape, element)` may be computed: every extent is 1 or that of the shape."""
-    rank = len(element.shape)
+def is_well_formed_body(shape: Shape, element: ElementType) -> bool:
+    """Whether `build(shape, e)` may be computed for an e of this type: every extent is 1 or that of the shape."""
+    rank = len(element.extents)
     return all(
         extent == 1 or extent == shapes.dim_at(shape, axis)
-        for axis, extent in zip(range(-rank, 0), element.shape, strict=True)
+        for axis, extent in zip(range(-rank, 0), element.extents, strict=True)
     )

@@ -10,7 +10,7 @@ from frittata.egraph import dtypes, shapes
 from frittata.egraph.errors import ModelError
 from frittata.egraph.ops.registry import REQUIRED, Op, register
 from frittata.egraph.shapes import Shape
-from frittata.egraph.terms import ElementType, Scalar, TensorType, Type
+from frittata.egraph.terms import ElementType, Scalar, TensorType, Type, is_well_formed_body
 
 FOLDS: dict[str, Any] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 """The ufunc of each fold operator."""
@@ -127,13 +127,11 @@ def _reindex(types: tuple[ElementType, ...], attrs: tuple[Any, ...]) -> Type:
 
 def _build(types: tuple[ElementType, ...], attrs: tuple[Any, ...]) -> Type:
     (shape,) = attrs
-    given = types[0].extents
-    for axis in range(-len(given), 0):
-        if given[axis] not in (1, shapes.dim_at(shape, axis)):
-            raise ModelError(
-                f"build of {shapes.fmt(shape)} from an element of extents {shapes.fmt(given)}",
-                do="narrow with an explicit reindex",
-            )
+    if not is_well_formed_body(shape, types[0]):
+        raise ModelError(
+            f"build of {shapes.fmt(shape)} from an element of extents {shapes.fmt(types[0].extents)}",
+            do="narrow with an explicit reindex",
+        )
     return TensorType(shape, types[0].dtype)
 
 

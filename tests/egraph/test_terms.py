@@ -87,7 +87,7 @@ def test_types_of_elements_drop_axes_that_are_not_mentioned() -> None:
 def test_build_takes_extents_of_1_or_its_own() -> None:
     e = element("add", element("load", leaf("x", 4, 1)), element("load", leaf("y", 3)))
     assert tensor("build", e, shape=(4, 3)).type == TensorType((4, 3), "f32")
-    assert terms.is_well_formed_body((4, 3), e)
+    assert terms.is_well_formed_body((4, 3), ElementType(e.shape, e.dtype))
     assert tensor("build", e, shape=(2, 4, 3)).type == TensorType((2, 4, 3), "f32")
 
 
@@ -105,7 +105,7 @@ def test_build_takes_extents_of_1_or_its_own() -> None:
     ],
 )
 def test_build_refuses_an_element_of_other_extents(e: terms.Term, shape: Any) -> None:
-    assert not terms.is_well_formed_body(shape, e)
+    assert not terms.is_well_formed_body(shape, ElementType(e.shape, e.dtype))
     with pytest.raises(ModelError, match="build"):
         tensor("build", e, shape=shape)
 
