@@ -30,6 +30,10 @@ class UnsupportedOpError(ModelError):
     """The model uses operators that have no definition here."""
 
 
+class IndexRangeError(FrittataError, IndexError):
+    """A value that a tensor of indices holds lies outside of the axis that it points into."""
+
+
 class RuleError(FrittataError):
     """A rule cannot be read, is unsound, or cannot be compiled."""
 

@@ -227,14 +227,15 @@ class IndexMap:
     def __str__(self) -> str:
         return f"{shapes.fmt(self.source)} -> {shapes.fmt(self.result)}: [{', '.join(map(str, self.sources))}]"
 
-    def is_linear_copy(self) -> bool:
-        """Whether the result holds the operand's values in the operand's row-major order."""
+    def linear_offset(self) -> int | None:
+        """Return where the result begins in the operand if it is a contiguous part of it, None if it is not."""
         if any(isinstance(d, Sym) for d in (*self.source, *self.result)):
-            return False
+            return None
         source, result = shapes.concrete(self.source), shapes.concrete(self.result)
-        if shapes.size(self.source) != shapes.size(self.result):
-            return False
-        return flatten(self.sources, source) == flatten(axes_of(result), result)
+        if any(low < 0 or high >= n for (low, high), n in zip((s.bounds() for s in self.sources), source, strict=True)):
+            return None
+        between = flatten(self.sources, source) + flatten(axes_of(result), result) * -1
+        return None if between.terms else between.constant
 
 
 def flatten(indices: tuple[Affine, ...], shape: tuple[int, ...]) -> Affine:
@@ -267,6 +268,95 @@ def slice_map(source: Shape, axis: int, start: int, step: int, length: int) -> I
     result = (*source[: axis + rank], length, *source[axis + rank + 1 :])
     sources = list(axes_of(result))
     sources[axis + rank] = sources[axis + rank] * step + start
+    return IndexMap(source, result, tuple(sources))
+
+
+def pad_map(source: Shape, low: tuple[int, ...], high: tuple[int, ...]) -> IndexMap:
+    """Move the index by `low` on each axis; what lies outside of the source is clamped, as every index is."""
+    result = tuple(_grown(dim, a + b) for dim, a, b in zip(source, low, high, strict=True))
+    sources = tuple(at + -a for at, a in zip(axes_of(result), low, strict=True))
+    return IndexMap(source, result, sources)
+
+
+def _grown(dim: Dim, by: int) -> Dim:
+    return dim if by == 0 else shapes.concrete((dim,))[0] + by
+
+
+def windows_map(source: Shape, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]) -> IndexMap:
+    """Read the windows of the last axes: (*lead, *spatial) -> (*lead, *out, *kernel)."""
+    return _windows(source, kernel, (0,) * len(kernel), stride, dilation, None)
+
+
+def pool_map(
+    source: Shape,
+    kernel: tuple[int, ...],
+    low: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+    out: tuple[int, ...],
+) -> IndexMap:
+    """Read `out` windows of the last axes, the first from -low on: (*lead, *spatial) -> (*kernel, *lead, *out).
+
+    The axes of the windows come first, so that folds over them leave (*lead, *out). What is outside is clamped.
+    """
+    return _windows(source, kernel, low, stride, dilation, out)
+
+
+def _windows(
+    source: Shape,
+    kernel: tuple[int, ...],
+    low: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+    out: tuple[int, ...] | None,
+) -> IndexMap:
+    rank = len(kernel)
+    lead, spatial = source[: len(source) - rank], shapes.concrete(source[len(source) - rank :])
+    if out is None:
+        spans = (d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
+        out = tuple((n - span) // s + 1 for n, span, s in zip(spatial, spans, stride, strict=True))
+        result = (*lead, *out, *kernel)
+        axes = axes_of(result)
+        outer, places, offsets = axes[: len(lead)], axes[len(lead) : -rank], axes[-rank:]
+    else:
+        result = (*kernel, *lead, *out)
+        axes = axes_of(result)
+        offsets, outer, places = axes[:rank], axes[rank:-rank], axes[-rank:]
+    inner = (
+        place * s + offset * d + -p
+        for place, offset, s, d, p in zip(places, offsets, stride, dilation, low, strict=True)
+    )
+    return IndexMap(source, result, (*outer, *inner))
+
+
+def taps(kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[int, ...]:
+    """Return how many taps of a dilated kernel, a stride apart, may reach one place of a transposed convolution."""
+    return tuple(-(-(d * (k - 1) + 1) // s) for k, s, d in zip(kernel, stride, dilation, strict=True))
+
+
+def overlap_map(
+    source: Shape, counts: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...], out: tuple[int, ...]
+) -> IndexMap:
+    """Read what reaches each place o: (batch, channels, *kernel, *spatial) -> (*counts, batch, channels, *out).
+
+    It comes through tap (o + padding) % stride + j * stride from value (o + padding) // stride - j, for j below the
+    count; the source has count - 1 values of padding in front.
+    """
+    rank = len(stride)
+    axes = axes_of((*counts, *source[:2], *out))
+    numbers, outer, places = axes[:rank], axes[rank : rank + 2], axes[rank + 2 :]
+    at = [place + p for place, p in zip(places, padding, strict=True)]
+    tap = [where % s + j * s for where, s, j in zip(at, stride, numbers, strict=True)]
+    value = [where // s + j * -1 + (c - 1) for where, s, j, c in zip(at, stride, numbers, counts, strict=True)]
+    return IndexMap(source, (*counts, *source[:2], *out), (*outer, *tap, *value))
+
+
+def resample_map(source: Shape, axis: int, length: int, start: int, step: int, divisor: int) -> IndexMap:
+    """Read one negative axis at (start + i * step) // divisor, for i in 0 .. length - 1, clamped."""
+    rank = len(source)
+    result = (*source[: axis + rank], length, *source[axis + rank + 1 :])
+    sources = list(axes_of(result))
+    sources[axis + rank] = (sources[axis + rank] * step + start) // divisor
     return IndexMap(source, result, tuple(sources))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from frittata.egraph import dtypes, shapes, terms
 from frittata.egraph.errors import ModelError
-from frittata.egraph.ops import registry
+from frittata.egraph.ops import indices, registry
 from frittata.egraph.ops.elements import FOLDS, window_extents
 from frittata.egraph.terms import Scalar, Term
 
@@ -31,18 +31,25 @@ def evaluate(
     With precision "f64" all floating-point work is done in float64, whatever the dtypes say; "native" rounds each
     operation to its dtype.
 
-    Raises: ModelError if a leaf has no value or a value of another shape.
+    Raises: ModelError if a leaf has no value or a value of another shape; IndexRangeError if an index lies outside of
+        the axis that it points into.
     """
-    interpreter = Interpreter(value_by_name, precision)
+    interpreter = Interpreter(value_by_name, precision, checked=True)
     return tuple(interpreter.tensor(root) for root in roots)
 
 
 class Interpreter:
-    """Evaluates terms under one binding of the leaves, each tensor once."""
+    """Evaluates terms under one binding of the leaves, each tensor once.
 
-    def __init__(self, value_by_name: Mapping[str, Array], precision: Precision = "f64") -> None:
+    `checked` refuses indices that lie outside of their axis, which are clamped otherwise.
+    """
+
+    def __init__(
+        self, value_by_name: Mapping[str, Array], precision: Precision = "f64", *, checked: bool = False
+    ) -> None:
         self._given = value_by_name
         self._precision = precision
+        self._checked = checked
         self._value_by_term: dict[Term, Array] = {}
 
     def tensor(self, root: Term) -> Array:
@@ -72,8 +79,10 @@ class Interpreter:
         reference = registry.get(term.op).reference
         if reference is None:
             raise ModelError(f"{term.op} has no numpy meaning", do="give its row a reference")
-        value = reference(*(self._value_by_term[arg] for arg in term.args), *term.attrs)
-        return self._rounded(value, term.dtype)
+        operands = tuple(self._value_by_term[arg] for arg in term.args)
+        if self._checked:
+            indices.check_indices(term.op, operands, term.attrs)
+        return self._rounded(reference(*operands, *term.attrs), term.dtype)
 
     def _leaf(self, term: Term, shape: tuple[int, ...]) -> Array:
         name = term.attrs[0]
@@ -125,11 +134,31 @@ class Interpreter:
                 return self._window_dot(e, index)
             case "reindex":
                 return self._element(e.args[0], _mapped(index, e.attrs[0]), {})
+            case "scan":
+                return self._scan(e, index)
+            case "at":
+                return self._looked_up(e, index, known)
             case _:
                 reference = registry.get(e.op, "element").reference
                 assert reference is not None
                 value = reference(*(self._element(arg, index, known) for arg in e.args), *e.attrs)
                 return self._rounded(value, e.dtype)
+
+    def _scan(self, e: Term, index: Index) -> Array:
+        op, axis, extent = e.attrs
+        inner = self._element(e.args[0], _bind(index, axis, np.arange(extent)), {})
+        running = FOLDS[op].accumulate(_spread(inner, extent), axis=-1)
+        place = _at(index, axis, extent)
+        running = running.reshape((1,) * (place.ndim + 1 - running.ndim) + running.shape)
+        others = np.indices(running.shape[:-1], sparse=True)
+        return self._rounded(running[(*others, place)], e.dtype)
+
+    def _looked_up(self, e: Term, index: Index, known: dict[Term, Array]) -> Array:
+        axis, extent = e.attrs
+        places = self._element(e.args[1], index, known)
+        if self._checked:
+            indices.check_range(places, extent, e.op)
+        return self._element(e.args[0], {**index, axis: np.clip(places, 0, extent - 1)}, {})
 
     def _window_dot(self, e: Term, index: Index) -> Array:
         source, channels, kernel, stride, padding, dilation, groups = e.attrs

@@ -51,3 +51,25 @@ REFERENCE = Machine(
     library_gemm_share=0.72,
 )
 """The checked-in profile of a two-core AVX2 machine, for tests whose outcome must not depend on where they run."""
+
+REFERENCE_GPU = Machine(
+    name="reference-h200",
+    threads=132,
+    lanes_f32=32,
+    registers=255,
+    fma_f32_per_s=30e12,
+    scalar_per_s=30e12,
+    memory_bytes_per_s=4.0e12,
+    l3_bytes_per_s=7e12,
+    l1_bytes=48 << 10,
+    l2_bytes=228 << 10,
+    l3_bytes=50 << 20,
+    launch_s=3e-6,
+    sync_s=0.0,
+    library_gemm_share=0.0,
+)
+"""The checked-in profile of a GPU of the H200 class, from its data sheet; nothing in it was measured.
+
+`threads` are multiprocessors, `lanes_f32` the threads of a warp, `registers` those of a thread; level one is the shared
+memory that a block may declare, level two the memory of a multiprocessor, level three the cache that all share.
+"""

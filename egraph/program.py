@@ -1,19 +1,24 @@
 """The chosen program: kernels, views and constants, in the language of terms, and what a kernel template promises.
 
-A body is a `build` term whose tensors are `input` leaves named after buffers: what the kernel reads. All buffers are
-row-major and contiguous.
+A body is a `build` term whose tensors are `input` leaves named after buffers: what the kernel reads. The body of an
+opaque operator is that operator over such leaves: a host step runs it. All buffers are row-major and contiguous.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Protocol
 
-from frittata.egraph import terms
+from frittata.egraph import shapes, terms
 from frittata.egraph.machine import Machine
 from frittata.egraph.ops import registry
+from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import TensorType, Term
+
+HOST = "host"
+"""The template of opaque operators: what runs in Python, between kernels."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One step: computes its outputs, all of one shape, in one pass of one template."""
+    """One step: computes its outputs in one pass of one template, all of one shape unless it is a host step."""
 
     name: str
     template: str
@@ -45,14 +50,32 @@ class Kernel:
     rules: tuple[str, ...] = ()
     class_ids: tuple[int, ...] = ()
 
+    @property
+    def is_opaque(self) -> bool:
+        """Whether it runs an operator that has no definition by elements."""
+        return self.template == HOST
+
 
 @dataclass(frozen=True)
 class View:
-    """Another shape for the same memory: no work at run time."""
+    """A contiguous part of another buffer, from element `offset` on, under a shape of its own: no work at run time."""
 
     name: str
     source: str
     type: TensorType
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Join:
+    """The memory of several buffers, one after the other: their kernels write in place, and nothing is left to do."""
+
+    name: str
+    parts: tuple[str, ...]
+    type: TensorType
+
+
+Step = Kernel | View | Join
 
 
 @dataclass(frozen=True)
@@ -61,7 +84,7 @@ class Program:
 
     inputs: dict[str, TensorType]
     constants: dict[str, Term]
-    steps: tuple[Kernel | View, ...]
+    steps: tuple[Step, ...]
     outputs: tuple[str, ...]
     cost_s: float = 0.0
     gap: float = 0.0
@@ -77,7 +100,7 @@ class Program:
         out = dict(self.inputs)
         out.update({name: _tensor_type(term) for name, term in self.constants.items()})
         for step in self.steps:
-            if isinstance(step, View):
+            if isinstance(step, View | Join):
                 out[step.name] = step.type
             else:
                 out.update({output.name: _tensor_type(output.body) for output in step.outputs})
@@ -91,12 +114,32 @@ class Program:
         value.update(self.constants)
         for step in self.steps:
             if isinstance(step, View):
-                value[step.name] = registry.make("reshape", "tensor", (value[step.source],), (step.type.shape,))
+                value[step.name] = _part(value[step.source], step.offset, step.type.shape)
+                continue
+            if isinstance(step, Join):
+                value[step.name] = _joined([value[part] for part in step.parts], step.type.shape)
                 continue
             for output in step.outputs:
                 leaves = {leaf: value[leaf.attrs[0]] for leaf in operands_of(output.body)}
                 value[output.name] = terms.substitute(output.body, leaves)
         return tuple(value[name] for name in self.outputs)
+
+
+def _part(source: Term, offset: int, shape: Shape) -> Term:
+    length = shapes.size(shape)
+    if length != shapes.size(source.shape):
+        flat = _reshaped(source, (shapes.size(source.shape),))
+        source = registry.make("slice", "tensor", (flat,), (-1, offset, 1, length))
+    return _reshaped(source, shape)
+
+
+def _joined(parts: list[Term], shape: Shape) -> Term:
+    flat = [_reshaped(part, (shapes.size(part.shape),)) for part in parts]
+    return _reshaped(reduce(lambda a, b: registry.make("concat", "tensor", (a, b), (-1,)), flat), shape)
+
+
+def _reshaped(term: Term, shape: Shape) -> Term:
+    return registry.make("reshape", "tensor", (term,), (shape,))
 
 
 def _tensor_type(term: Term) -> TensorType:

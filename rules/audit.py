@@ -33,7 +33,9 @@ MOST_SKIPPED = 200
 POINTS = 32
 FOLDING = {
     "fold", "dot", "window_dot", "matmul", "linear", "conv", "reduce_sum", "reduce_prod", "softmax", "layer_norm",
-    "attention",
+    "attention", "masked_attention", "causal_attention", "scan", "cumsum",
+    "cumprod", "group_norm", "rms_norm", "avg_pool",
+    "conv_transpose",
 }  # fmt: skip
 
 Array = np.ndarray[Any, np.dtype[Any]]

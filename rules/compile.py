@@ -243,6 +243,7 @@ class _Compiler:
         for name, value in env.items():
             if name in self.sort_by_name:
                 type_by_name[_term(name)] = value if isinstance(value, TensorType) else ElementType((), value)
+        name_by_local = {built: name for name, built in self.result_by_name.items() if name not in self.roots}
         out: list[int] = []
         for built in self.built:
             pattern = built.pattern
@@ -262,6 +263,9 @@ class _Compiler:
                             out.append(interning.intern(attrs[-1]))
                 type_ = self._infer(built, attrs, type_by_name) if built.inner else None
             type_by_name[built.name] = type_
+            if built.name in name_by_local:
+                known = type_ if isinstance(type_, TensorType) else facts.ElementFacts(type_.dtype)
+                readable = {**readable, name_by_local[built.name]: known}
             if built.inner:
                 out.append(interning.intern(type_ if isinstance(type_, TensorType) else type_.dtype))
         return out

@@ -16,9 +16,11 @@ from frittata.egraph import dtypes, indexing, shapes
 from frittata.egraph.dtypes import DType
 from frittata.egraph.errors import ModelError
 from frittata.egraph.indexing import IndexMap
-from frittata.egraph.ops import reductions, registry
+from frittata.egraph.ops import indices, reductions, registry
+from frittata.egraph.ops.elements import fold_identity
 from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import ElementType, Scalar, TensorType
+from frittata.rules import geometry
 from frittata.rules.pattern import Expression
 
 LONGEST_TUPLE = 64
@@ -178,12 +180,14 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "permute_map": indexing.permute_map,
     "reshape_map": indexing.reshape_map,
     "slice_map": indexing.slice_map,
+    "take_source": indices.take_source,
     "compose_maps": compose_maps,
     "is_identity_map": is_identity_map,
     "reduced": reductions.reduced,
     "broadcast": shapes.broadcast,
     "value": value,
     "scalar": scalar,
+    "fold_identity": fold_identity,
     "fold_constants": fold_constants,
     "is_power_of_two": is_power_of_two,
     "is_finite": is_finite,
@@ -198,6 +202,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "max": max,
     "sum": sum,
     "prod": prod,
+    **geometry.FUNCTIONS,
 }
 """What guards and attribute expressions may call."""
 

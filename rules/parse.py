@@ -26,7 +26,7 @@ ARROWS = ("<=>", "=>", "~>")
 SORTS: tuple[Sort, ...] = get_args(Sort)
 _NAME = re.compile(r"([A-Za-z][\w-]*)\s*:")
 _DIRECTIVE = re.compile(r"(sort|opt_level)\s+(\S+)\s*$")
-_LEVEL = re.compile(r"(?:^|\s)\[\s*([A-Za-z_]\w*)\s*(?:\(([^)]*)\))?\s*\]\s*$")
+_LEVEL = re.compile(r"(?:^|\s)\[\s*([A-Za-z_]\w*)\s*(?:\(([^)]*)\))?\s*(?:unless\s+([\w-]+)\s*)?\]\s*$")
 
 
 def parse_family(text: str, file_name: str = "<rules>", family_name: str = "user") -> Family:
@@ -127,10 +127,10 @@ def _level(source: Source, span: Span) -> tuple[Level, int]:
     at = span.start + found.start(1)
     match found[1], found[2]:
         case ("exact" | "reassoc") as kind, None:
-            return Level(kind), span.start + found.start()
+            return Level(kind, unless=found[3] or ""), span.start + found.start()
         case "approx", str(tolerance):
             try:
-                return Level("approx", float(tolerance)), span.start + found.start()
+                return Level("approx", float(tolerance), found[3] or ""), span.start + found.start()
             except ValueError:
                 raise source.error(span.start + found.start(2), f"tolerance {tolerance!r} is not a number") from None
         case _:

@@ -98,10 +98,14 @@ class Condition:
 
 @dataclass(frozen=True)
 class Level:
-    """The numerics level: exact, reassoc, or approx with a relative tolerance."""
+    """The numerics level: exact, reassoc, or approx with a relative tolerance.
+
+    `unless` names a rule of the same family that says the same at a looser level: where that takes part, this does not.
+    """
 
     kind: Choice["exact", "reassoc", "approx"] = "exact"
     tolerance: float = 0.0
+    unless: str = ""
 
 
 @dataclass(frozen=True)

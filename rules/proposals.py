@@ -14,6 +14,7 @@ import numpy as np
 
 from frittata.egraph import indexing
 from frittata.egraph.ops.elements import FOLDS
+from frittata.egraph.ops.indices import SCATTERS
 from frittata.egraph.ops.registry import REQUIRED, Op
 from frittata.egraph.terms import Scalar, Type
 
@@ -193,6 +194,13 @@ def _attention(place: Place) -> Proposal:
     return tuple(Goal(shape, dtype) for shape in shapes), {"scale": scale}
 
 
+def _masked_attention(place: Place) -> Proposal:
+    (q, k, v), attrs = _attention(place)
+    scores = (*q.shape[:-1], k.shape[-2])
+    mask = Goal(narrowed(place.rng, scores), str(place.rng.choice(("bool", q.dtype))))
+    return (q, k, v, mask), attrs
+
+
 def _conv(place: Place) -> Proposal:
     shape, rng = place.goal.shape, place.rng
     rank = len(shape) - 2
@@ -282,6 +290,185 @@ def _expand(place: Place) -> Proposal:
     return (Goal(narrowed(place.rng, place.goal.shape), place.goal.dtype),), {"shape": shape}
 
 
+def _take(place: Place) -> Proposal:
+    """The axes of the result are those of the indices where the axis was, and those of the operand around them."""
+    shape, rng = place.goal.shape, place.rng
+    axis = place.attr("axis", lambda: -int(rng.integers(1, len(shape) + 2)))
+    if len(shape) < -axis - 1:
+        raise Mismatch
+    stop = len(shape) + axis + 1
+    start = int(rng.integers(0, stop + 1))
+    source = (*shape[:start], random_dim(rng), *shape[stop:])
+    return (Goal(source, place.goal.dtype), Goal(shape[start:stop], _integer(rng))), {"axis": axis}
+
+
+def _gather(place: Place) -> Proposal:
+    axis = _axis(place)
+    source = _with(place.goal.shape, axis, random_dim(place.rng))
+    return (Goal(source, place.goal.dtype), Goal(place.goal.shape, _integer(place.rng))), {"axis": axis}
+
+
+def _scatter(place: Place) -> Proposal:
+    axis, dtype = _axis(place), place.goal.dtype
+    reduce = place.attr("reduce", lambda: str(place.rng.choice(list(SCATTERS))))
+    places = _with(place.goal.shape, axis, random_dim(place.rng))
+    return (place.goal, Goal(places, _integer(place.rng)), Goal(places, dtype)), {"axis": axis, "reduce": reduce}
+
+
+def _place(place: Place) -> Proposal:
+    bound = next((str(type_.dtype) for type_ in place.known if type_), None)
+    (goal,), attrs = _reduce(place)
+    return (Goal(goal.shape, bound or str(place.rng.choice(DTYPES))),), attrs
+
+
+def _sorted(place: Place) -> Proposal:
+    descending = place.attr("descending", lambda: bool(place.rng.random() < 0.5))
+    return (place.goal,), {"axis": _axis(place), "descending": descending}
+
+
+def _scan(place: Place) -> Proposal:
+    axis = _axis(place)
+    op = place.attr("op", lambda: str(place.rng.choice(list(FOLDS))))
+    if not -len(place.goal.shape) <= axis < 0:
+        raise Mismatch
+    return (place.goal,), {"op": op, "axis": axis, "extent": place.attr("extent", lambda: place.goal.shape[axis])}
+
+
+def _integer(rng: np.random.Generator) -> str:
+    return str(rng.choice(("i32", "i64")))
+
+
+def _at(place: Place) -> Proposal:
+    shape = (1,) * (1 - len(place.goal.shape)) + place.goal.shape
+    axis = place.attr("axis", lambda: -int(place.rng.integers(1, len(shape) + 1)))
+    extent = place.attr("extent", lambda: random_dim(place.rng))
+    goals = Goal(_with(shape, axis, extent), place.goal.dtype), Goal(place.goal.shape, _integer(place.rng))
+    return goals, {"axis": axis, "extent": extent}
+
+
+def _pad(place: Place) -> Proposal:
+    shape, rng = place.goal.shape, place.rng
+    changed = rng.random(len(shape)) < rng.choice([0.0, 0.3, 0.8])
+    low = place.attr("low", lambda: tuple(int(c * rng.integers(-1, 3)) for c in changed))
+    high = place.attr("high", lambda: tuple(int(c * rng.integers(-1, 3)) for c in changed))
+    value = place.attr("value", lambda: random_scalar(rng, place.goal.dtype))
+    if not len(low) == len(high) == len(shape):
+        raise Mismatch
+    source = tuple(n - a - b for n, a, b in zip(shape, low, high, strict=True))
+    if min(source, default=1) < 1:
+        raise Mismatch
+    return (Goal(source, place.goal.dtype),), {"low": low, "high": high, "value": value}
+
+
+def _concat(place: Place) -> Proposal:
+    axis = _axis(place)
+    extent = place.goal.shape[axis]
+    if extent < 2:
+        raise Mismatch
+    first = int(place.rng.integers(1, extent))
+    goals = (Goal(_with(place.goal.shape, axis, n), place.goal.dtype) for n in (first, extent - first))
+    return tuple(goals), {"axis": axis}
+
+
+def _resample(place: Place) -> Proposal:
+    axis, rng = _axis(place), place.rng
+    attrs = {
+        "axis": axis,
+        "length": place.attr("length", lambda: place.goal.shape[axis]),
+        "start": place.attr("start", lambda: int(rng.integers(-2, 5))),
+        "step": place.attr("step", lambda: int(rng.choice([-1, 1, 2, 3]))),
+        "divisor": place.attr("divisor", lambda: int(rng.integers(1, 4))),
+    }
+    return (Goal(_with(place.goal.shape, axis, random_dim(rng)), place.goal.dtype),), attrs
+
+
+def _stuff(place: Place) -> Proposal:
+    divisors = ([d for d in range(1, n + 1) if n % d == 0] for n in place.goal.shape)
+    steps = place.attr("steps", lambda: tuple(int(place.rng.choice(d)) for d in divisors))
+    if len(steps) != len(place.goal.shape):
+        raise Mismatch
+    source = tuple(n // step for n, step in zip(place.goal.shape, steps, strict=True))
+    return (Goal(source, place.goal.dtype),), {"steps": steps}
+
+
+def _windows(place: Place) -> Proposal:
+    shape, rng = place.goal.shape, place.rng
+    if len(shape) < 2:
+        raise Mismatch
+    rank = int(rng.integers(1, len(shape) // 2 + 1))
+    kernel = place.attr("kernel", lambda: shape[-rank:])
+    stride = place.attr("stride", lambda: tuple(map(int, rng.integers(1, 4, rank))))
+    dilation = place.attr("dilation", lambda: tuple(map(int, rng.integers(1, 3, rank))))
+    axes = zip(shape[-2 * rank : -rank], kernel, stride, dilation, strict=False)
+    spatial = tuple((n - 1) * s + d * (k - 1) + 1 + int(rng.integers(0, s)) for n, k, s, d in axes)
+    attrs = {"kernel": kernel, "stride": stride, "dilation": dilation}
+    return (Goal((*shape[: -2 * rank], *spatial), place.goal.dtype),), attrs
+
+
+def _pool(place: Place) -> Proposal:
+    """A window of each spatial axis, of which the last may reach beyond the padding."""
+    shape, rng = place.goal.shape, place.rng
+    if not shape:
+        raise Mismatch
+    rank = int(rng.integers(1, min(3, len(shape)) + 1))
+    dilated = place.op.name == "max_pool" and rng.random() < 0.5
+    kernel = place.attr("kernel", lambda: tuple(map(int, rng.integers(1, 4, rank))))
+    stride = place.attr("stride", lambda: tuple(map(int, rng.integers(1, 4, rank))))
+    dilation = place.given.get("dilation", tuple(map(int, rng.integers(1, 3 if dilated else 2, rank))))
+    spans = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
+    padding = place.attr("padding", lambda: tuple(int(rng.integers(0, span // 2 + 1)) for span in spans))
+    ceil = place.attr("ceil", lambda: bool(rng.random() < 0.5))
+    axes = zip(shape[-len(kernel) :], spans, stride, padding, strict=True)
+    spatial = tuple((n - 1) * s + span - 2 * p + int(rng.integers(-s if ceil else 0, s)) for n, span, s, p in axes)
+    if min(spatial) < 1:
+        raise Mismatch
+    attrs: dict[str, Any] = {"kernel": kernel, "stride": stride, "padding": padding}
+    if place.op.name == "max_pool":
+        attrs |= {"dilation": dilation, "ceil": ceil}
+    else:
+        include = place.attr("count_include_pad", lambda: bool(rng.random() < 0.5))
+        divisor = place.attr("divisor", lambda: int(rng.choice([0, 0, 2, 3])))
+        attrs |= {"ceil": ceil, "count_include_pad": include, "divisor": divisor}
+    return (Goal((*shape[: -len(kernel)], *spatial), place.goal.dtype),), attrs
+
+
+def _conv_transpose(place: Place) -> Proposal:
+    shape, rng = place.goal.shape, place.rng
+    rank = len(shape) - 2
+    if rank < 1:
+        raise Mismatch
+    stride, kernel = (tuple(map(int, rng.integers(1, most, rank))) for most in (4, 5))
+    padding = tuple(map(int, rng.integers(0, 2, rank)))
+    dilation = tuple(map(int, rng.integers(1, 3, rank))) if rng.random() < 0.3 else (1,) * rank
+    groups = int(rng.choice([g for g in range(1, shape[1] + 1) if shape[1] % g == 0]))
+    inputs = groups * int(rng.integers(1, 3))
+    reach = [n + 2 * p - d * (k - 1) - 1 for n, p, d, k in zip(shape[2:], padding, dilation, kernel, strict=True)]
+    if min(reach) < 0:
+        raise Mismatch
+    spatial = tuple(r // s + 1 for r, s in zip(reach, stride, strict=True))
+    extra = tuple(r % s for r, s in zip(reach, stride, strict=True))
+    goals = (shape[0], inputs, *spatial), (inputs, shape[1] // groups, *kernel)
+    attrs = {"stride": stride, "padding": padding, "output_padding": extra, "dilation": dilation, "groups": groups}
+    return tuple(Goal(one, place.goal.dtype) for one in goals), attrs
+
+
+def _group_norm(place: Place) -> Proposal:
+    if len(place.goal.shape) < 2:
+        raise Mismatch
+    channels = place.goal.shape[1]
+    vector = Goal((channels,), place.goal.dtype)
+    groups = place.attr(
+        "groups", lambda: int(place.rng.choice([g for g in range(1, channels + 1) if channels % g == 0]))
+    )
+    eps = place.attr("eps", lambda: float(place.rng.choice([1e-5, 1e-3, 0.1])))
+    return (place.goal, vector, vector), {"groups": groups, "eps": eps}
+
+
+def _rms_norm(place: Place) -> Proposal:
+    goals, attrs = _layer_norm(place)
+    return goals[:2], attrs
+
+
 def _build(place: Place) -> Proposal:
     return (place.goal,), {"shape": place.attr("shape", lambda: place.goal.shape)}
 
@@ -341,10 +528,16 @@ def random_map(rng: np.random.Generator, result: Shape) -> indexing.IndexMap:
 _TENSOR: dict[str, Callable[[Place], Proposal]] = {
     "full": _full, "relu": _same, "gelu": _same, "gelu_tanh": _same, "silu": _same, "softmax": _along,
     "reduce_sum": _reduce, "reduce_prod": _reduce, "reduce_max": _reduce, "reduce_min": _reduce,
-    "layer_norm": _layer_norm, "batch_norm": _batch_norm, "attention": _attention, "matmul": _matmul,
+    "layer_norm": _layer_norm, "batch_norm": _batch_norm, "attention": _attention, "causal_attention": _attention,
+    "masked_attention": _masked_attention, "matmul": _matmul,
     "linear": _linear, "conv": _conv, "permute": _permute, "reshape": _reshape, "slice": _slice,
-    "expand": _expand, "build": _build,
+    "expand": _expand, "build": _build, "pad": _pad, "concat": _concat, "resample": _resample, "stuff": _stuff,
+    "windows": _windows, "max_pool": _pool, "avg_pool": _pool, "conv_transpose": _conv_transpose,
+    "group_norm": _group_norm, "rms_norm": _rms_norm, "take": _take, "gather": _gather, "scatter": _scatter,
+    "cumsum": _along, "cumprod": _along, "cummax": _along, "cummin": _along, "argmax": _place, "argmin": _place,
+    "sort": _sorted, "argsort": _sorted,
 }  # fmt: skip
 _ELEMENT: dict[str, Callable[[Place], Proposal]] = {
     "load": _load, "const": _const, "iota": _iota, "fold": _fold, "dot": _dot, "reindex": _reindex,
+    "at": _at, "scan": _scan,
 }  # fmt: skip

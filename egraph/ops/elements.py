@@ -36,11 +36,12 @@ def _const(types: tuple[Any, ...], attrs: tuple[Any, ...]) -> Type:
 
 def _iota(types: tuple[Any, ...], attrs: tuple[Any, ...]) -> Type:
     axis, extent, dtype = attrs
-    _check_axis(axis)
+    check_negative(axis)
     return ElementType(shapes.strip((extent, *(1,) * (-axis - 1))), dtype)
 
 
-def _check_axis(axis: Any) -> None:
+def check_negative(axis: Any) -> None:
+    """Raise ModelError unless an axis is a negative number."""
     if not isinstance(axis, int) or axis >= 0:
         raise ModelError(f"axis {axis} must be negative", do="count axes from the right: -1 is the last")
 
@@ -54,7 +55,11 @@ def unbind(extents: Shape, axis: int) -> Shape:
     return shapes.strip(tuple(out))
 
 
-def _bound(what: str, extents: Shape, axis: int, extent: Any) -> Shape:
+def bound_extents(what: str, extents: Shape, axis: int, extent: Any) -> Shape:
+    """Return the extents of an element once a binder binds `axis`.
+
+    Raises: ModelError if the element has another extent there.
+    """
     found = shapes.dim_at(extents, axis)
     if found not in (1, extent):
         raise ModelError(f"{what} binds axis {axis} with extent {extent}, but the element has {found} there")
@@ -63,19 +68,20 @@ def _bound(what: str, extents: Shape, axis: int, extent: Any) -> Shape:
 
 def _fold(types: tuple[ElementType, ...], attrs: tuple[Any, ...]) -> Type:
     op, axis, extent = attrs
-    _check_axis(axis)
+    check_negative(axis)
     if op not in FOLDS:
         raise ModelError(f"no fold {op!r}", do=f"use one of {', '.join(FOLDS)}")
     if types[0].dtype == "bool":
         raise ModelError("fold over bool", do="cast to a number first")
-    return ElementType(_bound("fold", types[0].extents, axis, extent), types[0].dtype)
+    return ElementType(bound_extents("fold", types[0].extents, axis, extent), types[0].dtype)
 
 
 def _dot(types: tuple[ElementType, ...], attrs: tuple[Any, ...]) -> Type:
     left, right = types
     if left.dtype != right.dtype or left.dtype == "bool":
         raise ModelError(f"dot of {left.dtype} and {right.dtype}")
-    extents = shapes.broadcast(_bound("dot", left.extents, -1, attrs[0]), _bound("dot", right.extents, -2, attrs[0]))
+    outer = bound_extents("dot", left.extents, -1, attrs[0])
+    extents = shapes.broadcast(outer, bound_extents("dot", right.extents, -2, attrs[0]))
     return ElementType(shapes.strip(extents), left.dtype)
 
 
@@ -98,10 +104,10 @@ def _window_dot(types: tuple[ElementType, ...], attrs: tuple[Any, ...]) -> Type:
         raise ModelError(f"window_dot of {left.dtype} and {right.dtype}")
     outer = left.extents
     for axis in range(-rank - 1, 0):
-        outer = _bound("window_dot", outer, axis, source[axis])
+        outer = bound_extents("window_dot", outer, axis, source[axis])
     weights = right.extents
     for axis, extent in zip(range(-rank - 1, 0), (source[0] // groups, *kernel), strict=True):
-        weights = _bound("window_dot", weights, axis, extent)
+        weights = bound_extents("window_dot", weights, axis, extent)
     if shapes.dim_at(weights, -rank - 2) not in (1, channels) or len(weights) > rank + 2:
         raise ModelError(f"weights of window_dot have extents {shapes.fmt(weights)}, channels are {channels}")
     batch = outer[: max(0, len(outer) - rank - 1)]

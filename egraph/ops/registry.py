@@ -22,7 +22,7 @@ class Op:
     `operands` names its arguments and gives their sorts; `attrs` names its attributes and gives their defaults.
     `infer(types, attrs)` returns the result's type or raises ModelError. `reference(*values, *attrs)` is its meaning in
     numpy; binders and atoms of elements, whose meaning needs an index, have none. `cost` is what one value costs, in
-    units of one addition.
+    units of one addition. An `opaque` operator has no definition by elements: it runs as a host step, by its reference.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Op:
     reference: Callable[..., Any] | None = None
     cost: float = 1.0
     pointwise: bool = False
+    opaque: bool = False
     doc: str = ""
 
     @property
@@ -42,6 +43,8 @@ class Op:
 
 
 _OP_BY_KEY: dict[str, Op] = {}
+_ROW_BY_STEM: dict[str, Callable[[int], Op]] = {}
+_MADE: set[str] = set()
 
 
 def register(op: Op) -> Op:
@@ -55,6 +58,11 @@ def register(op: Op) -> Op:
     return op
 
 
+def register_variadic(stem: str, row: Callable[[int], Op]) -> None:
+    """Let `row(n)` make the operator `stem_n` of n operands when it is first asked for."""
+    _ROW_BY_STEM[stem] = row
+
+
 def unregister(name: str, sort: Sort = "tensor") -> None:
     """Take a user's row out again."""
     del _OP_BY_KEY[f"{sort[0]}_{name}"]
@@ -62,7 +70,13 @@ def unregister(name: str, sort: Sort = "tensor") -> None:
 
 def find(name: str, sort: Sort) -> Op | None:
     """Return the row, or None."""
-    return _OP_BY_KEY.get(f"{sort[0]}_{name}")
+    found = _OP_BY_KEY.get(f"{sort[0]}_{name}")
+    if found is None and sort == "tensor":
+        stem, _, count = name.rpartition("_")
+        if stem in _ROW_BY_STEM and count.isdecimal() and count == str(int(count)):
+            found = register(_ROW_BY_STEM[stem](int(count)))
+            _MADE.add(name)
+    return found
 
 
 def get(name: str, sort: Sort = "tensor") -> Op:
@@ -83,8 +97,8 @@ def by_key(key: str) -> Op:
 
 
 def names(sort: Sort = "tensor") -> list[str]:
-    """List all operators of a sort."""
-    return sorted(op.name for op in _OP_BY_KEY.values() if op.sort == sort)
+    """List all operators of a sort, but not the rows made for a number of operands."""
+    return sorted(op.name for op in _OP_BY_KEY.values() if op.sort == sort and op.name not in _MADE)
 
 
 def every() -> list[Op]:
@@ -94,7 +108,7 @@ def every() -> list[Op]:
 
 def nearest(name: str, sort: Sort | None = None) -> str | None:
     """Return the operator whose name is most like `name`."""
-    candidates = sorted({op.name for op in _OP_BY_KEY.values() if sort in (None, op.sort)})
+    candidates = sorted({op.name for op in _OP_BY_KEY.values() if sort in (None, op.sort)} - _MADE)
     found = difflib.get_close_matches(name, candidates, 1, 0.5)
     return found[0] if found else None
 

@@ -102,6 +102,38 @@ def _batch_norm_numpy(x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: 
     return (x - mean) / np.sqrt(var + np.asarray(eps, x.dtype)) * weight + bias
 
 
+def _group_norm(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
+    _floating(types[0])
+    if len(types[0].shape) < 2:
+        raise ModelError(f"group_norm needs (batch, channels, ...), got {types[0]}")
+    (channels,) = shapes.concrete(types[0].shape[1:2])
+    if attrs[0] < 1 or channels % attrs[0]:
+        raise ModelError(f"group_norm of {types[0]} in {attrs[0]} groups")
+    _vector_of(types[1:], channels)
+    return types[0]
+
+
+def _group_norm_numpy(x: Any, weight: Any, bias: Any, groups: int, eps: float) -> Any:
+    rows = x.reshape(x.shape[0], groups, x.shape[1] // groups, -1)
+    count = np.asarray(rows[0, 0].size, x.dtype)
+    d = rows - rows.sum(-1, keepdims=True).sum(-2, keepdims=True) / count
+    variance = (d * d).sum(-1, keepdims=True).sum(-2, keepdims=True) / count
+    out = (d / np.sqrt(variance + np.asarray(eps, x.dtype))).reshape(x.shape)
+    return out * weight.reshape(-1, *(1,) * (x.ndim - 2)) + bias.reshape(-1, *(1,) * (x.ndim - 2))
+
+
+def _rms_norm(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
+    _floating(types[0])
+    if not types[0].shape:
+        raise ModelError("rms_norm of a scalar")
+    _vector_of(types[1:], types[0].shape[-1])
+    return types[0]
+
+
+def _rms_norm_numpy(x: Any, weight: Any, eps: float) -> Any:
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + np.asarray(eps, x.dtype)) * weight
+
+
 def _attention(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
     q, k, v = types
     _floating(q)
@@ -115,6 +147,29 @@ def _attention(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
 
 def _attention_numpy(q: Any, k: Any, v: Any, scale: float) -> Any:
     return softmax_numpy(q @ np.swapaxes(k, -1, -2) * np.asarray(scale, q.dtype), -1) @ v
+
+
+def _masked_attention(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
+    q, k, v, mask = types
+    result = _attention((q, k, v), attrs)
+    scores = (*shapes.broadcast(q.shape[:-2], k.shape[:-2]), q.shape[-2], k.shape[-2])
+    if mask.dtype not in ("bool", q.dtype) or shapes.broadcast(scores, mask.shape) != scores:
+        raise ModelError(f"a mask {mask} of scores {q.dtype}[{shapes.fmt(scores)}]", do="expand the keys first")
+    return result
+
+
+def _masked_attention_numpy(q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
+    scores = q @ np.swapaxes(k, -1, -2) * np.asarray(scale, q.dtype)
+    nothing = np.asarray(-np.inf, q.dtype)
+    scores = np.where(mask, scores, nothing) if np.asarray(mask).dtype == bool else scores + mask
+    blind = scores.max(-1, keepdims=True) == nothing
+    return np.where(blind, np.asarray(0, q.dtype), softmax_numpy(scores, -1)) @ v
+
+
+def _causal_attention_numpy(q: Any, k: Any, v: Any, scale: float) -> Any:
+    scores = q @ np.swapaxes(k, -1, -2) * np.asarray(scale, q.dtype)
+    visible = np.tri(q.shape[-2], k.shape[-2], dtype=bool)
+    return softmax_numpy(np.where(visible, scores, np.asarray(-np.inf, q.dtype)), -1) @ v
 
 
 def _tensors(*labels: str) -> tuple[tuple[str, Any], ...]:
@@ -169,6 +224,28 @@ register(
 )
 register(
     Op(
+        "group_norm",
+        "tensor",
+        _tensors("x", "weight", "bias"),
+        (("groups", REQUIRED), ("eps", 1e-5)),
+        _group_norm,
+        _group_norm_numpy,
+        doc="Normalize groups of channels, axis 1 of (batch, channels, ...). Source: Wu and He, 2018.",
+    )
+)
+register(
+    Op(
+        "rms_norm",
+        "tensor",
+        _tensors("x", "weight"),
+        (("eps", 1e-5),),
+        _rms_norm,
+        _rms_norm_numpy,
+        doc="Divide the last axis by its root mean square. Source: Zhang and Sennrich, 2019.",
+    )
+)
+register(
+    Op(
         "attention",
         "tensor",
         _tensors("q", "k", "v"),
@@ -176,5 +253,28 @@ register(
         _attention,
         _attention_numpy,
         doc="softmax(q k^T scale) v; shapes (*batch, length, depth).",
+    )
+)
+register(
+    Op(
+        "masked_attention",
+        "tensor",
+        _tensors("q", "k", "v", "mask"),
+        (("scale", REQUIRED),),
+        _masked_attention,
+        _masked_attention_numpy,
+        doc="Attention under a mask that broadcasts to the scores: a bool one says which keys are seen, another is added. "
+        "A query that sees no key gives zero.",
+    )
+)
+register(
+    Op(
+        "causal_attention",
+        "tensor",
+        _tensors("q", "k", "v"),
+        (("scale", REQUIRED),),
+        _attention,
+        _causal_attention_numpy,
+        doc="Attention in which query i sees keys 0 .. i.",
     )
 )

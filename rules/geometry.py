@@ -1,0 +1,170 @@
+"""Attributes of rules on padding, windows and transposed convolution: shapes, paddings, permutations, maps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from frittata.egraph import indexing, shapes
+from frittata.egraph.dtypes import DType
+from frittata.egraph.indexing import IndexMap
+from frittata.egraph.ops import elements, windows
+from frittata.egraph.shapes import Shape
+from frittata.egraph.terms import Scalar
+
+Ints = tuple[int, ...]
+
+
+def on_axis(rank: int, axis: int, value: int) -> Ints:
+    """Return `value` on one negative axis and 0 on the others: on_axis(3, -2, 5) = (0, 5, 0)."""
+    return tuple(value if i - rank == axis else 0 for i in range(rank))
+
+
+def on_all(values: Ints, value: int) -> Ints:
+    """Return as many times `value`."""
+    return (value,) * len(values)
+
+
+def added(left: Ints, right: Ints) -> Ints:
+    """Add place by place."""
+    return tuple(a + b for a, b in zip(left, right, strict=True))
+
+
+def without(values: Ints, axis: int) -> Ints:
+    """Return the values with 0 on one negative axis."""
+    return tuple(0 if i - len(values) == axis else value for i, value in enumerate(values))
+
+
+def padded_axes(low: Ints, high: Ints) -> Ints:
+    """Return the negative axes that a padding changes."""
+    return tuple(i - len(low) for i, pair in enumerate(zip(low, high, strict=True)) if any(pair))
+
+
+def padded(shape: Shape, low: Ints, high: Ints) -> Shape:
+    """Return the shape after padding."""
+    return indexing.pad_map(shape, low, high).result
+
+
+def lowest(dtype: DType) -> Scalar:
+    """Return the value that no maximum prefers."""
+    return elements.fold_identity("max", dtype)
+
+
+def pool_low(shape: Shape, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil: bool) -> Ints:
+    """Return what a pool pads before each axis."""
+    return windows.pool_padding(shape, kernel, stride, padding, dilation, ceil)[0]
+
+
+def pool_high(shape: Shape, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil: bool) -> Ints:
+    """Return what a pool pads after each axis."""
+    return windows.pool_padding(shape, kernel, stride, padding, dilation, ceil)[1]
+
+
+def pool_view(shape: Shape, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil: bool) -> IndexMap:
+    """Return the map (*lead, *spatial) -> (*kernel, *lead, *out) of a pool that reads clamped values for padding."""
+    spatial = shape[len(shape) - len(kernel) :]
+    out = windows.pool_extents(spatial, kernel, stride, padding, dilation, ceil)
+    return indexing.pool_map(shape, kernel, padding, stride, dilation, out)
+
+
+def inner_view(shape: Shape, kernel: Ints, stride: Ints, dilation: Ints) -> IndexMap:
+    """Return the map (*lead, *spatial) -> (*kernel, *lead, *out) of all windows that lie inside."""
+    return pool_view(shape, kernel, stride, (0,) * len(kernel), dilation, False)
+
+
+def counts_all(shape: Shape, kernel: Ints, stride: Ints, padding: Ints, ceil: bool, include: bool) -> bool:
+    """Whether each window of an average counts as many values as the kernel has."""
+    ones = (1,) * len(kernel)
+    low, high = windows.pool_padding(shape, kernel, stride, padding, ones, ceil)
+    if include:
+        return all(after <= before for before, after in zip(low, high, strict=True))
+    return not any((*low, *high))
+
+
+def bordered(shape: Shape, padding: Ints) -> Shape:
+    """Return the extents of the spatial axes with their padding."""
+    spatial = shapes.concrete(shape[len(shape) - len(padding) :])
+    return tuple(n + 2 * p for n, p in zip(spatial, padding, strict=True))
+
+
+def clipped(shape: Shape, kernel: Ints, stride: Ints, padding: Ints, ceil: bool) -> Ints:
+    """Return how far the last window of each axis reaches beyond the padding; less than 0 where it ends before."""
+    _, high = windows.pool_padding(shape, kernel, stride, padding, (1,) * len(kernel), ceil)
+    return tuple(h - p for h, p in zip(high[len(high) - len(kernel) :], padding, strict=True))
+
+
+def interleaved(shape: Shape, steps: Ints, inner: bool) -> Shape:
+    """Insert an axis after each, of its step or, if not `inner`, of 1: (3, 5) with (1, 2) gives (3, 1, 5, 2)."""
+    return tuple(dim for pair in zip(shape, steps, strict=True) for dim in (pair[0], pair[1] if inner else 1))
+
+
+def stuffing(steps: Ints) -> Ints:
+    """Return the padding after each interleaved axis that makes 1 the step."""
+    return tuple(pad for step in steps for pad in (0, step - 1))
+
+
+def grouped(shape: Shape, groups: int) -> Shape:
+    """Return the shape (batch, groups, channels / groups, values of a channel)."""
+    channels, *spatial = shapes.concrete(shape[1:])
+    return shape[0], groups, channels // groups, prod(spatial)
+
+
+def weights_by_group(shape: Shape, groups: int) -> Shape:
+    """(inputs, outputs / groups, *kernel) -> (groups, inputs / groups, outputs / groups * kernel)."""
+    inputs, *outer = shapes.concrete(shape)
+    return groups, inputs // groups, prod(outer)
+
+
+def inputs_by_group(shape: Shape, groups: int) -> Shape:
+    """(batch, inputs, *spatial) -> (batch, groups, inputs / groups, values of a channel)."""
+    inputs, *spatial = shapes.concrete(shape[1:])
+    return shape[0], groups, inputs // groups, prod(spatial)
+
+
+def reached(shape: Shape, weights: Shape, groups: int) -> Shape:
+    """Return the shape (batch, outputs, *kernel, *spatial) of what each value gives to each place of its window."""
+    (outputs,) = shapes.concrete(weights[1:2])
+    return shape[0], outputs * groups, *weights[2:], *shape[2:]
+
+
+def taps(kernel: Shape, stride: Ints, dilation: Ints) -> Ints:
+    """Return how many taps, a stride apart, may reach one place of a transposed convolution."""
+    return indexing.taps(shapes.concrete(kernel), stride, dilation)
+
+
+def tap_steps(shape: Shape, dilation: Ints) -> Ints:
+    """Return the steps that bring the taps of (batch, outputs, *kernel, *spatial) to their places in the window."""
+    return (1, 1, *dilation, *on_all(dilation, 1))
+
+
+def tap_padding(shape: Shape, stride: Ints, padding: Ints, extra: Ints, dilation: Ints, side: int) -> Ints:
+    """Return the padding, before (side 0) or after (1), so that all taps that `tap_view` reads are there."""
+    rank = len(stride)
+    kernel, spatial = (shapes.concrete(shape[start : start + rank]) for start in (2, 2 + rank))
+    counts = indexing.taps(kernel, stride, dilation)
+    if side == 0:
+        return (0, 0, *on_all(stride, 0), *(count - 1 for count in counts))
+    out = windows.transposed_extents(spatial, kernel, stride, padding, extra, dilation)
+    axes = list(zip(counts, stride, kernel, dilation, strict=True))
+    places = zip(out, padding, stride, spatial, strict=True)
+    return (0, 0, *(t * s - k * d for t, s, k, d in axes), *(max(0, (o + p - 1) // s + 1 - n) for o, p, s, n in places))
+
+
+def tap_view(shape: Shape, stride: Ints, padding: Ints, extra: Ints, dilation: Ints) -> IndexMap:
+    """Return the map of padded (batch, outputs, *kernel, *spatial) to (*taps, batch, outputs, *out)."""
+    rank = len(stride)
+    kernel, spatial = (shapes.concrete(shape[start : start + rank]) for start in (2, 2 + rank))
+    low, high = (tap_padding(shape, stride, padding, extra, dilation, side) for side in (0, 1))
+    source = padded(windows.stuffed(shape, tap_steps(shape, dilation)), low, high)
+    out = windows.transposed_extents(spatial, kernel, stride, padding, extra, dilation)
+    return indexing.overlap_map(source, indexing.taps(kernel, stride, dilation), stride, padding, out)
+
+
+_OWN = (
+    on_axis, on_all, added, without, padded_axes, padded, grouped, lowest, pool_low, pool_high, pool_view, inner_view,
+    counts_all, bordered, clipped, windows.stuffed, interleaved, stuffing, weights_by_group, inputs_by_group, reached,
+    taps, tap_steps, tap_padding, tap_view, indexing.pad_map, indexing.windows_map, indexing.resample_map,
+)  # fmt: skip
+FUNCTIONS: dict[str, Callable[..., Any]] = {function.__name__: function for function in _OWN}
+"""What rules may call."""
