@@ -11,10 +11,10 @@ from typing import Any
 
 from frittata.egraph import dtypes
 from frittata.egraph.errors import ModelError, UnsupportedOpError
-from frittata.egraph.ops.registry import element, tensor
+from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Dim
-from frittata.egraph.terms import Scalar, Term
-from frittata.frontends import aten_layers, aten_views, idioms
+from frittata.egraph.terms import Term
+from frittata.frontends import aten_indices, aten_layers, aten_scalars, aten_views, aten_windows, idioms
 from frittata.frontends.idioms import Number, Operand
 
 Row = Callable[..., Any]
@@ -44,35 +44,10 @@ def _mul(x: Operand, y: Operand) -> Term:
     return tensor("and" if idioms.promoted_dtype(x, y) == "bool" else "mul", *idioms.promoted(x, y))
 
 
-def _div(x: Operand, y: Operand, rounding_mode: str | None = None) -> Term:
-    if rounding_mode is not None:
-        raise UnsupportedOpError(f"div with rounding_mode={rounding_mode!r}")
-    return tensor("div", *idioms.promoted_floats(x, y))
-
-
 def _pow(x: Term, exponent: Number) -> Term:
     """As aten does it: some exponents have forms of their own."""
     (x, _) = idioms.promoted(x, exponent)
-    square = tensor("square", x)
-    match exponent:
-        case 0:
-            return idioms.filled(1, x.shape, x.dtype)
-        case 1:
-            return x
-        case 2:
-            return square
-        case 3:
-            return tensor("mul", square, x)
-        case 0.5:
-            return tensor("sqrt", x)
-        case -0.5:
-            return tensor("rsqrt", x)
-        case -1:
-            return tensor("reciprocal", x)
-        case -2:
-            return tensor("reciprocal", square)
-        case _:
-            return tensor("pow", x, idioms.scalar(exponent, x.dtype))
+    return idioms.power(x, exponent)
 
 
 def _unary(op: str) -> Row:
@@ -148,7 +123,14 @@ def _sign(x: Term) -> Term:
 
 
 def _lerp(x: Term, y: Term, weight: Operand) -> Term:
-    return tensor("add", x, tensor("mul", idioms.typed(weight, x.dtype), tensor("sub", y, x)))
+    """As torch does it: from the nearer end."""
+    step = tensor("sub", y, x)
+    near = idioms.typed(weight, x.dtype)
+    rest = tensor("sub", idioms.scalar(1, x.dtype), near)
+    from_x, from_y = tensor("add", x, tensor("mul", near, step)), tensor("sub", y, tensor("mul", step, rest))
+    if not isinstance(weight, Term):
+        return from_x if abs(weight) < 0.5 else from_y
+    return tensor("where", tensor("lt", tensor("abs", near), idioms.scalar(0.5, x.dtype)), from_x, from_y)
 
 
 def _wide(x: Term) -> str:
@@ -169,22 +151,11 @@ def _mean(x: Term, axes: list[int] | None = None, keepdim: bool = False, dtype: 
 
 
 def _extreme(fold: str) -> Row:
-    return lambda x, axes=None, keepdim=False: _fold_extreme(x, fold, axes, keepdim)
-
-
-def _fold_extreme(x: Term, fold: str, axes: Any, keep: bool) -> Term:
-    if x.dtype == "bool":
-        return tensor("ne", idioms.reduce(idioms.cast(x, "i32"), fold, axes, keep), idioms.scalar(0, "i32"))
-    return idioms.reduce(x, fold, axes, keep)
-
-
-def _extreme_along(fold: str) -> Row:
-    """The values; where they stand has no definition here, and None says so."""
-    return lambda x, axis, keepdim=False: (_fold_extreme(x, fold, axis, keepdim), None)
+    return lambda x, axes=None, keepdim=False: idioms.extreme(x, fold, axes, keepdim)
 
 
 def _any(fold: str) -> Row:
-    return lambda x, axes=None, keepdim=False: _fold_extreme(_truth(x), fold, axes, keepdim)
+    return lambda x, axes=None, keepdim=False: idioms.extreme(_truth(x), fold, axes, keepdim)
 
 
 def _var(x: Term, axes: list[int] | None = None, correction: float | None = 1, keepdim: bool = False) -> Term:
@@ -226,33 +197,6 @@ def _new_constant(value: int) -> Row:
     return lambda x, size, dtype=None: idioms.filled(value, tuple(size), dtype or x.dtype)
 
 
-def _arange(*args: Number | Dim, dtype: str | None = None) -> Term:
-    """arange(end), arange(start, end), arange(start, end, step): integers; floats in steps need care of their own."""
-    start, end, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
-    if not isinstance(start, int) or not isinstance(step, int) or isinstance(end, float):
-        raise UnsupportedOpError("arange in floating-point steps")
-    extent = end if (start, step) == (0, 1) else len(range(start, idioms.number(end), step))
-    kind = dtype or "i64"
-    e = element("iota", axis=-1, extent=extent, dtype=kind)
-    if step != 1:
-        e = element("mul", e, element("const", value=Scalar.of(step, kind)))
-    if start:
-        e = element("add", e, element("const", value=Scalar.of(start, kind)))
-    return tensor("build", e, shape=(extent,))
-
-
-def _triangle(op: str) -> Row:
-    """Keep the values where column - row compares with the diagonal, and zero the others."""
-
-    def row(x: Term, diagonal: int = 0) -> Term:
-        rows, columns = x.shape[-2:]
-        distance = element("sub", element("iota", axis=-1, extent=columns), element("iota", axis=-2, extent=rows))
-        inside = element(op, distance, element("const", value=Scalar.of(diagonal, "i64")))
-        return tensor("where", tensor("build", inside, shape=(rows, columns)), x, idioms.scalar(0, x.dtype))
-
-    return row
-
-
 def _identity(x: Term, *_: Any, **__: Any) -> Term:
     return x
 
@@ -268,8 +212,6 @@ ROWS: dict[str, Row] = {
     **{f"aten.sub.{kind}": _add("sub", "") for kind in ("Tensor", "Scalar")},
     **{f"aten.rsub.{kind}": _reversed_sub for kind in ("Tensor", "Scalar")},
     **{f"aten.mul.{kind}": _mul for kind in ("Tensor", "Scalar")},
-    **{f"aten.div.{kind}": _div for kind in ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode")},
-    "aten.true_divide.Tensor": _div,
     "aten.pow.Tensor_Scalar": _pow,
     "aten.pow.Tensor_Tensor": lambda x, y: tensor("pow", *idioms.promoted_floats(x, y)),
     "aten.pow.Scalar": lambda x, y: tensor("pow", *idioms.promoted_floats(x, y)),
@@ -322,8 +264,6 @@ ROWS: dict[str, Row] = {
     "aten.amin.default": _extreme("min"),
     "aten.max.default": _extreme("max"),
     "aten.min.default": _extreme("min"),
-    "aten.max.dim": _extreme_along("max"),
-    "aten.min.dim": _extreme_along("min"),
     **{f"aten.any.{kind}": _any("max") for kind in ("default", "dim", "dims")},
     **{f"aten.all.{kind}": _any("min") for kind in ("default", "dim", "dims")},
     **{
@@ -344,9 +284,8 @@ ROWS: dict[str, Row] = {
     **{f"aten.{name}.default": _constant(value) for name, value in (("zeros", 0), ("ones", 1))},
     **{f"aten.{name}_like.default": _constant_like(value) for name, value in (("zeros", 0), ("ones", 1))},
     **{f"aten.new_{name}.default": _new_constant(value) for name, value in (("zeros", 0), ("ones", 1))},
-    **{f"aten.arange.{kind}": _arange for kind in ("default", "start", "start_step")},
-    "aten.tril.default": _triangle("le"),
-    "aten.triu.default": _triangle("ge"),
+    "aten.tril.default": lambda x, diagonal=0: idioms.triangle(x, "le", diagonal),
+    "aten.triu.default": lambda x, diagonal=0: idioms.triangle(x, "ge", diagonal),
     "aten.dropout.default": _refuse_training,
     **{
         f"aten.{name}.default": _identity
@@ -354,6 +293,9 @@ ROWS: dict[str, Row] = {
     },
     **aten_views.ROWS,
     **aten_layers.ROWS,
+    **aten_windows.ROWS,
+    **aten_scalars.ROWS,
+    **aten_indices.ROWS,
 }
 """What each overload means."""
 

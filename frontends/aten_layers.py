@@ -7,10 +7,10 @@ from math import prod
 from typing import Any
 
 from frittata.egraph import dtypes
-from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.errors import ModelError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
-from frittata.frontends import idioms
+from frittata.frontends import aten_windows, idioms, idioms_indices, idioms_windows
 
 
 def _scaled(x: Term, factor: float) -> Term:
@@ -42,30 +42,40 @@ def _conv(rank: int) -> Callable[..., Term]:
         groups: int = 1,
     ) -> Term:
         steps, gaps = _pair(stride, rank), _pair(dilation, rank)
-        pads = _named_padding(padding, weight, gaps) if isinstance(padding, str) else _pair(padding, rank)
         batched = x if len(x.shape) == rank + 2 else idioms.reshape(x, (1, *x.shape))
-        out = tensor("conv", batched, weight, stride=steps, padding=pads, dilation=gaps, groups=groups)
-        if bias is not None:
-            out = tensor("add", out, idioms.per_channel(bias, rank + 2))
+        if isinstance(padding, str):
+            padded, pads = _named_padding(padding, batched, weight, gaps)
+        else:
+            padded, pads = batched, _pair(padding, rank)
+        out = idioms.convolution(padded, weight, bias, steps, pads, gaps, groups)
         return out if batched is x else idioms.reshape(out, out.shape[1:])
 
     return row
 
 
-def _named_padding(padding: str, weight: Term, dilation: tuple[int, ...]) -> tuple[int, ...]:
+def _named_padding(padding: str, x: Term, weight: Term, dilation: tuple[int, ...]) -> tuple[Term, tuple[int, ...]]:
+    """Return the input, with one more zero at the end where both sides cannot have as many, and the padding."""
     kernel = [idioms.number(dim) for dim in weight.shape[2:]]
     totals = [gap * (k - 1) if padding == "same" else 0 for gap, k in zip(dilation, kernel, strict=True)]
-    if any(total % 2 for total in totals):
-        raise UnsupportedOpError("convolution with padding='same' that is not the same on both sides")
-    return tuple(total // 2 for total in totals)
+    odd = idioms_windows.pad(x, [0] * len(totals), [total % 2 for total in totals])
+    return odd, tuple(total // 2 for total in totals)
 
 
 def _convolution(
-    x: Term, w: Term, bias: Term | None, stride: Any, padding: Any, dilation: Any, transposed: bool, _: Any, groups: int
+    x: Term,
+    w: Term,
+    bias: Term | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
 ) -> Term:
+    rank = len(w.shape) - 2
     if transposed:
-        raise UnsupportedOpError("transposed convolution")
-    return _conv(len(w.shape) - 2)(x, w, bias, stride, padding, dilation, groups)
+        return aten_windows.conv_transpose(rank)(x, w, bias, stride, padding, output_padding, groups, dilation)
+    return _conv(rank)(x, w, bias, stride, padding, dilation, groups)
 
 
 def _layer_norm(
@@ -121,8 +131,7 @@ def _softmax(x: Term, axis: int, dtype: str | bool | None = None) -> Term:
 
 def _log_softmax(x: Term, axis: int, dtype: str | bool | None = None) -> Term:
     x = idioms.cast(x, dtype if isinstance(dtype, str) else x.dtype)
-    shifted = tensor("sub", x, idioms.reduce(x, "max", axis, True))
-    return tensor("sub", shifted, tensor("log", idioms.reduce(tensor("exp", shifted), "sum", axis, True)))
+    return idioms.log_softmax(x, axis)
 
 
 def _attention(
@@ -137,26 +146,9 @@ def _attention(
 ) -> Term:
     if dropout_p:
         raise ModelError("attention with dropout is random", do="call model.eval() before the export")
-    if enable_gqa:
-        raise UnsupportedOpError("attention with enable_gqa")
     factor = float(scale) if scale is not None else idioms.number(q.shape[-1]) ** -0.5
-    if is_causal:
-        visible = idioms.causal_mask(q.shape[-2], k.shape[-2])
-        return idioms.masked_attention(q, k, v, factor, visible, hides_rows=False)
-    if mask is not None:
-        return idioms.masked_attention(q, k, v, factor, mask)
-    return tensor("attention", q, k, v, scale=factor)
-
-
-def _global_average(rank: int) -> Callable[[Term, list[int]], Term]:
-    def row(x: Term, size: list[int]) -> Term:
-        if tuple(size) == x.shape[-rank:]:
-            return x
-        if any(extent != 1 for extent in size):
-            raise UnsupportedOpError("adaptive average pooling to more than one place")
-        return idioms.mean(x, list(range(-rank, 0)), True)
-
-    return row
+    groups = idioms.number(q.shape[-3]) // idioms.number(k.shape[-3]) if enable_gqa else 1
+    return idioms_indices.attention(q, k, v, factor, mask, is_causal, groups)
 
 
 ROWS: dict[str, Callable[..., Any]] = {
@@ -175,7 +167,5 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.log_softmax.int": _log_softmax,
     "aten._log_softmax.default": _log_softmax,
     "aten.scaled_dot_product_attention.default": _attention,
-    **{f"aten.adaptive_avg_pool{rank}d.default": _global_average(rank) for rank in (1, 2, 3)},
-    **{f"aten._adaptive_avg_pool{rank}d.default": _global_average(rank) for rank in (2, 3)},
 }
 """What each overload means."""

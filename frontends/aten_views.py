@@ -67,19 +67,6 @@ def _narrow(x: Term, axis: int, start: int, length: int) -> Term:
     return idioms.take_slice(x, axis, begin, 1, length)
 
 
-def _repeat(x: Term, times: list[int]) -> Term:
-    """Repeat by broadcasting over a new axis before each repeated one: (3,) 2 times -> (1, 3) -> (2, 3) -> (6,)."""
-    shape = (*(1,) * (len(times) - len(x.shape)), *x.shape)
-    out = idioms.reshape(x, shape)
-    for axis, count in zip(range(-len(shape), 0), times, strict=True):
-        if count != 1:
-            inner = out.shape[axis:]
-            outer = out.shape[: len(shape) + axis]
-            out = idioms.expand(idioms.reshape(out, (*outer, 1, *inner)), (*outer, count, *inner))
-            out = idioms.reshape(out, (*outer, count * idioms.number(inner[0]), *inner[1:]))
-    return out
-
-
 _RESHAPES: tuple[str, ...] = ("view.default", "_unsafe_view.default", "reshape.default", "_reshape_copy.default")
 
 ROWS: dict[str, Callable[..., Any]] = {
@@ -101,7 +88,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.expand.default": lambda x, size, implicit=False: idioms.expand(x, size),
     "aten.expand_as.default": lambda x, other: idioms.expand(x, other.shape),
     "aten.broadcast_to.default": idioms.expand,
-    "aten.repeat.default": _repeat,
+    "aten.repeat.default": idioms.repeat,
     "aten.select.int": idioms.select,
     "aten.slice.Tensor": _slice,
     "aten.narrow.default": _narrow,

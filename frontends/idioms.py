@@ -7,7 +7,7 @@ from math import prod
 
 from frittata.egraph import dtypes, shapes
 from frittata.egraph.dtypes import DType
-from frittata.egraph.errors import ModelError
+from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import element, tensor
 from frittata.egraph.shapes import Dim, Shape, Sym
 from frittata.egraph.terms import Scalar, Term
@@ -150,6 +150,27 @@ def expand(x: Term, shape: Sequence[Dim]) -> Term:
     return x if wanted == x.shape else tensor("expand", x, shape=wanted)
 
 
+def repeat(x: Term, times: Sequence[int]) -> Term:
+    """Repeat by broadcasting over a new axis before each repeated one: (3,) 2 times -> (1, 3) -> (2, 3) -> (6,)."""
+    shape = (*(1,) * (len(times) - len(x.shape)), *x.shape)
+    out = reshape(x, shape)
+    for axis, count in zip(range(-len(shape), 0), times, strict=True):
+        if count != 1:
+            inner = out.shape[axis:]
+            outer = out.shape[: len(shape) + axis]
+            out = expand(reshape(out, (*outer, 1, *inner)), (*outer, count, *inner))
+            out = reshape(out, (*outer, count * number(inner[0]), *inner[1:]))
+    return out
+
+
+def triangle(x: Term, op: str, diagonal: int) -> Term:
+    """Keep the values where column - row compares with the diagonal, by "le" or "ge", and zero the others."""
+    rows, columns = x.shape[-2:]
+    distance = element("sub", element("iota", axis=-1, extent=columns), element("iota", axis=-2, extent=rows))
+    inside = element(op, distance, element("const", value=Scalar.of(diagonal, "i64")))
+    return tensor("where", tensor("build", inside, shape=(rows, columns)), x, scalar(0, x.dtype))
+
+
 def unsqueeze(x: Term, axis: int) -> Term:
     """Insert an axis of extent 1; `axis` counts in the result."""
     at = negative_axis(axis, len(x.shape) + 1) + len(x.shape) + 1
@@ -176,9 +197,11 @@ def take_slice(x: Term, axis: int, start: int, step: int, length: int) -> Term:
     return tensor("slice", x, axis=axis, start=start, step=step, length=length)
 
 
-def select(x: Term, axis: int, index: int) -> Term:
+def select(x: Term, axis: int, index: Dim) -> Term:
     """Take one index of an axis and drop the axis."""
     axis = negative_axis(axis, len(x.shape))
+    if isinstance(index, Sym):
+        raise UnsupportedOpError("select by a number that a tensor holds", do="index with a tensor of one axis")
     at = index + number(x.shape[axis]) if index < 0 else index
     shape = list(x.shape)
     del shape[axis]
@@ -208,6 +231,13 @@ def reduce(x: Term, fold: str, axes: Sequence[int] | int | None = None, keep: bo
     return reshape(out, [dim for i, dim in enumerate(x.shape) if i - len(x.shape) not in chosen])
 
 
+def extreme(x: Term, fold: str, axes: Sequence[int] | int | None = None, keep: bool = False) -> Term:
+    """Return the "max" or "min" over some axes, None for all; of bools, whether any or all hold."""
+    if x.dtype == "bool":
+        return tensor("ne", reduce(cast(x, "i32"), fold, axes, keep), scalar(0, "i32"))
+    return reduce(x, fold, axes, keep)
+
+
 def count(x: Term, axes: Sequence[int] | int | None) -> int:
     """Return how many values a reduction over `axes` folds into one."""
     return prod(number(x.shape[axis]) for axis in negative_axes(axes, len(x.shape)))
@@ -224,6 +254,36 @@ def variance(x: Term, axes: Sequence[int] | int | None = None, correction: float
     distance = tensor("sub", x, mean(x, axes, True))
     freedom = max(0, count(x, axes) - correction)
     return tensor("div", reduce(tensor("square", distance), "sum", axes, keep), scalar(freedom, x.dtype))
+
+
+def power(x: Term, exponent: Number) -> Term:
+    """Raise to a number; some have forms of their own, as in torch and numpy."""
+    square = tensor("square", x)
+    match exponent:
+        case 0:
+            return filled(1, x.shape, x.dtype)
+        case 1:
+            return x
+        case 2:
+            return square
+        case 3:
+            return tensor("mul", square, x)
+        case 0.5:
+            return tensor("sqrt", x)
+        case -0.5:
+            return tensor("rsqrt", x)
+        case -1:
+            return tensor("reciprocal", x)
+        case -2:
+            return tensor("reciprocal", square)
+        case _:
+            return tensor("pow", x, scalar(exponent, x.dtype))
+
+
+def log_softmax(x: Term, axis: int) -> Term:
+    """Return the logarithm of softmax, without underflow."""
+    shifted = tensor("sub", x, reduce(x, "max", axis, True))
+    return tensor("sub", shifted, tensor("log", reduce(tensor("exp", shifted), "sum", axis, True)))
 
 
 def matmul(a: Term, b: Term) -> Term:
@@ -254,31 +314,23 @@ def linear(x: Term, weight: Term, bias: Term | None) -> Term:
     return reshape(out, (*x.shape[:-1], weight.shape[0]))
 
 
+def convolution(
+    x: Term,
+    weight: Term,
+    bias: Term | None,
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    groups: int,
+) -> Term:
+    """Convolve, one channel's bias added to each of its values.
+
+    Shapes: x (batch, inputs, *spatial), weight (outputs, inputs / groups, *kernel), bias (outputs,).
+    """
+    out = tensor("conv", x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    return out if bias is None else tensor("add", out, per_channel(bias, len(x.shape)))
+
+
 def per_channel(x: Term, rank: int) -> Term:
     """Give a vector the shape that broadcasts over axis 1 of (batch, channels, *spatial) with `rank` axes."""
     return reshape(x, (*x.shape, *(1,) * (rank - 2)))
-
-
-def causal_mask(queries: Dim, keys: Dim) -> Term:
-    """Return the bool tensor (queries, keys) that is true where a query may see a key."""
-    row = element("iota", axis=-2, extent=queries)
-    column = element("iota", axis=-1, extent=keys)
-    return tensor("build", element("ge", row, column), shape=(queries, keys))
-
-
-def masked_attention(q: Term, k: Term, v: Term, scale: float, mask: Term, hides_rows: bool = True) -> Term:
-    """Attention under a mask, in primitive operators: bool masks choose, others are added to the scores.
-
-    A query that sees no key gives zero, as in torch; `hides_rows=False` promises that there is none.
-    """
-    scores = tensor("mul", tensor("matmul", q, swap(k)), scalar(scale, q.dtype))
-    nothing = scalar(float("-inf"), q.dtype)
-    if mask.dtype == "bool":
-        scores = tensor("where", mask, scores, nothing)
-    else:
-        scores = tensor("add", scores, cast(mask, q.dtype))
-    weights = tensor("softmax", scores, axis=-1)
-    if hides_rows:
-        blind = tensor("eq", tensor("reduce_max", scores, axis=-1), nothing)
-        weights = tensor("where", blind, scalar(0, q.dtype), weights)
-    return tensor("matmul", weights, v)

@@ -1,0 +1,188 @@
+"""Rows of aten operators that compute indices: look-ups, scatters, extremes with their places, running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from frittata.egraph.errors import UnsupportedOpError
+from frittata.egraph.ops.registry import tensor
+from frittata.egraph.terms import Term
+from frittata.frontends import idioms, idioms_indices
+from frittata.frontends.idioms import Number, Operand
+
+_REDUCE = {"add": "sum", "multiply": "prod", "sum": "sum", "prod": "prod", "amax": "max", "amin": "min", "mean": "mean"}
+
+
+def _index_select(x: Term, axis: int, indices: Term) -> Term:
+    vector = idioms.reshape(indices, (-1,))
+    if not x.shape:
+        return idioms.reshape(idioms_indices.take(idioms.reshape(x, (1,)), vector, 0), ())
+    return idioms_indices.take(x, vector, axis)
+
+
+def _take_along(x: Term, indices: Term, axis: int | None = None) -> Term:
+    if axis is None:
+        return tensor("gather", idioms.reshape(x, (-1,)), idioms.reshape(indices, (-1,)), axis=-1)
+    return tensor("gather", x, indices, axis=idioms.negative_axis(axis, len(x.shape)))
+
+
+def _take(x: Term, indices: Term) -> Term:
+    flat = idioms.reshape(x, (-1,))
+    return idioms_indices.take(flat, idioms_indices.wrapped(indices, flat.shape[0]), -1)
+
+
+def _one_hot(indices: Term, classes: int = -1) -> Term:
+    if classes < 0:
+        raise UnsupportedOpError("one_hot without num_classes, which depends on the values")
+    return idioms_indices.one_hot(indices, classes)
+
+
+def _value_like(indices: Term, value: Operand, dtype: str) -> Term:
+    return idioms.expand(idioms.typed(value, dtype), indices.shape)
+
+
+def _scatter(x: Term, axis: int, indices: Term, source: Operand, reduce: str | None = None) -> Term:
+    if not isinstance(source, Term):
+        source = _value_like(indices, source, x.dtype)
+    return idioms_indices.scatter(x, axis, indices, source, "set" if reduce is None else _REDUCE[reduce])
+
+
+def _scatter_reduce(x: Term, axis: int, indices: Term, source: Term, reduce: str, include_self: bool = True) -> Term:
+    return idioms_indices.scatter_reduce(x, axis, indices, source, _REDUCE[reduce], include_self)
+
+
+def _index_add(x: Term, axis: int, indices: Term, source: Term, alpha: Number = 1) -> Term:
+    scaled = source if alpha == 1 else tensor("mul", source, idioms.scalar(alpha, source.dtype))
+    return idioms_indices.index_write(x, axis, indices, scaled, "sum")
+
+
+def _index_fill(x: Term, axis: int, indices: Term, value: Operand) -> Term:
+    extent = x.shape[axis] if x.shape else 1
+    places = idioms_indices.wrapped(idioms.reshape(indices, (-1,)), extent)
+    return idioms_indices.index_write(x, axis, places, idioms.typed(value, x.dtype))
+
+
+def _slice_scatter(
+    x: Term, source: Term, axis: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Term:
+    kept = range(*slice(start, end, step).indices(idioms.number(x.shape[axis])))
+    return idioms_indices.slice_scatter(x, source, axis, kept.start, step) if len(kept) else x
+
+
+def _select_scatter(x: Term, source: Term, axis: int, index: int) -> Term:
+    extent = idioms.number(x.shape[axis])
+    at = idioms.negative_axis(axis, len(x.shape))
+    return idioms_indices.slice_scatter(x, idioms.unsqueeze(source, at), at, index % extent, 1)
+
+
+def _repeat_interleave(x: Term, times: int, axis: int | None = None, output_size: int | None = None) -> Term:
+    if axis is None:
+        return idioms_indices.repeat_each(idioms.reshape(x, (-1,)), times, 0)
+    return idioms_indices.repeat_each(x, times, axis)
+
+
+def _eye(rows: int, columns: int | None = None, dtype: str | None = None) -> Term:
+    return idioms_indices.eye(rows, rows if columns is None else columns, dtype or "f32")
+
+
+def _place(fold: str) -> Callable[..., Term]:
+    def row(x: Term, axis: int | None = None, keepdim: bool = False) -> Term:
+        return idioms_indices.place(x, fold, axis, keepdim)
+
+    return row
+
+
+def _extreme(fold: str) -> Callable[..., tuple[Term, Term]]:
+    def row(x: Term, axis: int, keepdim: bool = False) -> tuple[Term, Term]:
+        return idioms.extreme(x, fold, axis, keepdim), idioms_indices.place(x, fold, axis, keepdim)
+
+    return row
+
+
+def _aminmax(x: Term, axis: int | None = None, keepdim: bool = False) -> tuple[Term, Term]:
+    return idioms.extreme(x, "min", axis, keepdim), idioms.extreme(x, "max", axis, keepdim)
+
+
+def _running(op: str) -> Callable[..., Term]:
+    def row(x: Term, axis: int, dtype: str | None = None) -> Term:
+        return idioms_indices.running(idioms.cast(x, dtype or (x.dtype if x.dtype[0] == "f" else "i64")), op, axis)
+
+    return row
+
+
+def _running_extreme(op: str) -> Callable[..., tuple[Term, None]]:
+    """The values; where they stand has no definition here, and None says so."""
+    return lambda x, axis: (idioms_indices.running(x, op, axis), None)
+
+
+def _sort(x: Term, axis: int = -1, descending: bool = False) -> tuple[Term, Term]:
+    return idioms_indices.ordered(x, axis, descending)
+
+
+def _sort_stable(x: Term, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> tuple[Term, Term]:
+    return idioms_indices.ordered(x, dim, descending)
+
+
+def _argsort(x: Term, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Term:
+    return idioms_indices.ordered(x, dim, descending)[1]
+
+
+def _topk(x: Term, count: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Term, Term]:
+    return idioms_indices.first_of(x, count, axis, largest)
+
+
+def _count_nonzero(x: Term, axes: Any = None) -> Term:
+    truth = x if x.dtype == "bool" else tensor("ne", x, idioms.scalar(0, x.dtype))
+    return idioms.reduce(idioms.cast(truth, "i64"), "sum", axes)
+
+
+def _masked_scatter(x: Term, mask: Term, source: Term) -> Term:
+    return idioms_indices.masked_scatter(x, mask, source)
+
+
+ROWS: dict[str, Callable[..., Any]] = {
+    "aten.embedding.default": lambda weight, indices, *_: idioms_indices.take(weight, indices, -2),
+    "aten.index_select.default": _index_select,
+    "aten.gather.default": lambda x, axis, indices, sparse_grad=False: idioms_indices.gather(x, indices, axis),
+    "aten.take_along_dim.default": _take_along,
+    "aten.take.default": _take,
+    "aten.index.Tensor": idioms_indices.advanced,
+    "aten._unsafe_index.Tensor": idioms_indices.advanced,
+    "aten.one_hot.default": _one_hot,
+    **{f"aten.scatter.{kind}": _scatter for kind in ("src", "value", "reduce", "value_reduce")},
+    "aten.scatter_add.default": lambda x, axis, i, source: idioms_indices.scatter(x, axis, i, source, "sum"),
+    "aten.scatter_reduce.two": _scatter_reduce,
+    "aten.index_add.default": _index_add,
+    "aten.index_copy.default": idioms_indices.index_write,
+    "aten.index_fill.int_Scalar": _index_fill,
+    "aten.index_fill.int_Tensor": _index_fill,
+    "aten.index_put.default": idioms_indices.index_put,
+    "aten._unsafe_index_put.default": idioms_indices.index_put,
+    "aten.slice_scatter.default": _slice_scatter,
+    "aten.select_scatter.default": _select_scatter,
+    "aten.flip.default": idioms_indices.flip,
+    "aten.roll.default": lambda x, shifts, axes=(): idioms_indices.roll(x, shifts, axes),
+    "aten.diagonal.default": idioms_indices.diagonal,
+    "aten.repeat_interleave.self_int": _repeat_interleave,
+    "aten.eye.default": lambda n, dtype=None: _eye(n, None, dtype),
+    "aten.eye.m": _eye,
+    "aten.argmax.default": _place("max"),
+    "aten.argmin.default": _place("min"),
+    "aten.max.dim": _extreme("max"),
+    "aten.min.dim": _extreme("min"),
+    "aten.aminmax.default": _aminmax,
+    "aten.cumsum.default": _running("cumsum"),
+    "aten.cumprod.default": _running("cumprod"),
+    "aten.cummax.default": _running_extreme("cummax"),
+    "aten.cummin.default": _running_extreme("cummin"),
+    "aten.sort.default": _sort,
+    "aten.sort.stable": _sort_stable,
+    "aten.argsort.default": _argsort,
+    "aten.argsort.stable": _argsort,
+    "aten.topk.default": _topk,
+    "aten.count_nonzero.default": _count_nonzero,
+    "aten.count_nonzero.dim_IntList": _count_nonzero,
+    "aten.masked_scatter.default": _masked_scatter,
+}
+"""What each overload means."""

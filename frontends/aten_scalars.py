@@ -1,0 +1,399 @@
+"""Rows of aten operators at one value, in terms of fewer: quotients and remainders, activations, logarithms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from frittata.egraph import dtypes
+from frittata.egraph.errors import UnsupportedOpError
+from frittata.egraph.ops.registry import element, tensor
+from frittata.egraph.shapes import Dim
+from frittata.egraph.terms import Scalar, Term
+from frittata.frontends import idioms
+from frittata.frontends.idioms import Number, Operand
+
+Row = Callable[..., Any]
+_SELU_ALPHA = 1.6732632423543772848170429916717
+_SELU_SCALE = 1.0507009873554804934193349852946
+
+
+def _like(x: Term, value: Number) -> Term:
+    return idioms.scalar(value, x.dtype)
+
+
+def _times(x: Term, factor: Number) -> Term:
+    return x if factor == 1 else tensor("mul", x, _like(x, factor))
+
+
+def _plus(x: Term, value: Number) -> Term:
+    return tensor("add", x, _like(x, value))
+
+
+def _above(x: Term, value: Number) -> Term:
+    return tensor("gt", x, _like(x, value))
+
+
+# ---- quotients and remainders ----------------------------------------------------------------------------------------
+
+
+def _remainder(x: Operand, y: Operand) -> Term:
+    return tensor("mod", *idioms.promoted(x, y))
+
+
+def _fmod(x: Operand, y: Operand) -> Term:
+    """The remainder of the magnitudes, exact, with the sign of x."""
+    left, right = idioms.promoted(x, y)
+    rest = tensor("mod", tensor("abs", left), tensor("abs", right))
+    return tensor("where", tensor("lt", left, _like(left, 0)), tensor("neg", rest), rest)
+
+
+def _floor_divide(x: Operand, y: Operand) -> Term:
+    return tensor("floordiv", *idioms.promoted(x, y))
+
+
+def truncate(x: Term) -> Term:
+    """Round towards zero; integers stay."""
+    if not dtypes.is_float(x.dtype):
+        return x
+    return tensor("where", tensor("lt", x, _like(x, 0)), tensor("ceil", x), tensor("floor", x))
+
+
+def _truncated_quotient(x: Operand, y: Operand) -> Term:
+    left, right = idioms.promoted(x, y)
+    if dtypes.is_float(left.dtype):
+        return truncate(tensor("div", left, right))
+    size = tensor("floordiv", tensor("abs", left), tensor("abs", right))
+    return tensor("mul", size, tensor("mul", tensor("sign", left), tensor("sign", right)))
+
+
+def divide(x: Operand, y: Operand, rounding_mode: str | None = None) -> Term:
+    """Divide; `rounding_mode` is that of torch."""
+    match rounding_mode:
+        case "floor":
+            return _floor_divide(x, y)
+        case "trunc":
+            return _truncated_quotient(x, y)
+        case _:
+            return tensor("div", *idioms.promoted_floats(x, y))
+
+
+# ---- logarithms, exponentials, trigonometry --------------------------------------------------------------------------
+
+
+def _unary(build: Callable[[Term], Term]) -> Row:
+    return lambda x: build(idioms.as_float(x))
+
+
+def _logarithm(base: float) -> Row:
+    return _unary(lambda x: _times(tensor("log", x), 1 / math.log(base)))
+
+
+def _power_of(base: float) -> Row:
+    return _unary(lambda x: tensor("pow", _like(x, base), x))
+
+
+def _tan(x: Term) -> Term:
+    return tensor("div", tensor("sin", x), tensor("cos", x))
+
+
+def _root_of_rest(x: Term) -> Term:
+    """Return sqrt(1 - x^2) = sqrt((1 - x) (1 + x))."""
+    return tensor("sqrt", tensor("mul", tensor("sub", _like(x, 1), x), _plus(x, 1)))
+
+
+def _asin(x: Term) -> Term:
+    return tensor("atan", tensor("div", x, _root_of_rest(x)))
+
+
+def _acos(x: Term) -> Term:
+    """2 atan(sqrt((1 - x) / (1 + x)))."""
+    ratio = tensor("div", tensor("sub", _like(x, 1), x), _plus(x, 1))
+    return _times(tensor("atan", tensor("sqrt", ratio)), 2)
+
+
+def _atan2(y: Operand, x: Operand) -> Term:
+    """The angle of the smaller over the larger of the two sizes, in (-1, 1), then of the octant."""
+    height, width = idioms.promoted_floats(y, x)
+    up, across = tensor("abs", height), tensor("abs", width)
+    steep = tensor("gt", up, across)
+    low = tensor("where", steep, across, up)
+    high = tensor("where", steep, up, across)
+    equal = tensor("and", tensor("eq", up, across), _above(up, 0))  # infinities among them
+    ratio = tensor("where", equal, _like(low, 1), tensor("div", low, high))
+    none = tensor("eq", high, _like(high, 0))
+    angle = tensor("where", none, _like(low, 0), tensor("atan", ratio))
+    angle = tensor("where", steep, tensor("sub", _like(low, math.pi / 2), angle), angle)
+    angle = tensor("where", _is_negative(width), tensor("sub", _like(low, math.pi), angle), angle)
+    return tensor("where", _is_negative(height), tensor("neg", angle), angle)
+
+
+def _is_negative(x: Term) -> Term:
+    """Whether the sign bit is set; of NaN it says no."""
+    below = tensor("lt", x, _like(x, 0))
+    zero = tensor("lt", tensor("reciprocal", x), _like(x, 0))
+    return tensor("or", below, zero)
+
+
+def _sinh(x: Term) -> Term:
+    """(e + e / (e + 1)) / 2 with e = exp(|x|) - 1, and the sign of x."""
+    e = tensor("expm1", tensor("abs", x))
+    size = _times(tensor("add", e, tensor("sub", _like(x, 1), tensor("reciprocal", _plus(e, 1)))), 0.5)
+    return tensor("where", tensor("lt", x, _like(x, 0)), tensor("neg", size), size)
+
+
+def _cosh(x: Term) -> Term:
+    e = tensor("exp", tensor("abs", x))
+    return _times(tensor("add", e, tensor("reciprocal", e)), 0.5)
+
+
+def _logaddexp(x: Term, y: Term) -> Term:
+    """max + log1p(exp(-distance)); equal operands, infinite ones among them, are told apart."""
+    x, y = idioms.promoted_floats(x, y)
+    apart = tensor("log1p", tensor("exp", tensor("neg", tensor("abs", tensor("sub", x, y)))))
+    spread = tensor("where", tensor("eq", x, y), _like(x, math.log(2)), apart)
+    return tensor("add", tensor("max", x, y), spread)
+
+
+def _copysign(x: Term, y: Operand) -> Term:
+    left, right = idioms.promoted_floats(x, y)
+    size = tensor("abs", left)
+    return tensor("where", _is_negative(right), tensor("neg", size), size)
+
+
+def _nan_to_num(x: Term, nan: float | None = None, high: float | None = None, low: float | None = None) -> Term:
+    if not dtypes.is_float(x.dtype):
+        return x
+    greatest = float(np.finfo(dtypes.to_numpy(x.dtype)).max)
+    out = tensor("where", tensor("ne", x, x), _like(x, nan or 0.0), x)
+    top, bottom = _like(x, greatest if high is None else high), _like(x, -greatest if low is None else low)
+    out = tensor("where", tensor("eq", x, _like(x, math.inf)), top, out)
+    return tensor("where", tensor("eq", x, _like(x, -math.inf)), bottom, out)
+
+
+def _isfinite(x: Term) -> Term:
+    if not dtypes.is_float(x.dtype):
+        return idioms.filled(True, x.shape, "bool")
+    return tensor("lt", tensor("abs", x), _like(x, math.inf))
+
+
+def _infinite(value: float) -> Row:
+    def row(x: Term) -> Term:
+        if not dtypes.is_float(x.dtype):
+            return idioms.filled(False, x.shape, "bool")
+        return tensor("eq", x, _like(x, value))
+
+    return row
+
+
+def _rounded_to(x: Term, decimals: int) -> Term:
+    if decimals < 0:
+        return _times(tensor("round", tensor("div", x, _like(x, 10.0**-decimals))), 10.0**-decimals)
+    return tensor("div", tensor("round", _times(x, 10.0**decimals)), _like(x, 10.0**decimals))
+
+
+# ---- activations -----------------------------------------------------------------------------------------------------
+
+
+def _elu(x: Term, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Term:
+    low = _times(tensor("expm1", _times(x, input_scale)), alpha * scale)
+    return tensor("where", _above(x, 0), _times(x, scale), low)
+
+
+def _softplus(x: Term, beta: Number = 1, threshold: Number = 20) -> Term:
+    scaled = _times(x, beta)
+    soft = tensor("log1p", tensor("exp", scaled))
+    soft = soft if beta == 1 else tensor("div", soft, _like(x, beta))
+    return tensor("where", _above(scaled, threshold), x, soft)
+
+
+def _mish(x: Term) -> Term:
+    return tensor("mul", x, tensor("tanh", tensor("log1p", tensor("exp", x))))
+
+
+def _log_sigmoid(x: Term) -> Term:
+    tail = tensor("log1p", tensor("exp", tensor("neg", tensor("abs", x))))
+    return tensor("sub", tensor("min", x, _like(x, 0)), tail)
+
+
+def _glu(x: Term, axis: int = -1) -> Term:
+    half = idioms.number(x.shape[axis]) // 2
+    value, gate = idioms.split(x, [half, half], axis)
+    return tensor("mul", value, tensor("sigmoid", gate))
+
+
+def _prelu(x: Term, weight: Term) -> Term:
+    slope = idioms.per_channel(weight, max(2, len(x.shape))) if idioms.count(weight, None) > 1 else weight
+    if len(x.shape) == 1:
+        slope = idioms.reshape(slope, (-1,))
+    return tensor("where", _above(x, 0), x, tensor("mul", slope, x))
+
+
+def _rrelu(x: Term, low: Number = 1 / 8, high: Number = 1 / 3, training: bool = False, _: Any = None) -> Term:
+    if training:
+        raise UnsupportedOpError("rrelu in training mode")
+    return tensor("where", _above(x, 0), x, _times(x, (low + high) / 2))
+
+
+def _softsign(x: Term) -> Term:
+    return tensor("div", x, _plus(tensor("abs", x), 1))
+
+
+def _softshrink(x: Term, most: Number = 0.5) -> Term:
+    """Towards zero by `most`, at most up to zero; NaN stays."""
+    low = tensor("where", tensor("lt", x, _like(x, -most)), _plus(x, most), tensor("mul", x, _like(x, 0)))
+    return tensor("where", _above(x, most), tensor("sub", x, _like(x, most)), low)
+
+
+def _hardshrink(x: Term, most: Number = 0.5) -> Term:
+    inside = tensor("and", tensor("ge", x, _like(x, -most)), tensor("le", x, _like(x, most)))
+    return tensor("where", inside, _like(x, 0), x)
+
+
+def _threshold(x: Term, least: Number, value: Number) -> Term:
+    return tensor("where", tensor("le", x, _like(x, least)), _like(x, value), x)
+
+
+# ---- mixtures --------------------------------------------------------------------------------------------------------
+
+
+def _addcmul(x: Term, y: Term, z: Term, value: Number = 1) -> Term:
+    x, y, z = idioms.promoted(x, y, z)
+    return tensor("add", x, tensor("mul", _times(y, value), z))
+
+
+def _addcdiv(x: Term, y: Term, z: Term, value: Number = 1) -> Term:
+    x, y, z = idioms.promoted_floats(x, y, z)
+    return tensor("add", x, _times(tensor("div", y, z), value))
+
+
+def _xor(x: Term, y: Term) -> Term:
+    left, right = (v if v.dtype == "bool" else tensor("ne", v, _like(v, 0)) for v in (x, y))
+    return tensor("ne", left, right)
+
+
+def _bitwise_xor(x: Term, y: Term) -> Term:
+    if x.dtype != "bool" or y.dtype != "bool":
+        raise UnsupportedOpError("bitwise operators on integers")
+    return tensor("ne", x, y)
+
+
+def _logsumexp(x: Term, axes: list[int], keepdim: bool = False) -> Term:
+    """Shifted by the maximum where it is finite."""
+    x = idioms.as_float(x)
+    top = idioms.reduce(x, "max", axes, True)
+    shift = tensor("where", tensor("lt", tensor("abs", top), _like(x, math.inf)), top, _like(x, 0))
+    total = idioms.reduce(tensor("exp", tensor("sub", x, shift)), "sum", axes, True)
+    out = tensor("add", tensor("log", total), shift)
+    return out if keepdim else idioms.reduce(out, "sum", axes, False)
+
+
+def _vector_norm(
+    x: Term, order: Number = 2, axes: list[int] | None = None, keepdim: bool = False, dtype: str | None = None
+) -> Term:
+    x = idioms.cast(idioms.as_float(x), dtype or idioms.as_float(x).dtype)
+    size = tensor("abs", x)
+    match float(order):
+        case 2.0:
+            return tensor("sqrt", idioms.reduce(tensor("square", x), "sum", axes, keepdim))
+        case 1.0:
+            return idioms.reduce(size, "sum", axes, keepdim)
+        case math.inf:
+            return idioms.reduce(size, "max", axes, keepdim)
+        case 0.0:
+            counted = idioms.cast(tensor("ne", x, _like(x, 0)), x.dtype)
+            return idioms.reduce(counted, "sum", axes, keepdim)
+        case power if power == -math.inf:
+            return idioms.reduce(size, "min", axes, keepdim)
+        case power:
+            total = idioms.reduce(tensor("pow", size, _like(x, power)), "sum", axes, keepdim)
+            return tensor("pow", total, _like(x, 1 / power))
+
+
+# ---- creation --------------------------------------------------------------------------------------------------------
+
+
+def _steps(start: Number, step: Number, extent: int, dtype: str) -> Term:
+    """Return start + i * step for i in 0 .. extent - 1."""
+    e = element("iota", axis=-1, extent=extent, dtype=dtype)
+    if step != 1:
+        e = element("mul", e, element("const", value=Scalar.of(step, dtype)))
+    if start:
+        e = element("add", e, element("const", value=Scalar.of(start, dtype)))
+    return tensor("build", e, shape=(extent,))
+
+
+def arange(*args: Number | Dim, dtype: str | None = None) -> Term:
+    """arange(end), arange(start, end), arange(start, end, step)."""
+    start, end, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
+    if not isinstance(end, int | float) and (start, step) == (0, 1):
+        return tensor("build", element("iota", axis=-1, extent=end, dtype=dtype or "i64"), shape=(end,))
+    values = [idioms.number(v) if not isinstance(v, float) else v for v in (start, end, step)]
+    first, last, by = values
+    kind = dtype or ("f32" if any(isinstance(v, float) for v in values) else "i64")
+    extent = max(0, math.ceil((last - first) / by))
+    return _steps(first, by, extent, kind)
+
+
+def _linspace(start: Number, end: Number, steps: int, dtype: str | None = None) -> Term:
+    kind = dtype or "f32"
+    if not dtypes.is_float(kind):
+        raise UnsupportedOpError("linspace of integers")
+    return _steps(float(start), (end - start) / max(1, steps - 1), steps, kind)
+
+
+ROWS: dict[str, Row] = {
+    **{f"aten.div.{kind}": divide for kind in ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode")},
+    **{f"aten.{name}.{kind}": divide for name in ("divide", "true_divide") for kind in ("Tensor", "Scalar")},
+    **{f"aten.remainder.{kind}": _remainder for kind in ("Tensor", "Scalar", "Scalar_Tensor")},
+    **{f"aten.fmod.{kind}": _fmod for kind in ("Tensor", "Scalar")},
+    **{f"aten.floor_divide.{kind}": _floor_divide for kind in ("default", "Scalar")},
+    **{f"aten.{name}.default": truncate for name in ("trunc", "fix")},
+    "aten.frac.default": lambda x: tensor("sub", x, truncate(x)),
+    "aten.round.decimals": lambda x, decimals: _rounded_to(x, decimals),
+    **{f"aten.{name}.default": _unary(lambda x, n=name: tensor(n, x)) for name in ("log1p", "expm1", "atan")},
+    "aten.log2.default": _logarithm(2),
+    "aten.log10.default": _logarithm(10),
+    "aten.exp2.default": _power_of(2),
+    "aten.tan.default": _unary(_tan),
+    "aten.asin.default": _unary(_asin),
+    "aten.acos.default": _unary(_acos),
+    "aten.atan2.default": _atan2,
+    "aten.sinh.default": _unary(_sinh),
+    "aten.cosh.default": _unary(_cosh),
+    "aten.logaddexp.default": _logaddexp,
+    "aten.logsumexp.default": _logsumexp,
+    "aten.copysign.Tensor": _copysign,
+    "aten.copysign.Scalar": _copysign,
+    "aten.signbit.default": lambda x: _is_negative(x) if dtypes.is_float(x.dtype) else tensor("lt", x, _like(x, 0)),
+    "aten.nan_to_num.default": _nan_to_num,
+    "aten.isfinite.default": _isfinite,
+    "aten.isposinf.default": _infinite(math.inf),
+    "aten.isneginf.default": _infinite(-math.inf),
+    "aten.elu.default": _elu,
+    "aten.selu.default": lambda x: _elu(x, _SELU_ALPHA, _SELU_SCALE),
+    "aten.celu.default": lambda x, alpha=1: _elu(x, alpha, 1, 1 / alpha),
+    "aten.softplus.default": _softplus,
+    "aten.mish.default": _mish,
+    "aten.log_sigmoid.default": _log_sigmoid,
+    "aten.log_sigmoid_forward.default": lambda x: (_log_sigmoid(x), None),
+    "aten.glu.default": _glu,
+    "aten.prelu.default": _prelu,
+    "aten._prelu_kernel.default": lambda x, weight: tensor("where", _above(x, 0), x, tensor("mul", weight, x)),
+    "aten.rrelu.default": _rrelu,
+    "aten.softsign.default": _softsign,
+    "aten.softshrink.default": _softshrink,
+    "aten.hardshrink.default": _hardshrink,
+    "aten.threshold.default": _threshold,
+    "aten.addcmul.default": _addcmul,
+    "aten.addcdiv.default": _addcdiv,
+    "aten.logical_xor.default": _xor,
+    "aten.bitwise_xor.Tensor": _bitwise_xor,
+    "aten.linalg_vector_norm.default": _vector_norm,
+    **{f"aten.arange.{kind}": arange for kind in ("default", "start", "start_step")},
+    "aten.linspace.default": _linspace,
+}
+"""What each overload means."""

@@ -1,0 +1,343 @@
+"""What frameworks say with computed indices: advanced indexing, scatters in their many forms, masks of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from frittata.egraph import dtypes, indexing, shapes
+from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.indexing import IndexMap
+from frittata.egraph.ops.elements import fold_identity
+from frittata.egraph.ops.registry import element, tensor
+from frittata.egraph.shapes import Dim, Shape
+from frittata.egraph.terms import Scalar, Term
+from frittata.frontends import idioms
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+
+def wrapped(indices: Term, extent: Dim) -> Term:
+    """Count negative indices from the end."""
+    below = tensor("lt", indices, idioms.scalar(0, indices.dtype))
+    from_end = tensor("add", indices, idioms.scalar(idioms.number(extent), indices.dtype))
+    return tensor("where", below, from_end, indices)
+
+
+def take(x: Term, indices: Term, axis: int) -> Term:
+    """Look up slices along an axis, in the place of which the axes of the indices stand."""
+    return tensor("take", x, indices, axis=idioms.negative_axis(axis, len(x.shape)))
+
+
+def gather(x: Term, indices: Term, axis: int) -> Term:
+    """Look up single values along an axis; on the others the indices may end earlier than the operand."""
+    if not x.shape:
+        return idioms.reshape(gather(idioms.reshape(x, (1,)), idioms.reshape(indices, (1,)), 0), ())
+    axis = idioms.negative_axis(axis, len(x.shape))
+    for other in range(-len(x.shape), 0):
+        if other != axis:
+            x = idioms.take_slice(x, other, 0, 1, idioms.number(indices.shape[other]))
+    return tensor("gather", x, indices, axis=axis)
+
+
+def one_hot(indices: Term, classes: int, dtype: str = "i64") -> Term:
+    """Return one at each index and zero elsewhere, along a new last axis."""
+    return take(eye(classes, classes, dtype), indices, -2)
+
+
+def eye(rows: Dim, columns: Dim, dtype: str) -> Term:
+    """Return ones on the diagonal."""
+    same = element("eq", element("iota", axis=-2, extent=rows), element("iota", axis=-1, extent=columns))
+    return idioms.cast(tensor("build", same, shape=(rows, columns)), dtype)
+
+
+def advanced(x: Term, indices: Sequence[Term | None]) -> Term:
+    """Index as numpy does, with a tensor of integers for some axes and None for the others, which stay whole.
+
+    Raises: UnsupportedOpError for masks, whose results have no static shape.
+    """
+    places = _placed(x, indices)
+    if len(places) == 1:
+        ((at, looked_up),) = places.items()
+        return take(x, looked_up, at - len(x.shape))
+    return _looked_up(x, places)
+
+
+def _placed(x: Term, indices: Sequence[Term | None]) -> dict[int, Term]:
+    """Return the indices by the number of their axis, none of them negative."""
+    places = {at: i for at, i in enumerate(indices) if i is not None}
+    if any(i.dtype == "bool" for i in places.values()):
+        raise UnsupportedOpError("indexing by a mask, whose result has no static shape")
+    return {at: wrapped(i, x.shape[at]) for at, i in places.items()}
+
+
+def _looked_up(x: Term, places: dict[int, Term]) -> Term:
+    """Look up several axes at once: they stand in front, apart from those of the result.
+
+    The axes of the indices stand where the first of theirs was if they are neighbours, else in front.
+    """
+    rank, count = len(x.shape), len(places)
+    wide = shapes.broadcast(*(i.shape for i in places.values()))
+    others = [at for at in range(rank) if at not in places]
+    numbers = sorted(places)
+    start = numbers[0] if numbers == list(range(numbers[0], numbers[0] + count)) else 0
+    shape = (*(x.shape[at] for at in others[:start]), *wide, *(x.shape[at] for at in others[start:]))
+    fronted = (*(x.shape[at] for at in numbers), *(x.shape[at] for at in others[:start]), *(1,) * len(wide))
+    fronted += tuple(x.shape[at] for at in others[start:])
+    place_by_axis = {at: i for i, at in enumerate(numbers)}
+    place_by_axis |= {at: count + i + (len(wide) if i >= start else 0) for i, at in enumerate(others)}
+    sources = tuple(indexing.var(place_by_axis[at] - len(fronted), x.shape[at]) for at in range(rank))
+    e = element("reindex", element("load", x), map=IndexMap(x.shape, fronted, sources))
+    after = len(others) - start
+    for position, at in enumerate(numbers):
+        spread = (*places[at].shape, *(1,) * after)
+        i = element("load", idioms.reshape(places[at], spread))
+        e = element("at", e, i, axis=position - len(fronted), extent=idioms.number(x.shape[at]))
+    return tensor("build", e, shape=shape)
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------
+
+
+def scatter(x: Term, axis: int, indices: Term, source: Term, how: str = "set") -> Term:
+    """Write or combine values at indices along an axis; the source may be larger than the indices."""
+    if not x.shape:
+        one = [idioms.reshape(t, (1,)) for t in (x, indices, source)]
+        return idioms.reshape(scatter(one[0], -1, one[1], one[2], how), ())
+    for at in range(-len(x.shape), 0):
+        source = idioms.take_slice(source, at, 0, 1, idioms.number(indices.shape[at]))
+    return tensor("scatter", x, indices, source, axis=idioms.negative_axis(axis, len(x.shape)), reduce=how)
+
+
+def scatter_reduce(x: Term, axis: int, indices: Term, source: Term, how: str, include_self: bool = True) -> Term:
+    """Combine by `how`, a mean among them; without `include_self` what stood at the indices does not count."""
+    touched = scatter(idioms.filled(False, x.shape, "bool"), axis, indices, _whole(True, indices, "bool"))
+    start = x
+    if not include_self:
+        start = tensor("where", touched, idioms.typed(_neutral(how, x.dtype), x.dtype), x)
+    fold = "sum" if how == "mean" else how
+    out = scatter(start, axis, indices, source, fold)
+    if how != "mean":
+        return out
+    if not dtypes.is_float(x.dtype):
+        raise UnsupportedOpError("the mean of integers in a scatter")
+    counts = scatter(
+        idioms.filled(int(include_self), x.shape, x.dtype), axis, indices, _whole(1, indices, x.dtype), "sum"
+    )
+    return tensor("div", out, tensor("max", counts, idioms.scalar(1, x.dtype)))
+
+
+def _neutral(how: str, dtype: str) -> Term:
+    return tensor("full", value=fold_identity("sum" if how == "mean" else how, dtype), shape=())
+
+
+def _whole(value: idioms.Number, like: Term, dtype: str) -> Term:
+    return idioms.filled(value, like.shape, dtype)
+
+
+def along(indices: Term, axis: int, shape: Shape) -> Term:
+    """Give a vector of indices the shape of what it places along an axis."""
+    at = axis + len(shape)
+    return idioms.expand(idioms.reshape(indices, (*(1,) * at, -1, *(1,) * (-axis - 1))), shape)
+
+
+def index_write(x: Term, axis: int, indices: Term, source: Term, how: str = "set") -> Term:
+    """Write or combine slices of the source at the indices, a vector, along an axis."""
+    if not x.shape:
+        return idioms.reshape(index_write(idioms.reshape(x, (1,)), -1, indices, idioms.reshape(source, (1,)), how), ())
+    axis = idioms.negative_axis(axis, len(x.shape))
+    vector = idioms.reshape(indices, (-1,))
+    shape = (*x.shape[: axis + len(x.shape)], vector.shape[0], *x.shape[axis + len(x.shape) + 1 :])
+    return scatter(x, axis, along(vector, axis, shape), idioms.expand(source, shape), how)
+
+
+def index_put(x: Term, indices: Sequence[Term | None], values: Term, accumulate: bool = False) -> Term:
+    """Write values where advanced indexing would read them.
+
+    Raises: UnsupportedOpError for masks with more than one value.
+    """
+    given = [i for i in indices if i is not None]
+    if len(given) == 1 and given[0].dtype == "bool":
+        return _put_masked(x, indices, given[0], values, accumulate)
+    places = _placed(x, indices)
+    numbers = sorted(places)
+    others = [at for at in range(len(x.shape)) if at not in places]
+    wide = shapes.broadcast(*(i.shape for i in places.values()))
+    read = advanced(x, indices).shape
+    start = numbers[0] if numbers == list(range(numbers[0], numbers[0] + len(numbers))) else 0
+    order = [*range(start, start + len(wide)), *range(start), *range(start + len(wide), len(read))]
+    extents = [idioms.number(x.shape[at]) for at in numbers]
+    linear = _linear([idioms.expand(idioms.cast(places[at], "i64"), wide) for at in numbers], extents)
+    count, rest = shapes.size(wide), shapes.size(tuple(x.shape[at] for at in others))
+    flat = idioms.reshape(idioms.permute(x, [*numbers, *others]), (shapes.size(tuple(extents)), rest))
+    source = idioms.reshape(idioms.permute(idioms.expand(values, read), order), (count, rest))
+    places_of_rows = idioms.expand(idioms.reshape(linear, (count, 1)), (count, rest))
+    written = scatter(flat, 0, places_of_rows, source, "sum" if accumulate else "set")
+    back = idioms.reshape(written, (*extents, *(x.shape[at] for at in others)))
+    return idioms.permute(back, [[*numbers, *others].index(at) for at in range(len(x.shape))])
+
+
+def _linear(indices: list[Term], extents: list[int]) -> Term:
+    """Join indices into one; -1 where one of them is outside of its axis, which no other may hide."""
+
+    def outside(i: Term, extent: int) -> Term:
+        low = tensor("lt", i, idioms.scalar(0, i.dtype))
+        return tensor("or", low, tensor("ge", i, idioms.scalar(extent, i.dtype)))
+
+    joined = indices[0]
+    for i, extent in zip(indices[1:], extents[1:], strict=True):
+        joined = tensor("add", tensor("mul", joined, idioms.scalar(extent, "i64")), i)
+    wrong = reduce(lambda a, b: tensor("or", a, b), map(outside, indices, extents))
+    return tensor("where", wrong, idioms.scalar(-1, "i64"), joined)
+
+
+def _put_masked(x: Term, indices: Sequence[Term | None], mask: Term, values: Term, accumulate: bool) -> Term:
+    at = list(indices).index(mask)
+    if shapes.size(values.shape) != 1:
+        raise UnsupportedOpError("writing several values by a mask")
+    after = len(x.shape) - at - len(mask.shape)
+    condition = idioms.reshape(mask, (*mask.shape, *(1,) * after))
+    value = idioms.reshape(idioms.cast(values, x.dtype), ())
+    return tensor("where", condition, tensor("add", x, value) if accumulate else value, x)
+
+
+def slice_scatter(x: Term, source: Term, axis: int, start: int, step: int) -> Term:
+    """Write the source over a slice of an axis: places start, start + step, ..."""
+    axis = idioms.negative_axis(axis, len(x.shape))
+    extent, length = x.shape[axis], idioms.number(source.shape[axis])
+    place = (indexing.var(axis, extent) + -start) // step
+    at = element("iota", axis=axis, extent=length)
+    sources = list(indexing.axes_of(x.shape))
+    sources[axis] = place
+    mapping = IndexMap(source.shape, x.shape, tuple(sources))
+    ones = (*(1,) * (len(x.shape) + axis), length, *(1,) * (-axis - 1))
+    line = (*ones[: len(x.shape) + axis], extent, *ones[len(x.shape) + axis + 1 :])
+    only = tuple(indexing.Affine() if n == 1 else place for n in ones)
+    nearest = element("reindex", at, map=IndexMap(ones, line, only))
+    own = element("add", element("mul", nearest, _number(step)), _number(start))
+    inside = element("eq", own, element("iota", axis=axis, extent=extent))
+    written = element("reindex", element("load", idioms.cast(source, x.dtype)), map=mapping)
+    return tensor("build", element("where", inside, written, element("load", x)), shape=x.shape)
+
+
+def _number(value: int) -> Term:
+    return element("const", value=Scalar.of(value, "i64"))
+
+
+def masked_scatter(x: Term, mask: Term, source: Term) -> Term:
+    """Write values of the source, in its order, where the mask holds."""
+    shape = shapes.broadcast(x.shape, mask.shape)
+    where, x = idioms.expand(mask, shape), idioms.expand(x, shape)
+    count = running(idioms.cast(idioms.reshape(where, (-1,)), "i64"), "cumsum", 0)
+    place = tensor("max", tensor("sub", count, idioms.scalar(1, "i64")), idioms.scalar(0, "i64"))
+    written = take(idioms.reshape(source, (-1,)), idioms.reshape(place, shape), -1)
+    return tensor("where", where, written, x)
+
+
+# ---- orders ----------------------------------------------------------------------------------------------------------
+
+
+def place(x: Term, fold: str, axis: int | None = None, keep: bool = False) -> Term:
+    """Return where the "max" or "min" along an axis stands, the first of equal ones; without an axis, in all of x."""
+    x = idioms.cast(x, "i32") if x.dtype == "bool" else x
+    if axis is None or not x.shape:
+        out = tensor(f"arg{fold}", idioms.reshape(x, (-1,)), axis=-1)
+        return idioms.reshape(out, (1,) * len(x.shape) if keep else ())
+    axis = idioms.negative_axis(axis, len(x.shape))
+    out = tensor(f"arg{fold}", x, axis=axis)
+    return out if keep else idioms.squeeze(out, [axis])
+
+
+def running(x: Term, op: str, axis: int) -> Term:
+    """Apply a running fold such as "cumsum"."""
+    if not x.shape:
+        return x
+    return tensor(op, x, axis=idioms.negative_axis(axis, len(x.shape)))
+
+
+def ordered(x: Term, axis: int, descending: bool) -> tuple[Term, Term]:
+    """Sort along an axis: the values, and where they stood."""
+    if not x.shape:
+        return x, idioms.scalar(0, "i64")
+    axis = idioms.negative_axis(axis, len(x.shape))
+    return tensor("sort", x, axis=axis, descending=descending), tensor("argsort", x, axis=axis, descending=descending)
+
+
+def first_of(x: Term, count: int, axis: int, largest: bool) -> tuple[Term, Term]:
+    """Return the `count` largest or smallest along an axis in order, and where they stood."""
+    if not x.shape:
+        return x, idioms.scalar(0, "i64")
+    places = idioms.take_slice(ordered(x, axis, largest)[1], axis, 0, 1, count)
+    return gather(x, places, axis), places
+
+
+# ---- views -----------------------------------------------------------------------------------------------------------
+
+
+def flip(x: Term, axes: Sequence[int]) -> Term:
+    """Reverse some axes."""
+    turned = {idioms.negative_axis(axis, len(x.shape)) for axis in axes}
+    sources = list(indexing.axes_of(x.shape))
+    for axis in turned:
+        sources[axis] = sources[axis] * -1 + (idioms.number(x.shape[axis]) - 1)
+    return _view(x, tuple(sources))
+
+
+def roll(x: Term, shifts: Sequence[int], axes: Sequence[int] | None = None) -> Term:
+    """Move values along axes, those that leave at the end in again at the start; without axes, as one long one."""
+    if not axes:
+        return idioms.reshape(roll(idioms.reshape(x, (-1,)), shifts, [0]), x.shape)
+    sources = list(indexing.axes_of(x.shape))
+    for shift, given in zip(shifts, axes, strict=True):
+        axis = idioms.negative_axis(given, len(x.shape))
+        extent = idioms.number(x.shape[axis])
+        sources[axis] = (sources[axis] + (-shift) % extent) % extent
+    return _view(x, tuple(sources))
+
+
+def diagonal(x: Term, offset: int = 0, first: int = 0, second: int = 1) -> Term:
+    """Return a diagonal of two axes, as the last axis."""
+    rank = len(x.shape)
+    rows, columns = first % rank, second % rank
+    row, column = max(0, -offset), max(0, offset)
+    length = min(idioms.number(x.shape[rows]) - row, idioms.number(x.shape[columns]) - column)
+    if length < 1:
+        raise ModelError(f"diagonal {offset} of {x.type} is empty", do="tensors need at least one value")
+    others = [at for at in range(rank) if at not in (rows, columns)]
+    shape = (*(x.shape[at] for at in others), length)
+    along_ = indexing.var(-1, length)
+    by_axis = {rows: along_ + row, columns: along_ + column}
+    by_axis |= {at: indexing.var(i - len(shape), x.shape[at]) for i, at in enumerate(others)}
+    mapping = IndexMap(x.shape, shape, tuple(by_axis[at] for at in range(rank)))
+    return tensor("build", element("reindex", element("load", x), map=mapping), shape=shape)
+
+
+def _view(x: Term, sources: tuple[indexing.Affine, ...]) -> Term:
+    mapping = IndexMap(x.shape, x.shape, sources)
+    return tensor("build", element("reindex", element("load", x), map=mapping), shape=x.shape)
+
+
+# ---- attention -------------------------------------------------------------------------------------------------------
+
+
+def attention(
+    q: Term, k: Term, v: Term, scale: float, mask: Term | None = None, causal: bool = False, groups: int = 1
+) -> Term:
+    """Attention, under a mask or causal; each head of keys and values serves `groups` heads of queries."""
+    k, v = (repeat_each(t, groups, -3) for t in (k, v))
+    if causal:
+        return tensor("causal_attention", q, k, v, scale=scale)
+    if mask is None:
+        return tensor("attention", q, k, v, scale=scale)
+    mask = mask if mask.dtype == "bool" else idioms.cast(mask, q.dtype)
+    return tensor("masked_attention", q, k, v, mask, scale=scale)
+
+
+def repeat_each(x: Term, times: int, axis: int) -> Term:
+    """Repeat each slice of an axis: (a, b) twice -> (a, a, b, b)."""
+    if times == 1:
+        return x
+    axis = idioms.negative_axis(axis, len(x.shape))
+    lead, rest = x.shape[: len(x.shape) + axis + 1], x.shape[len(x.shape) + axis + 1 :]
+    wide = idioms.expand(idioms.reshape(x, (*lead, 1, *rest)), (*lead, times, *rest))
+    return idioms.reshape(wide, (*lead[:-1], idioms.number(lead[-1]) * times, *rest))

@@ -1,0 +1,217 @@
+"""What frameworks say about padding, pools and interpolation, in the term language: framework-neutral builders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import reduce
+from math import lcm
+
+from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.ops.elements import fold_identity
+from frittata.egraph.ops.registry import element, tensor
+from frittata.egraph.terms import Scalar, Term
+from frittata.frontends import idioms
+from frittata.frontends.idioms import Number
+
+Ints = tuple[int, ...]
+
+
+# ---- joining and padding ---------------------------------------------------------------------------------------------
+
+
+def concat(parts: Sequence[Term], axis: int) -> Term:
+    """Join tensors along an axis, two at a time."""
+    axis = idioms.negative_axis(axis, len(parts[0].shape))
+    return reduce(lambda x, y: tensor("concat", x, y, axis=axis), parts)
+
+
+def pad(x: Term, low: Sequence[int], high: Sequence[int], value: Number = 0) -> Term:
+    """Pad the last axes with a constant; negative numbers cut off."""
+    lead = (0,) * (len(x.shape) - len(low))
+    if not any((*low, *high)):
+        return x
+    return tensor("pad", x, low=(*lead, *low), high=(*lead, *high), value=Scalar.of(value, x.dtype))
+
+
+def resample(x: Term, axis: int, length: int, start: int = 0, step: int = 1, divisor: int = 1) -> Term:
+    """Read one axis at (start + i * step) // divisor, clamped."""
+    axis = idioms.negative_axis(axis, len(x.shape))
+    if (start, step, divisor, length) == (0, 1, 1, x.shape[axis]):
+        return x
+    return tensor("resample", x, axis=axis, length=length, start=start, step=step, divisor=divisor)
+
+
+def flip(x: Term, axes: Sequence[int]) -> Term:
+    """Reverse some axes."""
+    for axis in idioms.negative_axes(list(axes), len(x.shape)) if axes else []:
+        extent = idioms.number(x.shape[axis])
+        x = resample(x, axis, extent, extent - 1, -1) if extent > 1 else x
+    return x
+
+
+def roll(x: Term, shift: int, axis: int) -> Term:
+    """Move values along an axis; those that leave come back at the other end."""
+    extent = idioms.number(x.shape[axis])
+    at = -shift % extent
+    if at == 0:
+        return x
+    return concat((idioms.take_slice(x, axis, at, 1, extent - at), idioms.take_slice(x, axis, 0, 1, at)), axis)
+
+
+def replicate(x: Term, low: Sequence[int], high: Sequence[int]) -> Term:
+    """Pad the last axes with their first and last values."""
+    for axis, before, after in zip(range(-len(low), 0), low, high, strict=True):
+        x = resample(x, axis, idioms.number(x.shape[axis]) + before + after, -before)
+    return x
+
+
+def reflect(x: Term, low: Sequence[int], high: Sequence[int]) -> Term:
+    """Pad the last axes with their mirror image, without the border itself."""
+    for axis, before, after in zip(range(-len(low), 0), low, high, strict=True):
+        extent = idioms.number(x.shape[axis])
+        if max(before, after) >= extent:
+            raise ModelError(f"reflection of {x.type} by {before} and {after} on axis {axis}")
+        left = [resample(x, axis, before, before, -1)] if before > 0 else []
+        right = [resample(x, axis, after, extent - 2, -1)] if after > 0 else []
+        middle = idioms.take_slice(x, axis, max(0, -before), 1, extent + min(0, before) + min(0, after))
+        x = concat((*left, middle, *right), axis)
+    return x
+
+
+def circular(x: Term, low: Sequence[int], high: Sequence[int]) -> Term:
+    """Pad the last axes as if they were rings."""
+    for axis, before, after in zip(range(-len(low), 0), low, high, strict=True):
+        extent = idioms.number(x.shape[axis])
+        left = [idioms.take_slice(x, axis, extent - before, 1, before)] if before > 0 else []
+        right = [idioms.take_slice(x, axis, 0, 1, after)] if after > 0 else []
+        middle = idioms.take_slice(x, axis, max(0, -before), 1, extent + min(0, before) + min(0, after))
+        x = concat((*left, middle, *right), axis)
+    return x
+
+
+# ---- pools -----------------------------------------------------------------------------------------------------------
+
+
+def max_pool(x: Term, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil: bool = False) -> Term:
+    """Take the maximum of each window of the last axes."""
+    return tensor("max_pool", x, kernel=kernel, stride=stride, padding=padding, dilation=dilation, ceil=ceil)
+
+
+def avg_pool(
+    x: Term, kernel: Ints, stride: Ints, padding: Ints, ceil: bool = False, include: bool = True, divisor: int = 0
+) -> Term:
+    """Take the mean of each window of the last axes; `divisor` 0 is the number of values."""
+    attrs = {"ceil": ceil, "count_include_pad": include, "divisor": divisor}
+    return tensor("avg_pool", x, kernel=kernel, stride=stride, padding=padding, **attrs)
+
+
+def adaptive_pool(x: Term, fold: str, extents: Sequence[int]) -> Term:
+    """Reduce the last axes to `extents` values each, of windows as equal as can be; `fold` is "max" or "mean"."""
+    rank = len(extents)
+    sizes = [idioms.number(dim) for dim in x.shape[len(x.shape) - rank :]]
+    if all(extent == 1 for extent in extents):
+        axes = list(range(-rank, 0))
+        return idioms.mean(x, axes, True) if fold == "mean" else idioms.reduce(x, "max", axes, True)
+    if all(n % extent == 0 for n, extent in zip(sizes, extents, strict=True)):
+        kernel = tuple(n // extent for n, extent in zip(sizes, extents, strict=True))
+        ones, none = (1,) * rank, (0,) * rank
+        if kernel == ones:
+            return x
+        return avg_pool(x, kernel, kernel, none) if fold == "mean" else max_pool(x, kernel, kernel, none, ones)
+    for axis, n, extent in zip(range(-rank, 0), sizes, extents, strict=True):
+        if n != extent:
+            x = _uneven_pool(x, fold, axis, n, extent)
+    return x
+
+
+def _uneven_pool(x: Term, fold: str, axis: int, n: int, extent: int) -> Term:
+    """Reduce window i of one axis, from floor(i n / extent) to ceil((i + 1) n / extent).
+
+    All windows are read at the length of the longest; what is beyond their own end does not count.
+    """
+    longest = max(-(-(i + 1) * n // extent) - i * n // extent for i in range(extent))
+    order = list(range(len(x.shape)))
+    order[axis], order[-1] = order[-1], order[axis]
+    moved = idioms.permute(x, order)
+    ended = pad(moved, (0,), (longest - 1,))
+    every = tensor("windows", ended, kernel=(longest,), stride=(1,), dilation=(1,))
+    read = resample(every, -2, extent, 0, n, extent)
+    size = tensor("build", _window_size(n, extent), shape=(extent, 1))
+    place = tensor("build", element("iota", axis=-1, extent=longest), shape=(longest,))
+    nothing = 0 if fold == "mean" else fold_identity("max", x.dtype).value
+    kept = tensor("where", tensor("lt", place, size), read, idioms.scalar(nothing, x.dtype))
+    out = idioms.reduce(kept, "sum" if fold == "mean" else "max", -1)
+    if fold == "mean":
+        out = tensor("div", out, idioms.reshape(idioms.cast(size, x.dtype), (extent,)))
+    return idioms.permute(out, order)
+
+
+def _window_size(n: int, extent: int) -> Term:
+    """Return the element whose value at (i, 0) is ceil((i + 1) n / extent) - floor(i n / extent)."""
+    scaled = element("mul", element("iota", axis=-2, extent=extent), _integer(n))
+    start = element("floordiv", scaled, _integer(extent))
+    end = element("floordiv", element("add", scaled, _integer(n + extent - 1)), _integer(extent))
+    return element("sub", end, start)
+
+
+def _integer(value: int) -> Term:
+    return element("const", value=Scalar.of(value, "i64"))
+
+
+# ---- interpolation ---------------------------------------------------------------------------------------------------
+
+
+def nearest(x: Term, axis: int, table: Sequence[int], first: Fraction, step: Fraction) -> Term:
+    """Read one axis at the places of a table, which are floor(first + i * step).
+
+    Raises: UnsupportedOpError if some are not, by the rounding of the framework that made the table.
+    """
+    extent = idioms.number(x.shape[axis])
+    by = lcm(first.denominator, step.denominator)
+    start, stride = int(first * by), int(step * by)
+    if any(at != min(max((start + i * stride) // by, 0), extent - 1) for i, at in enumerate(table)):
+        raise UnsupportedOpError(
+            f"nearest neighbours of {x.type} on axis {axis} at {len(table)} places in uneven steps"
+        )
+    return resample(x, axis, len(table), start, stride, by)
+
+
+def linear(x: Term, axis: int, length: int, first: Fraction, step: Fraction) -> Term:
+    """Interpolate one axis at first + i * step, clamped, between its neighbours."""
+    extent = idioms.number(x.shape[axis])
+    if (length, first, step) == (extent, 0, 1):
+        return x
+    by = lcm(first.denominator, step.denominator)
+    start, stride = int(first * by), int(step * by)
+    left = resample(x, axis, length, start, stride, by)
+    right = resample(x, axis, length, start + by, stride, by)
+    shape = (length, *(1,) * (-axis - 1))
+    scaled = element("mul", element("iota", axis=axis, extent=length), _integer(stride))
+    rest = element("mod", element("add", scaled, _integer(start)), _integer(by))
+    share = element("cast", rest, dtype=x.dtype)
+    weight = element("mul", share, element("const", value=Scalar.of(1 / by, x.dtype)))
+    weight_of_right = tensor("build", weight, shape=shape)
+    weight_of_left = tensor("sub", idioms.scalar(1, x.dtype), weight_of_right)
+    return tensor("add", tensor("mul", left, weight_of_left), tensor("mul", right, weight_of_right))
+
+
+# ---- depth and space -------------------------------------------------------------------------------------------------
+
+
+def pixel_shuffle(x: Term, factor: int) -> Term:
+    """(*lead, channels * factor^2, h, w) -> (*lead, channels, h * factor, w * factor)."""
+    *lead, depth, h, w = x.shape
+    rank, channels = len(lead), idioms.number(depth) // (factor * factor)
+    split = idioms.reshape(x, (*lead, channels, factor, factor, h, w))
+    mixed = idioms.permute(split, [*range(rank + 1), rank + 3, rank + 1, rank + 4, rank + 2])
+    return idioms.reshape(mixed, (*lead, channels, idioms.number(h) * factor, idioms.number(w) * factor))
+
+
+def pixel_unshuffle(x: Term, factor: int) -> Term:
+    """(*lead, channels, h * factor, w * factor) -> (*lead, channels * factor^2, h, w)."""
+    *lead, channels, height, width = x.shape
+    rank, h, w = len(lead), idioms.number(height) // factor, idioms.number(width) // factor
+    split = idioms.reshape(x, (*lead, channels, h, factor, w, factor))
+    mixed = idioms.permute(split, [*range(rank + 1), rank + 2, rank + 4, rank + 1, rank + 3])
+    return idioms.reshape(mixed, (*lead, idioms.number(channels) * factor * factor, h, w))

@@ -1,0 +1,276 @@
+"""Rows of computed indices: imported and compiled they give what torch gives, and refuse the indices it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+import frittata as ft
+from frittata.egraph.errors import IndexRangeError
+from frittata.egraph.machine import REFERENCE
+from frittata.egraph.script import parse, show
+from frittata.frontends.torch_export import from_module
+
+Forward = Callable[..., Any]
+
+
+class Apply(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Forward) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
+def floats(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def ints(high: int, *shape: int, low: int = 0) -> Tensor:
+    return torch.randint(low, high, shape, generator=torch.Generator().manual_seed(high + sum(shape)))
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    for ours, theirs in zip(pytree.tree_leaves(found), pytree.tree_leaves(expected), strict=True):
+        ours, theirs = np.asarray(ours), theirs.numpy()
+        assert ours.shape == theirs.shape
+        assert ours.dtype.kind == theirs.dtype.kind
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+W, X, TALL = floats(23, 17), floats(3, 5, 7), floats(19, 6)
+ROWS, IDS = ints(23, 2, 7), ints(23, 3, 5)
+Q, K, V = floats(2, 4, 5, 8), floats(2, 2, 7, 8), floats(2, 2, 7, 6)
+
+READS: dict[str, tuple[Forward, tuple[Any, ...]]] = {
+    "embedding": (lambda w, i: (F.embedding(i, w), F.embedding(i, w, padding_idx=3) * 2), (W, ROWS)),
+    "embedding of 32-bit indices": (lambda w, i: F.embedding(i, w), (W, ROWS.int())),
+    "index_select": (
+        lambda x, i: (
+            x.index_select(0, i),
+            x.index_select(1, i),
+            x.index_select(-1, i),
+            x.sum().index_select(0, i[1:2]),
+        ),
+        (X, torch.tensor([2, 0, 0, 1])),
+    ),
+    "gather": (
+        lambda x, i: (x.gather(0, i.clamp(max=2)), x.gather(1, i), x.gather(-1, i[:2, :1]), x.gather(2, i[:, :, :1])),
+        (X, ints(5, 2, 5, 3)),
+    ),
+    "take_along_dim": (
+        lambda x, i: (
+            torch.take_along_dim(x, i, 1),
+            torch.take_along_dim(x, i.clamp(max=2), 0),
+            torch.take_along_dim(x, i),
+        ),
+        (X, ints(5, 3, 1, 7)),
+    ),
+    "take": (lambda x, i: torch.take(x, i), (X, ints(105, 4, 3, low=-105))),
+    "one index": (lambda x, i: (x[i], x[:, i], x[..., i], x[:, :, i[0]], x[i[:1, 0]]), (X, ints(3, 2, 2, low=-3))),
+    "several indices": (
+        lambda x, i, j: (x[i, j], x[i, :, j], x[:, i, j], x[i[:, :1], j[0]], x[i, j, i], x[:, None, :, i][:, 0, j]),
+        (X, ints(3, 4, 2, low=-3), ints(5, 4, 2)),
+    ),
+    "one-hot": (lambda i: (F.one_hot(i, 23), F.one_hot(i, 30).float()), (IDS,)),
+    "reversed and rolled": (
+        lambda x: (x.flip(0), x.flip(1, 2), x.roll(2, 1), x.roll((1, -3), (0, 2)), x.roll(4), torch.fliplr(x)),
+        (X,),
+    ),
+    "diagonals": (
+        lambda x: (x.diagonal(), x.diagonal(1, 1, 2), x.diagonal(-2, 2, 1), torch.diagonal(x[0], -1), x[0].diag()),
+        (X,),
+    ),
+    "repeated": (lambda x: (x.repeat_interleave(3, 1), x.repeat_interleave(2), torch.eye(3), torch.eye(2, 5)), (X,)),
+    "grouped attention": (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True),
+        (Q, K, V),
+    ),
+    "grouped attention with a mask": (
+        lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m, scale=0.4, enable_gqa=True),
+        (Q, K, V, floats(5, 7) > 0),
+    ),
+    "attention with an added mask per batch": (
+        lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m),
+        (Q[:, :2], K, V, floats(2, 1, 1, 7)),
+    ),
+    "attention with hidden rows": (
+        lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m),
+        (Q[:, :2], K, V, torch.arange(7) < torch.arange(5)[:, None]),
+    ),
+    "causal grouped attention": (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True),
+        (Q, K, V),
+    ),
+}
+
+WRITES: dict[str, tuple[Forward, tuple[Any, ...]]] = {
+    "scatter": (
+        lambda x, i, s: (x.scatter(1, i, s), x.scatter(0, i.clamp(max=2), 2.5), x.scatter(2, i[:, :1], s)),
+        (X, torch.stack([torch.randperm(5)] * 6, -1)[None].repeat(2, 1, 1), floats(3, 5, 7)),
+    ),
+    "scatter that adds": (
+        lambda x, i, s: (
+            x.scatter_add(1, i, s),
+            x.scatter_reduce(1, i, s, "prod"),
+            x.scatter(0, i.clamp(max=2), 1.5, reduce="add"),
+        ),
+        (X, ints(5, 3, 4, 7), floats(3, 5, 7)),
+    ),
+    "scatter that reduces": (
+        lambda x, i, s: [
+            x.scatter_reduce(1, i, s, how, include_self=own)
+            for how in ("sum", "prod", "amax", "amin", "mean")
+            for own in (True, False)
+        ],
+        (X, ints(4, 3, 4, 7), floats(3, 5, 7)),
+    ),
+    "index_add and kin": (
+        lambda x, i, s: (
+            x.index_add(1, i, s),
+            x.index_add(1, i, s, alpha=2),
+            x.index_copy(1, i[:2], s[:, :2]),
+            x.index_fill(1, i, -1.0),
+        ),
+        (X, torch.tensor([4, 0, 0]), floats(3, 3, 7)),
+    ),
+    "index_put": (
+        lambda x, i, j, v, one: (
+            x.index_put((i, j), v),
+            x.index_put((i, j), one, accumulate=True),
+            x.index_put((i - 3,), one),
+            torch.ops.aten.index_put(x, [None, j], v[:, None, :]),
+        ),
+        (X, torch.tensor([0, 2, 1]), torch.tensor([4, 1, 0]), floats(3, 7), torch.tensor(2.0)),
+    ),
+    "masked writes": (
+        lambda x, m, v: (x.index_put((m,), v), x.masked_fill(m, 3.0), x.index_put((m[0],), v)),
+        (X[:, :3, :3].contiguous(), floats(3, 3, 3) > 0, torch.tensor(2.0)),
+    ),
+    "written slices": (
+        lambda x, s: (
+            x.slice_scatter(s, 1, 1, 4),
+            x.slice_scatter(s[:, :2], 1, 1, 5, 2),
+            x.slice_scatter(s[:, :2], 1, -2),
+            x.select_scatter(s[:, 0], 1, -1),
+            x.select_scatter(s[0, :, :].T[:5], 0, 1) if x.shape[2] == 3 else x,
+        ),
+        (X, floats(3, 3, 7)),
+    ),
+}
+
+
+SPECIAL = torch.tensor([[1.0, torch.nan, 3.0, torch.nan], [2.0, 5.0, 5.0, 0.0], [-0.0, 0.0, -torch.inf, -1.0]])
+
+ORDERS: dict[str, tuple[Forward, tuple[Any, ...]]] = {
+    "places of extremes": (
+        lambda x: (
+            x.argmax(),
+            x.argmin(0),
+            x.argmax(-1, True),
+            x.max(1),
+            x.min(-1, True),
+            x.sum().argmax(),
+            x.aminmax(),
+        ),
+        (X,),
+    ),
+    "places of ties and NaN": (lambda x: (x.argmax(-1), x.argmin(-1), x.max(0), x.min(1), x.argmax()), (SPECIAL,)),
+    "places in integers": (lambda i: (i.argmax(0), i.min(-1), (i > 3).max(1), i.argmin()), (ints(9, 6, 8),)),
+    "running sums": (
+        lambda x, i: (x.cumsum(0), x.cumsum(1) * 2, x.cumsum(-1), i.cumsum(0), (i > 3).cumsum(-1), x.sum().cumsum(0)),
+        (X, ints(9, 6, 8)),
+    ),
+    "running products and extremes": (
+        lambda x: (x.cumprod(1), x.cummax(-1)[0], x.cummin(0).values, x.cumsum(0, dtype=torch.float64)),
+        (X,),
+    ),
+    "sorting": (
+        lambda x: (
+            x.sort(),
+            x.sort(1, descending=True),
+            x.argsort(0),
+            x.topk(3),
+            x.topk(2, 0, largest=False),
+            x.sort(0)[0],
+        ),
+        (X,),
+    ),
+    "sorting with ties and NaN": (
+        lambda x: (x.sort(stable=True), torch.sort(x, stable=True, descending=True), x.argsort(dim=0, stable=True)),
+        (SPECIAL,),
+    ),
+    "masked scatter": (
+        lambda x, m, s: (x.masked_scatter(m, s), x[0].masked_scatter(m[0], s)),
+        (X, X > 0, floats(11, 10)),
+    ),
+    "counting": (lambda x, b: (x.count_nonzero(), b.count_nonzero(1), b.any(), b.all(-1)), (SPECIAL, SPECIAL > 0)),
+    "top places as indices": (
+        lambda x, w: w[x.topk(2)[1]].sum(-1) + w[x.argmax(-1)][..., None, :1],
+        (floats(5, 23), W),
+    ),
+}
+
+
+def check(function: Forward, args: tuple[Any, ...], library: bool = True) -> ft.Model:
+    module = Apply(function).eval()
+    with torch.no_grad():
+        expected = module(*args)
+    imported = from_module(module, args)
+    found = imported.model.interpret(*[arg.numpy() for arg in imported.flatten(args)])
+    assert_same(imported.unflatten(found), expected)
+    assert parse(show(imported.model)) == imported.model
+    assert_same(ft.optimize(module, args, machine=REFERENCE, library=library)(*args), expected)
+    return imported.model
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_is_read_at_computed_indices_is_what_torch_reads(name: str) -> None:
+    check(*READS[name])
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_orders_along_an_axis_are_those_of_torch(name: str) -> None:
+    check(*ORDERS[name])
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_what_is_written_at_computed_indices_is_what_torch_writes(name: str) -> None:
+    torch.manual_seed(0)
+    check(*WRITES[name])
+
+
+BAD: dict[str, tuple[Forward, tuple[Any, ...], int]] = {
+    "embedding, too large": (lambda w, i: F.embedding(i, w), (W, IDS), 23),
+    "embedding, negative": (lambda w, i: F.embedding(i, w), (W, IDS), -1),
+    "gather along the lanes": (lambda x, i: x.gather(-1, i), (W, ints(17, 23, 17)), 17),
+    "an index below the wrapped ones": (lambda x, i: x[:, i], (W, ints(17, 9)), -18),
+    "the second of two indices": (lambda x, i: x[i.clamp(0, 4), i], (W, ints(17, 9)), 17),
+    "one-hot": (lambda i: F.one_hot(i, 23), (IDS,), 23),
+    "embedding in a norm": (lambda w, i: F.layer_norm(F.embedding(i, w), (17,)), (W, IDS), 10**12),
+    "scatter": (lambda x, i: x.scatter(1, i, 1.0), (W, ints(17, 23, 3)), 17),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_an_index_that_torch_refuses_is_refused(name: str) -> None:
+    function, args, index = BAD[name]
+    fast = ft.optimize(Apply(function).eval(), args, machine=REFERENCE)
+    assert_same(fast(*args), function(*args))
+    wrong = args[-1].clone()
+    wrong.view(-1)[wrong.numel() // 2] = index
+    with pytest.raises((IndexError, RuntimeError)):
+        function(*args[:-1], wrong)
+    with pytest.raises(IndexRangeError, match="outside of 0"):
+        fast(*args[:-1], wrong)
+    assert_same(fast(*args), function(*args))

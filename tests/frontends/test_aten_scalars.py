@@ -1,0 +1,115 @@
+"""Rows at one value: quotients, activations and logarithms mean what they mean in torch, special values included."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch_cases import Forward, assert_compiled, assert_imported, drawn
+
+from frittata.egraph.errors import UnsupportedOpError
+from frittata.frontends.torch_export import from_module
+
+X = drawn(3, 5) * 2
+SPECIAL = torch.tensor(
+    [[0.0, -0.0, 1.0, -1.0, 0.5], [math.inf, -math.inf, math.nan, 1e300, -0.7], [2.5, -2.5, 1e-3, -3.0, 25.0]],
+    dtype=torch.float64,
+)
+INTS = torch.tensor([[-7, -3, 0, 5, 7], [6, -6, 1, 2, -1], [4, 4, -4, -5, 3]])
+DIVISORS = torch.tensor([[-2, 2, 3, -3, 4], [4, 4, -1, 5, 2], [-3, 3, 3, 2, -7]])
+
+UNARY: dict[str, Forward] = {
+    "logarithms": lambda x: (torch.log1p(x), torch.log2(x), torch.log10(x)),
+    "exponentials": lambda x: (torch.expm1(x), torch.exp2(x), torch.sinh(x), torch.cosh(x)),
+    "angles": lambda x: (torch.atan(x), torch.asin(x), torch.acos(x), torch.tan(x)),
+    "rounding": lambda x: (torch.trunc(x), torch.fix(x), x.round(decimals=2), x.round(decimals=-1)),
+    "fractions": lambda x: torch.frac(x),
+    "classes": lambda x: (x.isnan(), x.isinf(), x.isfinite(), x.isposinf(), x.isneginf(), x.signbit()),
+    "replaced": lambda x: (torch.nan_to_num(x), torch.nan_to_num(x, 1.0, 2.0, 3.0)),
+    "elu": lambda x: (F.elu(x), F.elu(x, 0.7), F.selu(x), F.celu(x, 1.3)),
+    "softplus": lambda x: (F.softplus(x), F.softplus(x, 2.0, 3.0), F.mish(x), F.logsigmoid(x)),
+    "hard": lambda x: (F.hardtanh(x), F.hardswish(x), F.hardsigmoid(x), F.relu6(x), F.leaky_relu(x, 0.2)),
+    "shrinking": lambda x: (F.softshrink(x), F.hardshrink(x), F.tanhshrink(x), F.threshold(x, 0.3, 2.0)),
+    "others": lambda x: (F.softsign(x), F.rrelu(x), F.glu(x[:, :4]), F.glu(x[:2], 0), F.log_softmax(x, 1)),
+    "sums of exponentials": lambda x: (torch.logsumexp(x, 1), torch.logsumexp(x, (0, 1), True)),
+    "norms": lambda x: (
+        x.norm(),
+        x.norm(1, 1),
+        x.norm(math.inf, 0),
+        x.norm(3, 1, True),
+        x.norm(0, 1),
+        x.norm(-math.inf),
+    ),
+    "normalized": lambda x: (F.normalize(x, dim=1), F.cosine_similarity(x, x + 1, 1)),
+    "with numbers": lambda x: (x % 3, x // 2, x % -0.7, 2.0 // x, torch.remainder(5, x), torch.fmod(x, 3)),
+}
+
+
+@pytest.mark.parametrize("x", [X, SPECIAL], ids=["plain", "special"])
+@pytest.mark.parametrize("name", UNARY)
+def test_a_function_of_one_tensor(name: str, x: torch.Tensor) -> None:
+    assert_imported(UNARY[name], x, tolerance=1e-11)
+
+
+QUOTIENTS: dict[str, Forward] = {
+    "remainders": lambda x, y: (torch.remainder(x, y), torch.fmod(x, y)),
+    "quotients": lambda x, y: (
+        torch.floor_divide(x, y),
+        torch.div(x, y, rounding_mode="floor"),
+        torch.div(x, y, rounding_mode="trunc"),
+        torch.div(x, y),
+    ),
+}
+BINARY: dict[str, Forward] = {
+    **QUOTIENTS,
+    "signs": lambda x, y: (torch.copysign(x, y), torch.copysign(x, -1.5)),
+    "angles": lambda x, y: torch.atan2(x, y),
+    "sums of exponentials": lambda x, y: torch.logaddexp(x, y),
+    "slopes": lambda x, y: (F.prelu(x, y[0]), F.prelu(x, y[0, :1]), F.prelu(x[0], y[0, :1])),
+    "mixtures": lambda x, y: (torch.addcmul(x, x, y, value=0.3), torch.addcdiv(x, y, x), torch.lerp(x, y, 0.7)),
+    "mixtures by a tensor": lambda x, y: torch.lerp(x, y, y.abs() / 2),
+    "bounds": lambda x, y: (torch.clamp(x, y, y + 1), torch.maximum(x, y)),
+    "logic": lambda x, y: (torch.logical_xor(x, y), (x > 0) ^ (y > 0)),
+}
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_a_function_of_two_tensors(name: str) -> None:
+    assert_imported(BINARY[name], X, drawn(3, 5, seed=1))
+
+
+@pytest.mark.parametrize("name", BINARY)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_function_of_special_values(name: str, axis: int) -> None:
+    assert_imported(BINARY[name], SPECIAL, SPECIAL.flip(axis))
+
+
+@pytest.mark.parametrize("name", QUOTIENTS)
+def test_quotients_of_integers_round_as_in_torch(name: str) -> None:
+    assert_imported(QUOTIENTS[name], INTS, DIVISORS)
+    assert_compiled(QUOTIENTS[name], INTS, DIVISORS)
+
+
+def test_evenly_spaced_values() -> None:
+    assert_imported(
+        lambda x: (x, torch.arange(5.0), torch.arange(3, 9, 2), torch.arange(10, 0, -3), torch.arange(0.5, 4)), X
+    )
+    assert_imported(lambda x: (x, torch.linspace(0, 1, 7), torch.arange(0, 1, 0.1)), X, tolerance=1e-7)
+
+
+@pytest.mark.parametrize(
+    "name", ["logarithms", "exponentials", "angles", "elu", "softplus", "shrinking", "with numbers"]
+)
+def test_it_compiles(name: str) -> None:
+    assert_compiled(UNARY[name], X)
+
+
+def test_bits_of_integers_are_refused() -> None:
+    class Bits(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x ^ 3
+
+    with pytest.raises(UnsupportedOpError, match="bitwise"):
+        from_module(Bits().eval(), (INTS,))

@@ -1,0 +1,321 @@
+"""Padding, joining, pools, interpolation, transposed convolution, norms: what torch computes, imported and compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_cases import Forward, assert_compiled, assert_imported, drawn
+
+from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.frontends.torch_export import from_module
+
+ROW, IMAGE, VOLUME = drawn(2, 4, 11), drawn(2, 4, 7, 9), drawn(1, 4, 5, 6, 7)
+HOLED = IMAGE.clone()
+HOLED[0, 0, 2, 3], HOLED[1, 1, 3, 3], HOLED[1, 2, 0, 0] = torch.nan, torch.inf, -torch.inf
+
+FUNCTIONS: dict[str, tuple[Forward, Tensor]] = {
+    "max pools": (
+        lambda x: (
+            F.max_pool2d(x, 2),
+            F.max_pool2d(x, 3, 2, 1),
+            F.max_pool2d(x, (2, 3), 1, (1, 1), ceil_mode=True),
+            F.max_pool2d(x, 3, 3, 1, ceil_mode=True),
+        ),
+        HOLED,
+    ),
+    "max pools with gaps": (
+        lambda x: (F.max_pool2d(x, 2, 1, 1, 2), F.max_pool2d(x, 3, 2, 1, (1, 2), ceil_mode=True)),
+        HOLED,
+    ),
+    "average pools": (
+        lambda x: (F.avg_pool2d(x, 2), F.avg_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 2, divisor_override=3)),
+        HOLED,
+    ),
+    "average pools that count": (
+        lambda x: (
+            F.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
+            F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
+            F.avg_pool2d(x, (2, 3), (3, 1), (1, 1), count_include_pad=False),
+            F.avg_pool2d(x, 4, 3, 0, ceil_mode=True),
+        ),
+        HOLED,
+    ),
+    "pools of one axis": (lambda x: (F.max_pool1d(x, 3, 2, 1), F.avg_pool1d(x, 3, 2, 1)), ROW),
+    "pools of three axes": (lambda x: (F.max_pool3d(x, 3, 2, 1), F.avg_pool3d(x, 2, 2, 1)), VOLUME),
+    "pools without batch": (lambda x: (F.max_pool2d(x[0], 3, 2), F.avg_pool2d(x[0], 2)), IMAGE),
+    "adaptive pools": (
+        lambda x: (
+            F.adaptive_avg_pool2d(x, 1),
+            F.adaptive_avg_pool2d(x, (1, 3)),
+            F.adaptive_avg_pool2d(x, (7, 3)),
+            F.adaptive_max_pool2d(x, 1),
+            F.adaptive_max_pool2d(x, (7, 3)),
+        ),
+        HOLED,
+    ),
+    "adaptive pools, uneven": (
+        lambda x: (
+            F.adaptive_avg_pool2d(x, (3, 4)),
+            F.adaptive_avg_pool2d(x, (10, 13)),
+            F.adaptive_max_pool2d(x, (3, 4)),
+            F.adaptive_avg_pool2d(x, (None, 2)),
+        ),
+        HOLED,
+    ),
+    "adaptive pools of other ranks": (lambda x: (F.adaptive_avg_pool1d(x, 4), F.adaptive_max_pool1d(x, 3)), ROW),
+    "padding": (
+        lambda x: (
+            F.pad(x, (1, 2)),
+            F.pad(x, (1, -1, 0, 3)),
+            F.pad(x, (0, 0, 0, 0, 1, 1), value=2.5),
+            F.pad(x, (0, 0)),
+        ),
+        HOLED,
+    ),
+    "borders": (
+        lambda x: [F.pad(x, (2, 1, 1, 3), mode=mode) for mode in ("reflect", "replicate", "circular")],
+        HOLED,
+    ),
+    "borders of one side": (
+        lambda x: [F.pad(x, pads, mode=mode) for mode in ("reflect", "replicate") for pads in ((2, 0), (0, 1))],
+        ROW,
+    ),
+    "joining": (
+        lambda x: (
+            torch.cat([x, x[:, :1], x], 1),
+            torch.stack([x, x]),
+            torch.stack([x, x + 1], -1),
+            torch.hstack([x, x]),
+            torch.vstack([x, x]),
+            torch.cat([x, x.long()], 2),
+        ),
+        IMAGE,
+    ),
+    "moving": (
+        lambda x: (x.flip(1, 3), x.roll(2, 1), x.roll((1, -2), (0, 2)), x.roll(5), x.fliplr(), x.flipud()),
+        HOLED,
+    ),
+    "rotating": (lambda x: [torch.rot90(x, k, axes) for k in range(4) for axes in ((2, 3), (1, 2))], IMAGE),
+    "windows": (
+        lambda x: (x.unfold(2, 3, 2), x.unfold(0, 2, 1), F.unfold(x, 3, padding=1, stride=2), F.unfold(x[0], 2)),
+        IMAGE,
+    ),
+    "repeating": (
+        lambda x: (x.repeat_interleave(3, 1), x.repeat_interleave(2), x.tile(2, 3), x.tile(2, 1, 1, 1, 1)),
+        ROW,
+    ),
+    "shuffling": (
+        lambda x: (F.pixel_shuffle(x, 2), F.pixel_unshuffle(x[:, :, :6, :8], 2), F.channel_shuffle(x, 2)),
+        IMAGE,
+    ),
+    "interpolation of other ranks": (
+        lambda x: (
+            F.interpolate(x, scale_factor=2, mode="linear"),
+            F.interpolate(x, scale_factor=2),
+            F.interpolate(x, 17),
+        ),
+        ROW,
+    ),
+    "trilinear": (lambda x: (F.interpolate(x, scale_factor=2, mode="trilinear"), F.interpolate(x, (3, 7, 14))), VOLUME),
+    "same padding, uneven": (
+        lambda x: (
+            F.conv2d(x, torch.ones(3, 4, 2, 4, dtype=torch.float64), padding="same"),
+            F.conv1d(x[:, :, 0], torch.ones(3, 4, 2, dtype=torch.float64), padding="same", dilation=3),
+        ),
+        IMAGE,
+    ),
+    "transposed convolution by hand": (
+        lambda x: F.conv_transpose2d(x, torch.arange(72, dtype=torch.float64).view(4, 2, 3, 3), stride=2, dilation=2),
+        IMAGE,
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_means_what_it_means_in_torch(name: str) -> None:
+    function, x = FUNCTIONS[name]
+    assert_imported(function, x)
+
+
+MODES = ("nearest", "nearest-exact", "bilinear")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("size", [(1, 1), (3, 9), (7, 18), (8, 5), (13, 14), (14, 33), (21, 27), (39, 2)])
+def test_interpolation_to_a_size_reads_the_places_that_torch_reads(mode: str, size: tuple[int, int]) -> None:
+    assert_imported(lambda x: F.interpolate(x, size=size, mode=mode), IMAGE)
+    if mode == "bilinear":
+        assert_imported(lambda x: F.interpolate(x, size=size, mode=mode, align_corners=True), IMAGE)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("scale", [2, 3, 0.5, 1.5, 1.3, (2.0, 0.7)])
+def test_interpolation_by_a_scale_goes_in_its_own_steps(mode: str, scale: Any) -> None:
+    assert_imported(lambda x: F.interpolate(x, scale_factor=scale, mode=mode), IMAGE, tolerance=1e-9)
+    assert_imported(
+        lambda x: F.interpolate(x, scale_factor=scale, mode=mode, recompute_scale_factor=True), IMAGE, tolerance=1e-9
+    )
+
+
+@pytest.mark.parametrize("extent", [1, 2, 5, 7, 14, 49])
+def test_nearest_neighbours_in_many_steps(extent: int) -> None:
+    x = drawn(1, 1, extent)
+    sizes = (1, 2, 3, 10, 13, 20, 49, 98, 147)
+    assert_imported(lambda x: [F.interpolate(x, size=size) for size in sizes], x)
+
+
+TRANSPOSED = [  # inputs, outputs, kernel, stride, padding, output padding, groups, dilation
+    (4, 6, 3, 1, 0, 0, 1, 1),
+    (4, 6, 4, 2, 1, 0, 1, 1),
+    (4, 6, 2, 2, 0, 0, 1, 1),
+    (4, 6, 3, 2, 1, 1, 2, 1),
+    (4, 4, 3, 2, 1, 1, 4, 1),
+    (4, 6, 3, 2, 1, 0, 1, 2),
+    (4, 6, 1, 2, 0, 1, 1, 1),
+    (4, 6, 5, 3, 2, 0, 2, 1),
+    (4, 6, 3, 2, 2, 1, 1, 3),
+]
+
+
+@pytest.mark.parametrize("case", TRANSPOSED, ids=str)
+def test_transposed_convolution_is_that_of_torch(case: tuple[int, ...]) -> None:
+    inputs, outputs, kernel, stride, padding, extra, groups, dilation = case
+    torch.manual_seed(0)
+    more = (kernel, stride, padding, extra, groups, True, dilation)
+    assert_imported(nn.ConvTranspose2d(inputs, outputs, *more), IMAGE)
+    assert_imported(nn.ConvTranspose1d(inputs, outputs, *more), ROW)
+
+
+def test_infinite_weights_of_a_transposed_convolution_touch_what_they_reach() -> None:
+    layer = nn.ConvTranspose2d(4, 2, 3, 2).double()
+    with torch.no_grad():
+        layer.weight[1, 0, 1, 2] = torch.inf
+        layer.weight[2, 1, 0, 0] = torch.nan
+    assert_imported(layer, IMAGE.abs() + 1)
+
+
+def trained(norm: nn.Module) -> nn.Module:
+    """Draw weights and statistics."""
+    for name, value in norm.state_dict().items():
+        if value.dtype.is_floating_point:
+            value.copy_(torch.rand_like(value) + (0.5 if name.endswith("var") else 0))
+    return norm
+
+
+NORMS: dict[str, tuple[Any, Tensor]] = {
+    "group": (lambda: nn.GroupNorm(2, 4), IMAGE),
+    "group of vectors": (lambda: nn.GroupNorm(4, 8), drawn(3, 8)),
+    "group without weights": (lambda: nn.GroupNorm(2, 4, affine=False), ROW),
+    "instance": (lambda: nn.InstanceNorm2d(4), IMAGE),
+    "instance with weights": (lambda: nn.InstanceNorm1d(4, affine=True), ROW),
+    "instance with statistics": (lambda: nn.InstanceNorm2d(4, affine=True, track_running_stats=True), IMAGE),
+    "root mean square": (lambda: nn.RMSNorm(9), IMAGE),
+    "root mean square of two axes": (lambda: nn.RMSNorm([7, 9], eps=1e-3), IMAGE),
+    "batch, three axes": (lambda: nn.BatchNorm3d(4), VOLUME),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_a_normalization_is_that_of_torch(name: str) -> None:
+    make, x = NORMS[name]
+    torch.manual_seed(0)
+    assert_imported(trained(make()), x)
+
+
+FUSED: dict[str, tuple[Forward | nn.Module, list[str]]] = {
+    "max pool": (lambda x: F.relu(F.max_pool2d(F.relu(x) + 1, 3, 2, 1) - 0.1), ["stencil"]),
+    "pad": (lambda x: F.relu(F.pad(x * 2, (1, 2, 0, 1))) + 1, ["pointwise"]),
+    "cat of channels": (lambda x: F.relu(torch.cat([x * 2, x + 1, x], 1)), ["pointwise"]),
+    "cat of columns": (lambda x: F.relu(torch.cat([x * 2, x + 1], -1)), ["pointwise"]),
+    "nearest": (lambda x: F.relu(F.interpolate(x + 1, scale_factor=2)), ["pointwise"]),
+}
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_it_is_one_kernel_with_its_neighbours(name: str) -> None:
+    function, templates = FUSED[name]
+    assert assert_compiled(function, drawn(2, 4, 15, 17)) == templates
+
+
+def test_zeros_around_a_convolution_are_its_own_padding() -> None:
+    assert len(assert_compiled(nn.Sequential(nn.ZeroPad2d(1), nn.Conv2d(4, 5, 3)), drawn(2, 4, 15, 17))) == 1
+
+
+COMPILED: dict[str, Forward | nn.Module] = {
+    "pools": lambda x: (F.max_pool2d(x, 2, 1, 1, 2), F.avg_pool2d(x, 3, 2, 1), F.adaptive_avg_pool2d(x, (4, 5))),
+    "counted pool": lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
+    "bilinear": lambda x: F.interpolate(x, size=(33, 41), mode="bilinear", align_corners=True) * 2,
+    "bilinear by 2": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
+    "borders": lambda x: (F.pad(x, (2, 1, 1, 0), mode="reflect"), x.flip(-1).roll(2, 1), F.pixel_shuffle(x, 2)),
+    "transposed convolution": nn.Sequential(nn.ConvTranspose2d(4, 6, 4, 2, 1), nn.ReLU()),
+    "norms": nn.Sequential(nn.GroupNorm(2, 4), nn.SiLU(), nn.InstanceNorm2d(4), nn.RMSNorm(17)),
+    "conv of a sequence": nn.Sequential(nn.Flatten(2), nn.Conv1d(4, 5, 4, padding="same"), nn.MaxPool1d(3, 2)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+@pytest.mark.parametrize("name", COMPILED)
+def test_it_compiles(name: str) -> None:
+    torch.manual_seed(0)
+    assert_compiled(COMPILED[name], drawn(2, 4, 15, 17))
+
+
+def test_nan_and_infinities_go_through_compiled_pools_as_in_torch() -> None:
+    assert_compiled(lambda x: (F.max_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 3, 2, 1), F.adaptive_max_pool2d(x, 3)), HOLED)
+
+
+def test_where_a_maximum_stands_has_no_definition() -> None:
+    class Indices(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return F.max_pool2d(x, 2, return_indices=True)[1] + 1
+
+    with pytest.raises(UnsupportedOpError, match="max_pool2d"):
+        from_module(Indices().eval(), (IMAGE,))
+
+
+def test_a_transposed_convolution_of_three_axes_is_refused() -> None:
+    with pytest.raises(UnsupportedOpError, match="3 spatial axes"):
+        from_module(nn.ConvTranspose3d(4, 3, 2).double().eval(), (VOLUME,))
+
+
+def test_terms_that_do_not_fit_are_refused() -> None:
+    from frittata.egraph.ops.registry import tensor
+    from frittata.egraph.terms import Scalar
+
+    x = tensor("input", name="x", shape=(2, 5), dtype="f32")
+    wide = tensor("input", name="y", shape=(2, 5), dtype="f64")
+    zero = Scalar.of(0, "f32")
+    pool = {"kernel": (3,), "stride": (1,), "padding": (2,)}
+    for make in (
+        lambda: tensor("pad", x, low=(1,), high=(1,), value=zero),
+        lambda: tensor("pad", x, low=(0, -3), high=(0, -2), value=zero),
+        lambda: tensor("pad", wide, low=(0, 0), high=(0, 1), value=zero),
+        lambda: tensor("concat", x, wide, axis=-1),
+        lambda: tensor("resample", x, axis=-1, length=0),
+        lambda: tensor("stuff", x, steps=(1, 0)),
+        lambda: tensor("windows", x, kernel=(6,), stride=(1,), dilation=(1,)),
+        lambda: tensor("max_pool", x, dilation=(1,), **pool),
+        lambda: tensor("avg_pool", x, **pool),
+    ):
+        with pytest.raises(ModelError):
+            make()
+
+
+def test_the_interpreter_reads_what_numpy_reads() -> None:
+    from frittata.egraph.interpret import evaluate
+    from frittata.egraph.ops.registry import tensor
+
+    x = np.arange(10.0).reshape(2, 5)
+    leaf = tensor("input", name="x", shape=(2, 5), dtype="f64")
+    resampled = tensor("resample", leaf, axis=-1, length=7, start=-2, step=3, divisor=2)
+    stuffed = tensor("stuff", leaf, steps=(1, 3))
+    a, b = evaluate((resampled, stuffed), {"x": x})
+    np.testing.assert_array_equal(a, x[:, [0, 0, 2, 3, 4, 4, 4]])
+    np.testing.assert_array_equal(b[:, ::3], x)
+    assert b.shape == (2, 15) and (np.delete(b, np.s_[::3], 1) == 0).all()
