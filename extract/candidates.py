@@ -10,18 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice, product
 from typing import Any
 
 from frittata.egraph import dtypes, shapes, terms
 from frittata.egraph.errors import ModelError
 from frittata.egraph.machine import Machine
-from frittata.egraph.ops import registry
-from frittata.egraph.program import Estimate, Template, operands_of
-from frittata.egraph.shapes import Shape
+from frittata.egraph.ops import externs, registry
+from frittata.egraph.program import HOST, Estimate, Template, operands_of
+from frittata.egraph.shapes import Shape, Sym
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import Term
-from frittata.extract.cuts import CONTRACTED, CONTRACTIONS, FOLDED, POINTWISE, Cuts, may_stand_under
+from frittata.extract.cuts import CONTRACTED, CONTRACTIONS, FOLDED, FOLDS, POINTWISE, Cuts, may_stand_under
 
 OPTION_LIMIT = 16
 """How many bodies of one element class are kept."""
@@ -33,7 +34,7 @@ _COMBINATION_LIMIT = 128
 class Body:
     """One way to compute an element class: a term, the classes it loads, and those it computes on the way.
 
-    `inlined` has the tensor classes whose value the term passes through at the kernel's own index, with their terms.
+    `inlined` has the storable tensor classes whose value the term passes through at the kernel's own index, by term.
     `anchor` is the contraction inside, if there is one. `work` counts additions over the whole context.
     """
 
@@ -70,6 +71,9 @@ class Candidate:
 VIEW = "view"
 """The template of a candidate that only renames memory."""
 
+JOIN = "join"
+"""The template of a concatenation whose parts are written in place."""
+
 
 @dataclass
 class Enumerator:
@@ -87,7 +91,9 @@ class Enumerator:
 
     def __post_init__(self) -> None:
         self._settled = self.cuts.must | self.constants
+        self._storable = self.cuts.may - self.free
         self._sizes: dict[Term, float] = {}
+        self._works: dict[Term, float] = {}
 
     def candidates(self, class_: int) -> list[Candidate]:
         """Return the candidates of a tensor class, cheapest first, none dominated."""
@@ -97,7 +103,44 @@ class Enumerator:
             if node.op == "build" and node.attrs[0] == shape:
                 for body in self._bodies_of(node.args[0], shape):
                     out.extend(self._candidates_of(class_, shape, body, node.rule))
+            elif node.sort == "tensor" and registry.get(node.op).opaque:
+                out.extend(self._host_steps(class_, node))
+            elif node.op == "concat" and _is_contiguous(shape, node.attrs[0]):
+                out.extend(self._joins(class_, node))
         return _undominated(out)
+
+    def _joins(self, class_: int, node: Node) -> Iterable[Candidate]:
+        """Offer to write the parts of a concatenation in place."""
+        parts = frozenset(node.args)
+        if len(parts) == len(node.args) and class_ not in parts and not parts & self.free:
+            body = registry.make("concat", "tensor", tuple(map(self._leaf, node.args)), node.attrs)
+            yield Candidate(((class_, body),), parts, JOIN, Estimate(0.0, 0.0, 0.0), frozenset((node.rule,)))
+
+    def _host_steps(self, class_: int, node: Node) -> Iterable[Candidate]:
+        """Offer to run an opaque operator as it is, with all results of the same call."""
+        if class_ in node.args:
+            return
+        leaves = tuple(self._leaf(arg) for arg in node.args)
+        call = [(class_, node), *((c, n) for c, n in self._siblings.get(_call_key(node), ()) if c != class_)]
+        bodies = tuple((c, registry.make(n.op, "tensor", leaves, n.attrs)) for c, n in dict(call).items())
+        price = self._price(tuple(body for _, body in bodies))
+        if price is not None:
+            yield Candidate(bodies, frozenset(node.args) - self.free, *price, frozenset((node.rule,)))
+
+    @cached_property
+    def _siblings(self) -> dict[Any, list[tuple[int, Node]]]:
+        """The classes and nodes of the results of each call that has several."""
+        found: dict[Any, list[tuple[int, Node]]] = {}
+        for class_, nodes in enumerate(self.snapshot.nodes):
+            for node in nodes:
+                if externs.is_extern(node.op):
+                    found.setdefault(_call_key(node), []).append((class_, node))
+        return found
+
+    def _leaf(self, tensor: int) -> Term:
+        """Return the buffer of a tensor class as bodies read it."""
+        type_ = self.snapshot.tensor_type(tensor)
+        return registry.make("input", "tensor", (), (f"c{tensor}", type_.shape, type_.dtype))
 
     def _candidates_of(self, class_: int, shape: Shape, body: Body, rule: int) -> Iterable[Candidate]:
         if class_ in body.loads:
@@ -112,7 +155,7 @@ class Enumerator:
         if price is None:
             return
         yield Candidate(((class_, built),), loads, price[0], price[1], rules)
-        stored = [c for c in body.inlined if c != class_ and c in self.cuts.may and c not in self.free]
+        stored = [c for c in body.inlined if c != class_]
         for count in range(1, min(len(stored), 2) + 1):
             chosen = stored[:count]
             bodies = (
@@ -134,7 +177,8 @@ class Enumerator:
         if key not in self._prices:
             constants = frozenset(leaf.attrs[0] for leaf in operands_of(*bodies) if self._is_constant(leaf))
             best: tuple[str, Estimate] | None = None
-            for template in self.templates:
+            on_host = bodies[0].op != "build"
+            for template in (t for t in self.templates if (t.name == HOST) == on_host):
                 estimate = template.estimate(bodies, constants, self.machine)
                 if estimate is not None and (best is None or estimate.seconds < best[1].seconds):
                     best = template.name, estimate
@@ -197,11 +241,13 @@ class Enumerator:
         return found, low
 
     def _passing(self, nodes: list[Node], bodies: list[Body], context: Shape) -> list[Body]:
-        """Note the tensors that bodies of this class pass through at the whole context."""
+        """Note the tensors that bodies of this class pass through at the whole context and that are worth storing."""
         passed = [
             node.args[0]
             for node in nodes
-            if node.op == "load" and self.snapshot.tensor_type(node.args[0]).shape == context
+            if node.op == "load"
+            and node.args[0] in self._storable
+            and self.snapshot.tensor_type(node.args[0]).shape == context
         ]
         if not passed:
             return bodies
@@ -221,8 +267,7 @@ class Enumerator:
         type_ = self.snapshot.tensor_type(tensor)
         if not _fits(type_.shape, context):
             return []
-        leaf = registry.make("input", "tensor", (), (f"c{tensor}", type_.shape, type_.dtype))
-        term = registry.make("load", "element", (leaf,), ())
+        term = registry.make("load", "element", (self._leaf(tensor),), ())
         return [Body(term, frozenset((tensor,)), {}, POINTWISE, None, self._size(term), frozenset((node.rule,)))]
 
     def _apply(self, node: Node, context: Shape) -> tuple[list[Body], int]:
@@ -255,14 +300,20 @@ class Enumerator:
         anchor = next(iter(anchors), None)
         if node.op in CONTRACTIONS:
             kind, anchor = CONTRACTED, term
-        elif node.op == "fold":
+        elif node.op in FOLDS:
             kind = FOLDED
         pointwise = registry.get(node.op, "element").pointwise
         inlined = {c: t for part in parts for c, t in part.inlined.items()} if pointwise else {}
         loads = frozenset[int]().union(*(part.loads for part in parts))
         rules = frozenset((node.rule,)).union(*(part.rules for part in parts))
-        work = sum(self._size(t) for t in terms.walk(term) if t.sort == "element")
+        work = self._work(term)
         return Body(term, loads, inlined, kind, anchor, work, rules)
+
+    def _work(self, term: Term) -> float:
+        """Additions for all distinct values of all nodes of a body."""
+        if term not in self._works:
+            self._works[term] = sum(self._size(t) for t in terms.walk(term) if t.sort == "element")
+        return self._works[term]
 
     def _size(self, term: Term) -> float:
         """Additions for all distinct values of one node, with everything hoisted as far out as it goes."""
@@ -276,16 +327,21 @@ class Enumerator:
         ranked = sorted(unique.values(), key=self._rank)
         kept: list[Body] = []
         for body in ranked:
-            if not any(
-                other.kind == body.kind
-                and other.anchor is body.anchor
-                and other.work <= body.work
-                and other.loads <= body.loads
-                and not set(body.inlined) - set(other.inlined)
-                for other in kept
-            ):
+            if not any(self._dominates(other, body) for other in kept):
                 kept.append(body)
-        return kept[:OPTION_LIMIT]
+                if len(kept) == OPTION_LIMIT:
+                    break
+        return kept
+
+    def _dominates(self, other: Body, body: Body) -> bool:
+        """Whether `other`, which ranks no worse, is as good in every way; any constant is as good as another."""
+        return (
+            other.kind == body.kind
+            and other.anchor is body.anchor
+            and other.work <= body.work
+            and other.loads - self.constants <= body.loads
+            and body.inlined.keys() <= other.inlined.keys()
+        )
 
     def _rank(self, body: Body) -> tuple[float, int]:
         moved = sum(self._bytes(c) * (1 if c in self.free else 2) for c in body.loads)
@@ -294,6 +350,11 @@ class Enumerator:
     def _bytes(self, class_: int) -> float:
         type_ = self.snapshot.tensor_type(class_)
         return float(shapes.size(type_.shape) * dtypes.itemsize(type_.dtype))
+
+
+def _call_key(node: Node) -> tuple[Any, ...]:
+    """Return what the results of one call share."""
+    return (node.op, node.args, node.attrs[0]) if externs.is_extern(node.op) else (node.op, node.args, node.attrs)
 
 
 def node_work(term: Term) -> float:
@@ -318,6 +379,9 @@ def _contexts(node: Node, context: Shape) -> list[Shape] | None:
         case "fold":
             _, axis, extent = node.attrs
             return [_with(context, axis, extent)]
+        case "scan":
+            _, axis, extent = node.attrs
+            return [context] if extent in (1, shapes.dim_at(context, axis)) else None
         case "dot":
             (depth,) = node.attrs
             return [_with(context, -1, depth), _with(context, -2, depth)]
@@ -331,6 +395,9 @@ def _contexts(node: Node, context: Shape) -> list[Shape] | None:
         case "reindex":
             mapping = node.attrs[0]
             return [mapping.source] if _fits(mapping.result, context) else None
+        case "at":
+            axis, extent = node.attrs
+            return [_with(context, axis, extent), context]
         case "iota":
             axis, extent, _ = node.attrs
             return [] if extent in (1, shapes.dim_at(context, axis)) else None
@@ -350,21 +417,31 @@ def _fits(shape: Shape, context: Shape) -> bool:
 
 
 def _is_view(built: Term) -> bool:
+    return view_offset(built) is not None
+
+
+def view_offset(built: Term) -> int | None:
+    """Return where in its operand a body begins that is a contiguous part of it, None for other bodies."""
     element = built.args[0]
     if element.op == "load":
-        return shapes.size(element.args[0].shape) == shapes.size(built.shape)
+        return 0 if shapes.size(element.args[0].shape) == shapes.size(built.shape) else None
     if element.op != "reindex" or element.args[0].op != "load":
-        return False
+        return None
     mapping = element.attrs[0]
-    return (
-        mapping.source == element.args[0].args[0].shape and mapping.result == built.shape and mapping.is_linear_copy()
-    )
+    if mapping.source != element.args[0].args[0].shape or mapping.result != built.shape:
+        return None
+    return mapping.linear_offset()
+
+
+def _is_contiguous(shape: Shape, axis: int) -> bool:
+    """Whether the parts of a tensor along an axis follow each other in memory."""
+    return not any(isinstance(dim, Sym) for dim in shape) and shapes.size(shape[:axis]) == 1
 
 
 def _undominated(found: list[Candidate]) -> list[Candidate]:
     kept: list[Candidate] = []
     for candidate in sorted(found, key=lambda c: (c.cost, len(c.loads), -len(c.bodies))):
         produces = set(candidate.produces)
-        if not any(k.loads <= candidate.loads and produces <= set(k.produces) for k in kept):
+        if not any(k.template != JOIN and k.loads <= candidate.loads and produces <= set(k.produces) for k in kept):
             kept.append(candidate)
     return kept

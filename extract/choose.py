@@ -7,17 +7,19 @@ from dataclasses import dataclass, field
 
 from frittata.egraph.errors import ExtractionError
 from frittata.egraph.machine import Machine
-from frittata.egraph.ops import registry
-from frittata.egraph.program import Kernel, Output, Program, Template, View, operands_of
-from frittata.egraph.snapshot import Snapshot
+from frittata.egraph.ops import externs, registry
+from frittata.egraph.program import Join, Kernel, Output, Program, Step, Template, View, operands_of
+from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import TensorType, Term, rebuild, walk
 from frittata.extract import check
-from frittata.extract.candidates import VIEW, Candidate, Enumerator
+from frittata.extract.candidates import JOIN, VIEW, Candidate, Enumerator, view_offset
+from frittata.extract.collect import collect
 from frittata.extract.constants import Folder
 from frittata.extract.cuts import everywhere, find_cuts
 from frittata.extract.exact import Solution, solve
 from frittata.extract.greedy import greedy
-from frittata.extract.problem import Problem, collect
+from frittata.extract.joins import misplaced
+from frittata.extract.problem import Problem, restricted
 
 
 @dataclass
@@ -25,7 +27,7 @@ class Extraction:
     """The chosen program and how it was found: candidates, choice, costs in seconds, and seconds by activity."""
 
     program: Program
-    problem: Problem
+    problem: Problem[Candidate]
     chosen: tuple[int, ...]
     solution: Solution
     greedy_cost_s: float
@@ -57,6 +59,10 @@ def extract(
     enumerated = time.perf_counter()
     first = greedy(problem)
     solution = solve(problem, first, time_limit_s)
+    while wrong := set(misplaced((problem.candidates[n] for n in check.order(problem, solution.chosen)), free)):
+        problem = restricted(problem, (n for n in problem.numbers() if problem.candidates[n] not in wrong))
+        first = greedy(problem)
+        solution = solve(problem, first, time_limit_s)
     solved = time.perf_counter()
     program = build_program(snapshot, folder, rule_names, inputs, roots, problem, solution)
     seconds = {"enumerate": enumerated - start, "solve": solved - enumerated}
@@ -70,7 +76,7 @@ def build_program(
     rule_names: dict[int, str],
     inputs: tuple[Term, ...],
     roots: list[int],
-    problem: Problem,
+    problem: Problem[Candidate],
     solution: Solution,
 ) -> Program:
     """Write a valid choice as a program.
@@ -106,16 +112,17 @@ class _Builder:
         steps = [self._step(candidate) for candidate in chosen]
         types = {term.attrs[0]: TensorType(term.shape, term.dtype) for term in inputs}
         names = tuple(self._name(class_) for class_ in roots)
-        return Program(types, self.constants, tuple(steps), names, solution.cost_s, solution.gap)
+        return Program(types, self.constants, tuple(steps), names, solution.cost, solution.gap)
 
-    def _step(self, candidate: Candidate) -> Kernel | View:
-        if candidate.template == VIEW:
+    def _step(self, candidate: Candidate) -> Step:
+        if candidate.template in (VIEW, JOIN):
             ((class_, body),) = candidate.bodies
-            (leaf,) = operands_of(body)
-            source = self._name(int(leaf.attrs[0][1:]))
-            name = self.name_by_class[class_] = self._fresh("view")
+            sources = tuple(self._name(int(leaf.attrs[0][1:])) for leaf in operands_of(body))
+            name = self.name_by_class[class_] = self._fresh(candidate.template)
             assert isinstance(body.type, TensorType)
-            return View(name, source, body.type)
+            if candidate.template == JOIN:
+                return Join(name, sources, body.type)
+            return View(name, sources[0], body.type, view_offset(body) or 0)
         written = [(class_, self._written(body)) for class_, body in candidate.bodies if class_ in self.wanted]
         label = self._fresh(self._label(candidate))
         outputs: list[Output] = []
@@ -157,10 +164,15 @@ class _Builder:
         parts = [part for op, part in (("window_dot", "conv"), ("dot", "matmul")) if _mentions(body, op)]
         nodes = [node for node in self.snapshot.nodes[class_] if node.op != "build"]
         nodes.sort(key=lambda node: (node.rule != 0, registry.get(node.op).pointwise, node.rule))
-        result = nodes[0].op if nodes else body.args[0].op
+        result = _called(nodes[0]) if nodes else body.args[0].op
         if result not in parts:
             parts.append(result)
         return "_".join(parts)
+
+
+def _called(node: Node) -> str:
+    """Return the name of an operator, or of the function that an extern calls."""
+    return externs.target_of(node.attrs[0]).split(".")[1] if externs.is_extern(node.op) else node.op
 
 
 def _mentions(body: Term, op: str) -> bool:

@@ -38,11 +38,13 @@ def program_svg(account: Account) -> str:
             edges.setdefault((source_by_buffer[buffer], target), []).append(buffer)
 
     for step in program.steps:
-        if isinstance(step, View):
-            if step.source not in source_by_buffer:
+        if not isinstance(step, Kernel):
+            sources = (step.source,) if isinstance(step, View) else step.parts
+            if not source_by_buffer.keys() & set(sources):
                 continue  # a view of a constant
             sizes[step.name] = _pill(step.name)
-            connect(step.source, step.name)
+            for source in sources:
+                connect(source, step.name)
             source_by_buffer[step.name] = step.name
         else:
             sizes[step.name] = (_KERNEL_WIDTH, 72.0)

@@ -10,7 +10,7 @@ import networkx as nx
 
 from frittata.account import Account
 from frittata.egraph import dtypes, shapes
-from frittata.egraph.program import View
+from frittata.egraph.program import Kernel, View
 from frittata.egraph.snapshot import Node
 from frittata.egraph.terms import TensorType
 from frittata.labels import Labels
@@ -36,9 +36,11 @@ def program_graph(account: Account) -> Graph:
         writer[name] = name
     kernels = {view.name: view for view in account.kernels}
     for step in program.steps:
-        if isinstance(step, View):
-            graph.add_node(step.name, kind="view", type=str(step.type))
-            _connect(graph, writer[step.source], step.name, step.source, types[step.source])
+        if not isinstance(step, Kernel):
+            is_view = isinstance(step, View)
+            graph.add_node(step.name, kind="view" if is_view else "join", type=str(step.type))
+            for source in (step.source,) if is_view else step.parts:
+                _connect(graph, writer[source], step.name, source, types[source])
             writer[step.name] = step.name
             continue
         row = kernels[step.name]

@@ -15,7 +15,14 @@ from frittata.extract.cuts import CONTRACTED, CONTRACTIONS, FOLDED, POINTWISE, C
 from frittata.placement import Placement
 
 _WORD = {POINTWISE: "point-wise work", FOLDED: "a fold", CONTRACTED: "a contraction"}
-_BINDER = {"fold": "a fold", "dot": "a contraction", "window_dot": "a convolution", "reindex": "a change of index"}
+_BINDER = {
+    "fold": "a fold",
+    "dot": "a contraction",
+    "window_dot": "a convolution",
+    "reindex": "a change of index",
+    "at": "a look-up",
+    "scan": "a running fold",
+}
 
 
 @dataclass(frozen=True)
@@ -55,21 +62,25 @@ class Boundaries:
         types = self.placement.program.types()
         for consumer in self.placement.program.kernels:
             for operand in dict.fromkeys(consumer.operands):
-                buffer, through = self._source(operand)
-                producer = self.placement.step_by_buffer.get(buffer)
-                if isinstance(producer, Kernel):
-                    reason = self._reason(producer, consumer, buffer, operand, through)
-                    out.append(Boundary(producer.name, consumer.name, buffer, types[buffer], reason))
+                for buffer in self._sources(operand):
+                    producer = self.placement.step_by_buffer.get(buffer)
+                    if isinstance(producer, Kernel):
+                        reason = self._reason(producer, consumer, buffer, operand, buffer != operand)
+                        out.append(Boundary(producer.name, consumer.name, buffer, types[buffer], reason))
         return out
 
-    def _source(self, operand: str) -> tuple[str, bool]:
-        """Return the buffer whose memory an operand is, and whether a view lies between."""
+    def _sources(self, operand: str) -> list[str]:
+        """Return the buffers whose memory an operand is, through views and joins."""
         step = self.placement.step_by_buffer.get(operand)
-        if not isinstance(step, View):
-            return operand, False
-        return self._source(step.source)[0], True
+        if step is None or isinstance(step, Kernel):
+            return [operand]
+        parts = (step.source,) if isinstance(step, View) else step.parts
+        return [source for part in parts for source in self._sources(part)]
 
     def _reason(self, producer: Kernel, consumer: Kernel, buffer: str, operand: str, through: bool) -> str:
+        for step in (producer, consumer):
+            if step.is_opaque:
+                return f"a limit: {step.name} has no definition by elements: it runs in Python, between kernels"
         class_ = self.placement.class_by_buffer[buffer]
         priced = self._priced(consumer, class_, producer)
         return (
@@ -124,7 +135,7 @@ class Boundaries:
         users = [
             kernel.name
             for kernel in self.placement.program.kernels
-            if kernel is not consumer and class_ in set(map(self._class_read, kernel.operands))
+            if kernel is not consumer and any(class_ in self._classes_read(operand) for operand in kernel.operands)
         ]
         if class_ not in self._cuts.must:
             return ""
@@ -141,13 +152,13 @@ class Boundaries:
     def _binder_over(self, consumer: Kernel, class_: int, made: int) -> str:
         for output in consumer.outputs:
             for leaf in operands_of(output.body):
-                if self._class_read(leaf.attrs[0]) == class_:
+                if class_ in self._classes_read(leaf.attrs[0]):
                     over = (term for term in _over(output.body, leaf) if not may_stand_under(term.op, made))
                     return next(map(_binder, over), "")
         return ""
 
-    def _class_read(self, operand: str) -> int:
-        return self.placement.class_by_buffer[self._source(operand)[0]]
+    def _classes_read(self, operand: str) -> set[int]:
+        return {self.placement.class_by_buffer[source] for source in self._sources(operand)}
 
 
 def _kind(body: Term) -> int:

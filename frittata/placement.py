@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from frittata.egraph.errors import FrittataError
-from frittata.egraph.program import Kernel, Program, View, operands_of
+from frittata.egraph.program import Kernel, Program, Step, View, operands_of
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import Term
 from frittata.extract.candidates import Candidate
@@ -54,10 +54,11 @@ class Placement:
         for step in self.program.steps:
             candidate = self.candidate(step.name)
             written = {class_: body for class_, body in candidate.bodies}
-            if isinstance(step, View):
+            if not isinstance(step, Kernel):
                 ((class_, body),) = candidate.bodies
                 found[step.name] = class_
-                found[step.source] = next(map(class_of_leaf, operands_of(body)))
+                sources = (step.source,) if isinstance(step, View) else step.parts
+                found.update(zip(sources, map(class_of_leaf, operands_of(body)), strict=True))
                 continue
             for output, class_ in zip(step.outputs, self._stored(candidate), strict=True):
                 found[output.name] = class_
@@ -74,11 +75,11 @@ class Placement:
         return {class_: name for name, class_ in self.class_by_buffer.items()}
 
     @cached_property
-    def step_by_buffer(self) -> dict[str, Kernel | View]:
+    def step_by_buffer(self) -> dict[str, Step]:
         """The step that writes a buffer; inputs and constants have none."""
-        found: dict[str, Kernel | View] = {}
+        found: dict[str, Step] = {}
         for step in self.program.steps:
-            names = [step.name] if isinstance(step, View) else [output.name for output in step.outputs]
+            names = [output.name for output in step.outputs] if isinstance(step, Kernel) else [step.name]
             found.update(dict.fromkeys(names, step))
         return found
 
@@ -177,8 +178,8 @@ class Placement:
                 if node is None or at in nodes:
                     continue
                 nodes[at] = node
-                if node.op == "load":
-                    leaves.add(node.args[0])
+                if node.op == "load" or (node.args and node.sort == "tensor" and node.op != "build"):
+                    leaves.update(node.args)
                     continue
                 if node.sort == "element":
                     holds.update(other.args[0] for other in self.snapshot.nodes[at] if other.op == "load")
@@ -195,8 +196,8 @@ class Placement:
     def _is(self, node: Node, term: Term) -> bool:
         if node.op != term.op or node.attrs != term.attrs:
             return False
-        if node.op == "load" and term.args[0].op == "input":
-            return node.args[0] == class_of_leaf(term.args[0])
+        if term.args and (node.op == "load" or node.sort == "tensor") and term.args[0].op == "input":
+            return node.args == tuple(map(class_of_leaf, term.args))
         return all(self._match(arg, class_) is not None for arg, class_ in zip(term.args, node.args, strict=True))
 
 

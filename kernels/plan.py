@@ -1,12 +1,13 @@
 """Where every buffer of a program lies: in an argument, a constant, an output, or a slice of one arena.
 
-Views lie where their source lies. Slices are reused: two buffers overlap only if one is dead before the other is made.
+Views lie in their source, the parts of a join in the join. Slices are reused: two buffers overlap only if one is dead
+before the other is made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from frittata.egraph import dtypes, shapes
 from frittata.egraph.errors import ModelError
 from frittata.egraph.interpret import Interpreter
-from frittata.egraph.program import Program, View
+from frittata.egraph.program import Join, Program, View
 from frittata.egraph.terms import TensorType, Term
 from frittata.kernels.lowered import aligned
 
@@ -24,23 +25,26 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class InArgument:
-    """In the array of an argument."""
+    """In the array of an argument, from byte `offset` on."""
 
     index: int
+    offset: int = 0
 
 
 @dataclass(frozen=True)
 class InConstant:
-    """In the array of a constant."""
+    """In the array of a constant, from byte `offset` on."""
 
     name: str
+    offset: int = 0
 
 
 @dataclass(frozen=True)
 class InOutput:
-    """In the array that the call returns as output number `index`."""
+    """In the array that the call returns as output number `index`, from byte `offset` on."""
 
     index: int
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class Plan:
     place_by_name: Mapping[str, Place]
     scratch: Mapping[tuple[int, int], int]
     copied_outputs: tuple[int, ...]
-    """Outputs that are no kernel's to write: arguments, constants, or the same memory as another output."""
+    """Outputs that are no kernel's to write: arguments, constants, the memory of another output, or parts of some."""
 
 
 def plan_buffers(program: Program, scratch_bytes: Mapping[tuple[int, int], int]) -> Plan:
@@ -83,30 +87,47 @@ def plan_buffers(program: Program, scratch_bytes: Mapping[tuple[int, int], int])
 
     `scratch_bytes` gives the size of scratch memory by (number of kernel, number of argument).
     """
-    root = _roots(program)
+    memory = _memories(program)
+    types = program.types()
     fixed = _fixed_places(program)
     copied: list[int] = []
     for index, name in enumerate(program.outputs):
-        if root[name] in fixed:
+        root, _ = memory[name]
+        if root in fixed or size_bytes(types[root]) != size_bytes(types[name]):
             copied.append(index)
         else:
-            fixed[root[name]] = InOutput(index)
-    lives = [life for life in _lives(program, root) if life.name not in fixed]
+            fixed[root] = InOutput(index)
+    lives = [life for life in _lives(program, memory) if life.name not in fixed]
     lives += [Life(key, size, key[0], key[0]) for key, size in scratch_bytes.items()]
     offsets, arena_bytes = assign_offsets(lives)
-    place = {name: fixed[r] if r in fixed else InArena(offsets[r]) for name, r in root.items()}
+    place: dict[str, Place] = {}
+    for name, (root, offset) in memory.items():
+        whole = fixed[root] if root in fixed else InArena(offsets[root])
+        place[name] = replace(whole, offset=whole.offset + offset)
     return Plan(arena_bytes, place, {key: offsets[key] for key in scratch_bytes}, tuple(copied))
 
 
-def _roots(program: Program) -> dict[str, str]:
-    """Name for each buffer the one whose memory it uses."""
-    root = {name: name for name in (*program.inputs, *program.constants)}
+def _memories(program: Program) -> dict[str, tuple[str, int]]:
+    """Return for each buffer the one whose memory it uses, and from which byte on."""
+    types = program.types()
+    around: dict[str, tuple[str, int]] = {}
+
+    def find(name: str) -> tuple[str, int]:
+        offset = 0
+        while name in around:
+            name, more = around[name]
+            offset += more
+        return name, offset
+
     for step in program.steps:
         if isinstance(step, View):
-            root[step.name] = root[step.source]
-        else:
-            root.update({output.name: output.name for output in step.outputs})
-    return root
+            around[step.name] = step.source, step.offset * dtypes.itemsize(step.type.dtype)
+        elif isinstance(step, Join):
+            end = 0
+            for part in step.parts:
+                around[find(part)[0]] = step.name, end
+                end += size_bytes(types[part])
+    return {name: find(name) for name in types}
 
 
 def _fixed_places(program: Program) -> dict[str, Place]:
@@ -115,16 +136,20 @@ def _fixed_places(program: Program) -> dict[str, Place]:
     return places
 
 
-def _lives(program: Program, root: Mapping[str, str]) -> list[Life]:
+def _lives(program: Program, memory: Mapping[str, tuple[str, int]]) -> list[Life]:
     types = program.types()
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for number, kernel in enumerate(program.kernels):
         for output in kernel.outputs:
-            first[output.name] = last[output.name] = number
+            root, _ = memory[output.name]
+            first.setdefault(root, number)
+            last[root] = number
         for name in kernel.operands:
-            last[root[name]] = number
-    return [Life(name, size_bytes(types[name]), start, last[name]) for name, start in first.items()]
+            last[memory[name][0]] = number
+    for name in program.outputs:
+        last[memory[name][0]] = len(program.kernels)
+    return [Life(root, size_bytes(types[root]), start, last[root]) for root, start in first.items()]
 
 
 def size_bytes(type_: TensorType) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,17 @@ from numpy.typing import NDArray
 
 from frittata.egraph import program, shapes
 from frittata.egraph.program import Program, View
-from frittata.kernels.lowered import ALIGNMENT_BYTES, Argument, LoweredKernel, Operand, PackedConstant, Result, Scratch
+from frittata.kernels.lowered import (
+    ALIGNMENT_BYTES,
+    Argument,
+    HostStep,
+    LoweredKernel,
+    Operand,
+    PackedConstant,
+    Result,
+    Scratch,
+    Status,
+)
 from frittata.kernels.plan import InArena, InArgument, InConstant, Place, Plan
 
 Array = NDArray[Any]
@@ -21,13 +32,14 @@ Array = NDArray[Any]
 class Tables:
     """The argument tables of all kernels in one array, and which of its entries change.
 
-    `fixed` holds addresses of constants and offsets into the arena, which `in_arena` points out; of `moving`, each pair
-    (entry, source) has an entry that takes the address of argument number `source` at each call, the outputs counted
-    after the arguments; kernel i's table begins at `starts[i]`.
+    `fixed` holds addresses of constants and offsets into the arena, which `in_arena` points out; of `moving`, each
+    triple (entry, source, offset) has an entry that takes the address of argument number `source` at each call, the
+    outputs counted after the arguments, plus `offset` bytes; entries `in_status` are offsets into the `status_words`
+    words of status; the table of the i-th compiled kernel begins at `starts[i]`.
     """
 
     def __init__(
-        self, program_: Program, lowered: Sequence[LoweredKernel], plan: Plan, constants: Mapping[str, Array]
+        self, program_: Program, lowered: Sequence[LoweredKernel | HostStep], plan: Plan, constants: Mapping[str, Array]
     ) -> None:
         self.constants = _constants_by_buffer(program_, constants)
         self._plan = plan
@@ -36,9 +48,13 @@ class Tables:
         self._kept: list[Array] = []
         self._entries: list[int] = []
         self._in_arena: list[int] = []
-        self.moving: list[tuple[int, int]] = []
+        self.moving: list[tuple[int, int, int]] = []
+        self.in_status: list[int] = []
+        self.status_words = 0
         self.starts: list[int] = []
         for number, (kernel, low) in enumerate(zip(program_.kernels, lowered, strict=True)):
+            if not isinstance(low, LoweredKernel):
+                continue
             self.starts.append(len(self._entries))
             names = [leaf.attrs[0] for leaf in program.operands_of(*(output.body for output in kernel.outputs))]
             results = [output.name for output in kernel.outputs]
@@ -53,6 +69,10 @@ class Tables:
                 self._add_place(self._plan.place_by_name[names[index]])
             case Result(index=index):
                 self._add_place(self._plan.place_by_name[results[index]])
+            case Status(words=words):
+                self.in_status.append(len(self._entries))
+                self._entries.append(8 * self.status_words)
+                self.status_words += words
             case Scratch():
                 self._add_place(InArena(self._plan.scratch[key]))
             case PackedConstant():
@@ -63,18 +83,18 @@ class Tables:
     def _add_place(self, place: Place) -> None:
         entry = len(self._entries)
         if isinstance(place, InConstant):
-            self._add_array(self.constants[place.name])
+            self._add_array(self.constants[place.name], place.offset)
         elif isinstance(place, InArena):
             self._in_arena.append(entry)
             self._entries.append(place.offset)
         else:
             source = place.index if isinstance(place, InArgument) else self._inputs + place.index
-            self.moving.append((entry, source))
+            self.moving.append((entry, source, place.offset))
             self._entries.append(0)
 
-    def _add_array(self, array: Array) -> None:
+    def _add_array(self, array: Array, offset: int = 0) -> None:
         self._kept.append(array)
-        self._entries.append(address(array))
+        self._entries.append(address(array) + offset)
 
     def _pack(self, argument: PackedConstant, names: list[str]) -> Array:
         arrays = [self.constants[names[i]] for i in argument.operands]
@@ -89,8 +109,14 @@ def _constants_by_buffer(program_: Program, constants: Mapping[str, Array]) -> d
     out = dict(constants)
     for step in program_.steps:
         if isinstance(step, View) and step.source in out:
-            out[step.name] = out[step.source].reshape(shapes.concrete(step.type.shape))
+            out[step.name] = part_of(out[step.source], step)
     return out
+
+
+def part_of(array: Array, view: View) -> Array:
+    """Return the part of a contiguous array that a view names."""
+    shape = shapes.concrete(view.type.shape)
+    return array.reshape(-1)[view.offset : view.offset + prod(shape)].reshape(shape)
 
 
 def address(array: Array) -> int:
