@@ -8,10 +8,12 @@ from typing import Any
 
 from frittata.alternatives import Alternatives
 from frittata.chains import Chains
+from frittata.egraph.ops import externs, registry
 from frittata.egraph.program import Estimate, Kernel, Program
+from frittata.egraph.script import show_attr
 from frittata.egraph.snapshot import Snapshot
-from frittata.kernels import source
-from frittata.kernels.plain import plain_source
+from frittata.egraph.terms import Term
+from frittata.kernels import source, targets
 from frittata.neighbours import Boundaries
 from frittata.pipeline import Compilation
 from frittata.placement import Placement
@@ -127,7 +129,9 @@ class KernelView:
 
     @cached_property
     def op(self) -> str:
-        """What it computes: the element term of each result, parts used twice by name."""
+        """What it computes: the element term of each result, parts used twice by name; the operator if it is opaque."""
+        if self.kernel.is_opaque:
+            return "\n".join(f"{o.name}: {o.body.type} = {_call_text(o.body)}" for o in self.kernel.outputs)
         names = tuple(output.name for output in self.kernel.outputs)
         lines: list[str] = []
         for line in source.comment(tuple(output.body for output in self.kernel.outputs), names):
@@ -140,8 +144,10 @@ class KernelView:
 
     @cached_property
     def source(self) -> str:
-        """The kernel as plain numba source that runs as it is."""
-        return plain_source(self.kernel)
+        """The kernel as plain numba source that runs as it is, for the target; of a host step, the call."""
+        if self.kernel.is_opaque:
+            return f"# runs in Python, between kernels\n{self.op}\n"
+        return targets.by_name(self._account.compilation.options.target).source(self.kernel)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row as plain data."""
@@ -151,3 +157,12 @@ class KernelView:
             "operands": list(self.kernel.operands),
             "outputs": {output.name: str(output.body.type) for output in self.kernel.outputs},
         }
+
+
+def _call_text(body: Term) -> str:
+    """Write an opaque operator over buffers: sort(x, axis=-1); of a call into torch, the call and its operands."""
+    names = ", ".join(str(leaf.attrs[0]) for leaf in body.args)
+    if externs.is_extern(body.op):
+        return f"{body.attrs[0]}[{body.attrs[1]}] of {names}"
+    attrs = zip(registry.get(body.op).attrs, body.attrs, strict=True)
+    return f"{body.op}({', '.join([names, *(f'{label}={show_attr(value)}' for (label, _), value in attrs)])})"

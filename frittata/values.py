@@ -58,6 +58,7 @@ def values_of(account: Account, kernel: Kernel) -> list[Value]:
 class _Reader:
     def __init__(self, account: Account, kernel: Kernel) -> None:
         self._account = account
+        self._kernel = kernel
         self._part = account.placement.part(kernel.name)
         self._labels = Labels(account, self._part.nodes)
         self._results = {account.placement.class_by_buffer[output.name] for output in kernel.outputs}
@@ -75,21 +76,35 @@ class _Reader:
                     self._element_by_tensor.setdefault(node.args[0], class_)
 
     def values(self) -> Iterable[Value]:
+        if self._kernel.is_opaque:
+            yield from self._call()
         for class_, node in self._elements.items():
             if node.op == "load":
-                yield self._leaf(class_, node.args[0])
+                inlined = [n for n in self._account.snapshot.nodes[class_] if n.op not in ("load", *_ATOMS)]
+                yield self._leaf(class_, node.args[0], len(inlined))
             else:
                 yield self._inner(class_, node)
 
-    def _leaf(self, class_: int, tensor: int) -> Value:
-        """A value that the kernel loads: how it is computed belongs to another kernel, or to no kernel at all."""
+    def _call(self) -> Iterable[Value]:
+        """The results of an opaque operator, and the tensors that it is given."""
+        for class_, node in self._part.nodes.items():
+            row = self._row(f"{class_}t", node, "t", chosen=True, targets=tuple(f"v{arg}" for arg in node.args))
+            name, type_ = self._labels.tensor(class_), str(self._account.snapshot.types[class_])
+            yield Value(f"v{class_}", tables.shortened(name, 30), type_, "result", "", f"{name}: {type_}", (row,))
+        for class_ in sorted(self._part.leaves):
+            yield self._leaf(class_, class_, 0)
+
+    def _leaf(self, class_: int, tensor: int, forms: int) -> Value:
+        """A value that the kernel loads: how it is computed belongs to another kernel, or to no kernel at all.
+
+        `forms` counts the ways to compute it here instead.
+        """
         placement = self._account.placement
         name = self._labels.tensor(tensor)
         step = placement.step_by_buffer.get(name)
         program = self._account.program
         kind = "buffer" if step else "constant" if name in program.constants else "input"
         type_ = str(self._account.snapshot.types[tensor])
-        inlined = [n for n in self._account.snapshot.nodes[class_] if n.op not in ("load", *_ATOMS)]
         row = Row(
             f"{class_}",
             f"load({tables.shortened(name, _TEXT - 6)})",
@@ -103,8 +118,8 @@ class _Reader:
             (),
         )
         rows = (row,)
-        if kind == "buffer" and inlined:
-            note = f"or compute it here: {len(inlined)} form{'s' * (len(inlined) > 1)}"
+        if kind == "buffer" and forms:
+            note = f"or compute it here: {forms} form{'s' * (forms > 1)}"
             rows += (Row(f"{class_}+", note, note, "", "", "", False, False, "e", ()),)
         kernel = step.name if isinstance(step, Kernel) else ""
         return Value(f"v{class_}", tables.shortened(name, 30), type_, kind, kernel, f"{kind} {name}: {type_}", rows)
@@ -135,11 +150,11 @@ class _Reader:
         kind = "result" if is_result else "inner"
         return Value(f"v{class_}", tables.shortened(name, 30), type_, kind, "", description, tuple(rows))
 
-    def _row(self, key: str, node: Node, section: str, *, chosen: bool) -> Row:
+    def _row(self, key: str, node: Node, section: str, *, chosen: bool, targets: tuple[str, ...] = ()) -> Row:
         chains = self._account.chains
         rule = chains.rule_of(node)
         full = self._labels.node(node)
-        targets = [t for t in map(self._target, node.args) if t]
+        targets = targets or tuple(t for t in map(self._target, node.args) if t)
         return Row(
             key,
             tables.shortened(full, _TEXT),

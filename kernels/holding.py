@@ -34,7 +34,7 @@ def _units(e: Term, axes: frozenset[int], held: Set[Term], seen: set[tuple[Term,
     if e in held:
         return _LOAD_UNITS
     match e.op:
-        case "load" | "iota":
+        case "load" | "iota" | "scan":
             return _LOAD_UNITS
         case "fold":
             return e.attrs[2] * (1 + _units(e.args[0], varying | {e.attrs[1]}, held, set()))
@@ -45,10 +45,20 @@ def _units(e: Term, axes: frozenset[int], held: Set[Term], seen: set[tuple[Term,
         case "window_dot":
             source, _, kernel, *_, groups = e.attrs
             return 4.0 * (source[0] // groups) * shapes.size(kernel)
+        case "at":
+            return _lookup_units(e, varying, held, seen)
         case "reindex":
             return _units(e.args[0], _mapped_axes(e, varying), held, seen)
         case _:
             return registry.get(e.op, "element").cost + sum(_units(arg, varying, held, seen) for arg in e.args)
+
+
+def _lookup_units(e: Term, axes: frozenset[int], held: Set[Term], seen: set[tuple[Term, frozenset[int]]]) -> float:
+    looked_up, indices = e.args
+    moves = any(shapes.dim_at(indices.shape, axis) != 1 for axis in axes)
+    inner = (axes - {e.attrs[0]}) | ({e.attrs[0]} if moves else set())
+    own = registry.get("at", "element").cost + _units(indices, axes, held, seen) if moves else 0.0
+    return own + _units(looked_up, inner, held, seen)
 
 
 def _mapped_axes(e: Term, axes: frozenset[int]) -> frozenset[int]:

@@ -86,6 +86,16 @@ class AssignIndex:
 
 
 @dataclass
+class Lookup:
+    """name = value, an integer, as an index clamped to 0 .. extent - 1; status[site] = value where it lies outside."""
+
+    name: str
+    value: Expression
+    extent: int
+    site: int
+
+
+@dataclass
 class Accumulator:
     """name = the neutral element of a fold."""
 
@@ -131,7 +141,7 @@ class Loop:
     parallel: bool = False
 
 
-Statement = Assign | AssignIndex | Accumulator | Accumulate | Store | Row | Loop
+Statement = Assign | AssignIndex | Lookup | Accumulator | Accumulate | Store | Row | Loop
 
 
 @dataclass(frozen=True)
@@ -151,6 +161,11 @@ class Nest:
     results: tuple[Array, ...]
     body: list[Statement]
 
+    @property
+    def status_words(self) -> int:
+        """How many look-ups note their failure in the kernel's status."""
+        return 1 + max((s.site for s in statements(self.body) if isinstance(s, Lookup)), default=-1)
+
     def rows(self) -> list[Row]:
         """Return the private rows in order."""
         return [s for s in statements(self.body) if isinstance(s, Row)]
@@ -166,7 +181,7 @@ def statements(body: list[Statement]) -> Iterator[Statement]:
 
 def values_of(statement: Statement) -> tuple[Expression, ...]:
     """Return the expressions that a statement itself evaluates."""
-    if isinstance(statement, Assign | Accumulate | Store):
+    if isinstance(statement, Assign | Lookup | Accumulate | Store):
         return (statement.value,)
     return ()
 
@@ -207,14 +222,14 @@ def reads(statement: Statement) -> Iterator[str]:
 def writes(statement: Statement) -> Iterator[str]:
     """Visit the names of locals, accumulators and index variables that a statement and all in it assign."""
     for inner in statements([statement]):
-        if isinstance(inner, Assign | AssignIndex | Accumulator | Accumulate):
+        if isinstance(inner, Assign | AssignIndex | Lookup | Accumulator | Accumulate):
             yield inner.name
 
 
 def map_values(body: list[Statement], change: Callable[[Expression], Expression]) -> None:
     """Replace every expression, innermost first, in place."""
     for statement in statements(body):
-        if isinstance(statement, Assign | Accumulate | Store):
+        if isinstance(statement, Assign | Lookup | Accumulate | Store):
             statement.value = _mapped(statement.value, change)
 
 

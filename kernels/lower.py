@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -19,6 +21,7 @@ from frittata.egraph.ops.elements import window_extents
 from frittata.egraph.terms import Scalar, Term
 from frittata.kernels import merge
 from frittata.kernels.holding import is_worth_holding
+from frittata.kernels.lookups import Site, sites
 from frittata.kernels.loops import (
     Accumulate,
     Accumulator,
@@ -30,37 +33,87 @@ from frittata.kernels.loops import (
     Expression,
     Load,
     Local,
+    Lookup,
     Loop,
     Nest,
     Position,
     Row,
+    Statement,
     Store,
 )
+from frittata.kernels.scans import scanned_axes
 from frittata.kernels.scopes import ALONG, Index, Names, Pattern, Place, Scope, close, place_of, variables_of
 
 _MOST_ROW_BYTES = 1 << 20
 _MOST_ROWS = 8
 _LETTERS = "ijklmnpq"
 _OWN_NAMES = re.compile(
-    rf"[{_LETTERS}]|(i|k|t|at|row|out|sum|prod|max|min)\d*|abs|range|np|math|numba|step|table|chunk|(bool|[fi]\d+)_pointer"
+    rf"[{_LETTERS}]|(i|k|t|at|row|out|sum|prod|max|min)\d*|abs|range|np|math|numba|step|table|chunk|status|(bool|[fi]\d+)_pointer|"
+    r"cuda|u?int32|thread|lane|member|half|down|across|total|inside|block|product|left|right|first|[gh]|(tree|q)\d*"
 )
 
 
-def lower(bodies: tuple[Term, ...]) -> Nest:
+@dataclass(frozen=True)
+class Around:
+    """The loops around what a kernel stores, outermost first, and the index that it stores at, in their variables.
+
+    Rows are held up to `most_row_bytes`. `is_shared`: the outermost loop may be shared out among threads.
+    """
+
+    extent_by_loop: Mapping[str, int]
+    index: Index
+    most_row_bytes: int = _MOST_ROW_BYTES
+    is_shared: bool = True
+
+
+def lower(bodies: tuple[Term, ...], around: Around | None = None) -> Nest:
     """Lower `build` terms of one shape to one nest that computes them all.
+
+    Without `around` each axis is a loop, and sums down columns are interchanged.
 
     Raises: LoweringError if a body is not a `build`, or has a symbolic dim.
     """
     _check(bodies)
+    loops = around or _axis_by_axis(shapes.concrete(bodies[0].shape), scanned_axes(*bodies))
     held: set[Pattern] = set()
     names = Names()
     while True:
-        lowering = _Lowering(frozenset(held), names)
-        nest = lowering.run(bodies)
+        lowering = _Lowering(frozenset(held), names, array_names(bodies), loops.most_row_bytes)
+        nest = lowering.run(bodies, loops)
         dearest = lowering.next_row() if len(held) < _MOST_ROWS else None
         if dearest is None:
-            return merge.tidy(nest)
+            return merge.tidy(nest, interchanges=around is None)
         held.add(dearest)
+
+
+def lower_block(
+    stores: Iterable[tuple[str, Affine, Term, Index]],
+    variables: Iterable[str],
+    array_by_leaf: Mapping[Term, str],
+    given: Mapping[Term, Expression],
+) -> list[Statement]:
+    """Lower stores of elements, as (array, offset, element, index), to one block that knows `variables`.
+
+    Elements that are `given` are not computed.
+    """
+    lowering = _Lowering(frozenset(), Names(), array_by_leaf, 0, given)
+    scope = Scope(variables=set(variables))
+    for array, offset, element, index in stores:
+        scope.block.append(Store(array, offset, lowering.element(element, index, scope)))
+    return merge.tidy(Nest((), (), scope.block), interchanges=False).body
+
+
+def _axis_by_axis(shape: tuple[int, ...], scanned: frozenset[int]) -> Around:
+    """Open a loop for each axis, those that scans run along innermost, so that each scan is filled once."""
+    extent_by_loop: dict[str, int] = {}
+    index: dict[int, Affine] = {}
+    for axis in sorted(range(-len(shape), 0), key=lambda axis: (axis in scanned, axis)):
+        if shape[axis] > 1:
+            name = _letter(len(extent_by_loop))
+            extent_by_loop[name] = shape[axis]
+            index[axis] = var(name, shape[axis])
+    is_shared = any(axis not in scanned for axis in index)
+    return Around(extent_by_loop, index, is_shared=is_shared)
 
 
 def _check(bodies: tuple[Term, ...]) -> None:
@@ -83,6 +136,11 @@ def operand_names(bodies: tuple[Term, ...]) -> tuple[str, ...]:
     return tuple(names)
 
 
+def array_names(bodies: tuple[Term, ...]) -> dict[Term, str]:
+    """Return the names of the arrays that the operands of bodies become."""
+    return dict(zip(program.operands_of(*bodies), operand_names(bodies), strict=True))
+
+
 def result_names(bodies: tuple[Term, ...]) -> tuple[str, ...]:
     """Return the names of the arrays that bodies fill, in order."""
     return ("out",) if len(bodies) == 1 else tuple(f"out{i}" for i in range(len(bodies)))
@@ -99,34 +157,40 @@ def identifier(name: str) -> str:
 class _Lowering:
     """One attempt, with a set of patterns to hold; it notes which others would be worth it."""
 
-    def __init__(self, held: frozenset[Pattern], names: Names) -> None:
+    def __init__(
+        self,
+        held: frozenset[Pattern],
+        names: Names,
+        array_by_leaf: Mapping[Term, str],
+        most_row_bytes: int,
+        given: Mapping[Term, Expression] | None = None,
+    ) -> None:
         self._held = held
         self._names = names
+        self._array_by_leaf = array_by_leaf
+        self._most_row_bytes = most_row_bytes
+        self._given = given or {}
+        self._sites: dict[Site, int] = {}
         self._held_terms = {term for term, _ in held}
         self._evaluations: dict[Pattern, dict[str, int]] = {}
         self._counts: dict[str, int] = {}
-        self._array_by_leaf: dict[Term, str] = {}
 
-    def run(self, bodies: tuple[Term, ...]) -> Nest:
-        leaves = tuple(program.operands_of(*bodies))
-        names = operand_names(bodies)
-        self._array_by_leaf = dict(zip(leaves, names, strict=True))
+    def run(self, bodies: tuple[Term, ...], around: Around) -> Nest:
         root = scope = Scope()
+        self._sites = sites(bodies)
         shape = shapes.concrete(bodies[0].shape)
-        index: dict[int, Affine] = {}
         opened: list[Scope] = []
-        for axis, extent in zip(range(-len(shape), 0), shape, strict=True):
-            if extent > 1:
-                scope = Scope(scope, _letter(len(opened)), extent)
-                opened.append(scope)
-                index[axis] = var(scope.var or "", extent)
-        offset = indexing.flatten(tuple(index.get(a, Affine()) for a in range(-len(shape), 0)), shape)
+        for name, extent in around.extent_by_loop.items():
+            scope = Scope(scope, name, extent)
+            opened.append(scope)
+        offset = indexing.flatten(tuple(around.index.get(a, Affine()) for a in range(-len(shape), 0)), shape)
         for body, name in zip(bodies, result_names(bodies), strict=True):
-            scope.block.append(Store(name, offset, self.element(body.args[0], index, scope)))
+            scope.block.append(Store(name, offset, self.element(body.args[0], around.index, scope)))
         for inner in reversed(opened):
             assert inner.parent is not None and inner.var is not None
-            inner.parent.block.append(Loop(inner.var, inner.extent, inner.block, parallel=inner is opened[0]))
-        operands = tuple(_array(name, leaf) for name, leaf in zip(names, leaves, strict=True))
+            parallel = inner is opened[0] and around.is_shared
+            inner.parent.block.append(Loop(inner.var, inner.extent, inner.block, parallel=parallel))
+        operands = tuple(_array(name, leaf) for leaf, name in self._array_by_leaf.items())
         results = tuple(_array(name, body) for name, body in zip(result_names(bodies), bodies, strict=True))
         return Nest(operands, results, root.block)
 
@@ -147,6 +211,8 @@ class _Lowering:
 
     def element(self, e: Term, index: Index, scope: Scope) -> Expression:
         """Return the value of an element at an index, computed in the outermost block that knows it."""
+        if e in self._given:
+            return self._given[e]
         if e.op == "const":
             return Constant(e.attrs[0])
         if e.op == "reindex":
@@ -172,6 +238,10 @@ class _Lowering:
                 return self._dot(e, index, home)
             case "window_dot":
                 return self._window_dot(e, index, home)
+            case "scan":
+                return self._scan(e, index, home)
+            case "at":
+                return self.element(e.args[0], {**index, e.attrs[0]: self._lookup(e, index, home)}, home)
             case "square":
                 value = self.element(e.args[0], index, home)
                 return self._named(home, Apply("mul", (value, value), e.dtype))
@@ -247,7 +317,7 @@ class _Lowering:
 
     def _row(self, e: Term, place: Place, home: Scope) -> Expression | None:
         """Return a held value if the element is to be held along this loop; otherwise note that it is evaluated."""
-        if home.parent is None or home.var is None or e.op in ("load", "iota"):
+        if home.parent is None or home.var is None or e.op in ("load", "iota", "scan"):
             return None
         if variables_of(place) & home.variables != {home.var}:
             return None
@@ -255,7 +325,7 @@ class _Lowering:
         pattern = (e, tuple((axis, at.substitute(along)) for axis, at in place))
         outer = home.parent.home_of(variables_of(pattern[1]))
         if pattern not in self._held:
-            if home.extent * dtypes.itemsize(e.dtype) <= _MOST_ROW_BYTES:
+            if home.extent * dtypes.itemsize(e.dtype) <= self._most_row_bytes:
                 self._evaluations.setdefault(pattern, {})[home.var] = home.repeats_within(outer)
             return None
         if pattern not in outer.rows:
@@ -305,6 +375,40 @@ class _Lowering:
             home.variables.add(name)
             home.clamped[at, extent] = var(name, extent)
         return home.clamped[at, extent]
+
+    def _scan(self, e: Term, index: Index, home: Scope) -> Expression:
+        """Fill a row with the running fold in the outermost block that knows the other axes, and read it."""
+        op, axis, extent = e.attrs
+        if extent == 1:
+            return self.element(e.args[0], {**index, axis: Affine()}, home)
+        at = self._clamped(index, axis, extent, home)
+        place = tuple((a, where) for a, where in place_of(e, index) if a != axis)
+        outer = home.home_of(variables_of(place))
+        if (e, place) not in outer.rows:
+            name = outer.rows[e, place] = self._fresh("row")
+            outer.block.append(Row(name, e.dtype, extent))
+            total = self._accumulator(outer, op, e)
+            loop = self._open(outer, extent, e, place)
+            k = var(loop.var or "", extent)
+            loop.block.append(Accumulate(total.name, op, self.element(e.args[0], {**dict(place), axis: k}, loop)))
+            loop.block.append(Store(name, k, total))
+            close(loop)
+        return self._named(home, Load(outer.rows[e, place], at, e.dtype))
+
+    def _lookup(self, e: Term, index: Index, scope: Scope) -> Affine:
+        """Return the index that a look-up computes, once for each place of it."""
+        (_, indices), (_, extent) = e.args, e.attrs
+        place = place_of(indices, index)
+        home = scope.home_of(variables_of(place))
+        key = (indices, place, extent)
+        if key not in home.lookups:
+            value = self.element(indices, index, home)
+            name = self._names.of("at", key)
+            site = self._sites.setdefault((indices, extent), len(self._sites))
+            home.block.append(Lookup(name, value, extent, site))
+            home.variables.add(name)
+            home.lookups[key] = var(name, extent)
+        return home.lookups[key]
 
     # ---- writing -----------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ of the program are aligned to one element. Elements are f32, f64, i32, i64, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -76,7 +76,17 @@ class Scratch:
         return aligned(self.bytes_per_chunk)
 
 
-Argument = Operand | Result | PackedConstant | Table | Scratch
+@dataclass(frozen=True)
+class Status:
+    """The address of `words` int64 in which a kernel notes what it refuses; they are 0 before the run.
+
+    Word i belongs to look-up number i of the bodies: see `lookups.sites`.
+    """
+
+    words: int
+
+
+Argument = Operand | Result | PackedConstant | Table | Scratch | Status
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +105,25 @@ class LoweredKernel:
     arguments: tuple[Argument, ...]
     key: str = ""
     fastmath: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class HostStep:
+    """A step in Python between kernels: `run(operands, results)` fills the results.
+
+    Operands come in the order of `program.operands_of(*bodies)`; all arrays are row-major and contiguous.
+    """
+
+    name: str
+    run: Callable[[Sequence[Array], Sequence[Array]], None]
+
+
+class HostTemplate(program.Template, Protocol):
+    """A template whose steps run in Python."""
+
+    def lower_host(self, name: str, bodies: tuple[Term, ...]) -> HostStep:
+        """Return the step that computes `bodies`, whose operands are named as for kernels."""
+        ...
 
 
 class KernelTemplate(program.Template, Protocol):

@@ -21,6 +21,7 @@ from frittata.kernels.loops import (
     Expression,
     Load,
     Local,
+    Lookup,
     Loop,
     Nest,
     Row,
@@ -39,13 +40,14 @@ _MOST_PARTS_IN_LINE = 9
 _UNKNOWN = 1 << 62
 
 
-def tidy(nest: Nest) -> Nest:
+def tidy(nest: Nest, *, interchanges: bool = True) -> Nest:
     """Merge loops, share values, drop rows that nothing reads, read columns by rows, inline single uses."""
     _merge_loops(nest.body)
     _forward_rows(nest.body)
     _drop_rows(nest)
     _share(nest.body)
-    interchange(nest.body)
+    if interchanges:
+        interchange(nest.body)
     _inline(nest.body)
     _renumber(nest.body)
     return nest
@@ -85,7 +87,7 @@ def _merge_into(body: list[Statement], start: int) -> int:
             first.body.extend(statement.body)
             blocked |= set(writes(statement))
             stored |= _stored(statement)
-        elif mergeable and isinstance(statement, Assign | AssignIndex | Accumulator | Row):
+        elif mergeable and isinstance(statement, Assign | AssignIndex | Lookup | Accumulator | Row):
             before.append(statement)
         else:
             after.append(statement)
@@ -193,7 +195,7 @@ def _inline_block(body: list[Statement], counts: Counter[str]) -> None:
     for statement in body:
         if isinstance(statement, Loop):
             _inline_block(statement.body, counts)
-        elif isinstance(statement, Assign | Accumulate | Store):
+        elif isinstance(statement, Assign | Lookup | Accumulate | Store):
             statement.value = _filled(statement.value, pending)
         if isinstance(statement, Assign) and counts[statement.name] <= 1 and _is_short(statement.value):
             pending[statement.name] = statement.value
@@ -240,7 +242,7 @@ def _renumber(body: list[Statement]) -> None:
         if isinstance(statement, Loop) and statement.var[-1].isdigit():
             old, statement.var = statement.var, name_anew(statement.var)
             new_by_index[old] = var(statement.var, statement.extent)
-        elif isinstance(statement, AssignIndex):
+        elif isinstance(statement, AssignIndex | Lookup):
             old, statement.name = statement.name, name_anew(statement.name)
             # the extent has done its work: it decided where to clamp
             new_by_index[old] = Affine(0, ((Var(statement.name, _UNKNOWN), 1),))
@@ -252,7 +254,7 @@ def _renumber(body: list[Statement]) -> None:
 
     def rename(value: Expression) -> Expression:
         if isinstance(value, Local):
-            return replace(value, name=new_by_name[value.name])
+            return replace(value, name=new_by_name.get(value.name, value.name))
         if isinstance(value, Load):
             return replace(value, array=new_by_name.get(value.array, value.array))
         return value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import linecache
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from frittata.egraph.errors import CompileError
 from frittata.egraph.program import Kernel
 from frittata.egraph.terms import Term
 from frittata.kernels import source
+from frittata.kernels.lookups import Check, checks_of
 from frittata.kernels.loops import Loop, Statement
 from frittata.kernels.lower import identifier, lower, result_names
 
@@ -30,7 +31,10 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class PlainKernel:
-    """Source of a function over flat arrays: operands, then results; booleans are bytes."""
+    """Source of a function over flat arrays: operands, then results; booleans are bytes.
+
+    If it looks values up, int64 words of status follow, in which it notes indices that lie outside of their axis.
+    """
 
     name: str
     source: str
@@ -46,7 +50,8 @@ def write_plain(name: str, bodies: tuple[Term, ...]) -> PlainKernel:
     """Lower bodies and write them as plain source."""
     nest = lower(bodies)
     is_parallel = any(isinstance(s, Loop) and s.parallel for s in nest.body)
-    parameters = ", ".join(array.name for array in (*nest.operands, *nest.results))
+    names = [array.name for array in (*nest.operands, *nest.results)]
+    parameters = ", ".join([*names, "status"] if nest.status_words else names)
     lines = [
         *source.comment(bodies, result_names(bodies)),
         f'@numba.njit(parallel={is_parallel}, error_model="numpy")',
@@ -71,6 +76,8 @@ def compile_plain(name: str, bodies: tuple[Term, ...], *, parallel: bool = True)
 
     With `parallel=False` numba compiles it in a third of the time, for one thread.
 
+    The function raises IndexRangeError if an index lies outside of its axis; `checked` tells what to call the look-ups.
+
     Raises: CompileError if numba refuses the source.
     """
     kernel = write_plain(name, bodies)
@@ -81,12 +88,17 @@ def compile_plain(name: str, bodies: tuple[Term, ...], *, parallel: bool = True)
     exec(compile(text, filename, "exec"), scope)
     function = scope[kernel.name]
 
-    def run(*arrays: Array) -> tuple[Array, ...]:
+    def run(*arrays: Array, checked: Sequence[Check] | None = None) -> tuple[Array, ...]:
+        words = checks_of(name, bodies) if checked is None else checked
+        status = [np.zeros(len(words), np.int64)] if words else []
         results = tuple(np.empty(shapes.concrete(b.shape), dtypes.to_numpy(b.dtype)) for b in bodies)
         try:
-            function(*(flat(array) for array in (*arrays, *results)))
+            function(*(flat(array) for array in (*arrays, *results, *status)))
         except NumbaError as error:
             raise CompileError(f"kernel {kernel.name} does not compile: {error}", where=filename) from error
+        for check, index in zip(words, status[0] if status else (), strict=True):
+            if index:
+                raise check.error(int(index))
         return results
 
     return run

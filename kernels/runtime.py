@@ -13,16 +13,17 @@ from numpy.typing import NDArray
 from frittata.egraph import dtypes, program, shapes, terms
 from frittata.egraph.errors import ModelError
 from frittata.egraph.ops import registry
-from frittata.egraph.program import Kernel, Program, View
+from frittata.egraph.program import Join, Kernel, Program, View
 from frittata.egraph.terms import TensorType, Term
-from frittata.kernels import driver, templates
+from frittata.kernels import lookups, templates
 from frittata.kernels.batch import KernelSource, compile_kernels
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.compile import CompiledKernel
-from frittata.kernels.lowered import LoweredKernel, Scratch
+from frittata.kernels.lowered import LoweredKernel, Scratch, Status
 from frittata.kernels.plain import compile_plain
-from frittata.kernels.plan import InArena, InArgument, InConstant, evaluate_constants, plan_buffers
-from frittata.kernels.tables import Tables, address, aligned_bytes, quick_address
+from frittata.kernels.plan import evaluate_constants, plan_buffers
+from frittata.kernels.segments import Bound, Layout, Lowered, Segment
+from frittata.kernels.tables import Tables, address, aligned_bytes, part_of, quick_address
 
 Array = NDArray[Any]
 
@@ -33,23 +34,31 @@ def build(program_: Program, value_by_param: Mapping[str, Array], cache: KernelC
     Raises: LoweringError, CompileError; ModelError if a param has no value.
     """
     lowered = lower_kernels(program_)
-    sources = [KernelSource(k.source, k.name, k.namespace, k.key, tuple(sorted(k.fastmath))) for k in lowered]
+    kernels = [low for low in lowered if isinstance(low, LoweredKernel)]
+    sources = [KernelSource(k.source, k.name, k.namespace, k.key, tuple(sorted(k.fastmath))) for k in kernels]
     missing = {source.digest for source in sources if cache is None or not cache.has(source.digest)}
     compiled = tuple(compile_kernels(sources, cache))
     return Executable(program_, lowered, compiled, evaluate_constants(program_, value_by_param), len(missing))
 
 
-def lower_kernels(program_: Program) -> tuple[LoweredKernel, ...]:
-    """Lower the kernels of a program, those equal up to the names of their buffers once."""
-    known: dict[Any, LoweredKernel] = {}
-    out: list[LoweredKernel] = []
+def lower_kernels(program_: Program) -> tuple[Lowered, ...]:
+    """Lower the steps of a program, those equal up to the names of their buffers once."""
+    known: dict[Any, Lowered] = {}
+    out: list[Lowered] = []
     for kernel in program_.kernels:
         bodies, constants = canonical(_bodies(kernel), _constant_names(program_))
         key = (kernel.template, bodies, constants)
         if key not in known:
-            known[key] = templates.by_name(kernel.template).lower(kernel.template, bodies, constants)
+            known[key] = _lower(kernel.template, bodies, constants)
         out.append(known[key])
     return tuple(out)
+
+
+def _lower(template: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> Lowered:
+    on_host = templates.host_by_name(template)
+    if on_host is not None:
+        return on_host.lower_host(template, bodies)
+    return templates.by_name(template).lower(template, bodies, constants)
 
 
 def canonical(bodies: tuple[Term, ...], constants: frozenset[str]) -> tuple[tuple[Term, ...], frozenset[str]]:
@@ -83,7 +92,11 @@ class _Context:
     arena: Array
     entries: memoryview
     """The entries of all tables: faster to write to than the array."""
-    steps: driver.Steps
+    segments: tuple[Segment, ...]
+    status: memoryview
+    """What kernels refused: 0, or an index outside of its axis."""
+    copies: tuple[tuple[int, Bound], ...]
+    """The outputs that no kernel writes, and where their values are."""
 
 
 class Executable:
@@ -92,7 +105,7 @@ class Executable:
     def __init__(
         self,
         program_: Program,
-        lowered: tuple[LoweredKernel, ...],
+        lowered: tuple[Lowered, ...],
         compiled: tuple[CompiledKernel, ...],
         constants: Mapping[str, Array],
         newly_compiled: int = 0,
@@ -106,8 +119,7 @@ class Executable:
         self._outputs = tuple(_numpy_type(types[name]) for name in program_.outputs)
         self.plan = plan_buffers(program_, _scratch_bytes(lowered))
         self._tables = Tables(program_, lowered, self.plan, constants)
-        self._copied = tuple((i, self.plan.place_by_name[program_.outputs[i]]) for i in self.plan.copied_outputs)
-        self._is_serial = all(kernel.chunks == 1 for kernel in lowered)
+        self._layout = Layout(program_, lowered, self.plan, self._tables.constants)
         self._free: list[_Context] = []
 
     @property
@@ -128,30 +140,35 @@ class Executable:
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:
         """Run the program on arguments in the order of its inputs; the arrays returned are the caller's.
 
-        Raises: ModelError if the arguments do not fit.
+        Raises: ModelError if the arguments do not fit; IndexRangeError if an index that they hold, or that is computed
+            from them, lies outside of the axis that it points into.
         """
         arguments = self._checked(arrays)
         context = self._take()
-        try:
-            outputs = self._point(context, arguments)
-            if self.lowered:
-                driver.run(context.steps, self._is_serial)
-        finally:
-            self._free.append(context)
-        self._copy(outputs, arguments)
+        outputs = self._point(context, arguments)
+        moving = (*arguments, *outputs)
+        for segment in context.segments:
+            segment.run(moving)
+        if any(context.status):
+            self._refuse(context)
+        for index, bound in context.copies:
+            outputs[index][...] = bound(moving)
+        self._free.append(context)  # not after an error: its status would outlive the call
         return tuple(outputs)
 
     def measure(self, *arrays: Array, repeats: int = 10) -> NDArray[np.float64]:
         """Return the least time of each step over `repeats` runs, in seconds."""
         arguments = self._checked(arrays)
         context = self._take()
-        try:
-            outputs = self._point(context, arguments)
-            runs = [driver.run_timed(context.steps) for _ in range(repeats + 1)]
-        finally:
-            self._free.append(context)
-        del outputs
-        return np.min(runs[1:], axis=0)
+        outputs = self._point(context, arguments)
+        moving = (*arguments, *outputs)
+        runs = [[segment.run_timed(moving) for segment in context.segments] for _ in range(repeats + 1)]
+        if any(context.status):
+            self._refuse(context)
+        self._free.append(context)
+        if not self.lowered:
+            return np.zeros(0)
+        return np.min([np.concatenate(run) for run in runs[1:]], axis=0)
 
     def _checked(self, arrays: tuple[Array, ...]) -> list[Array]:
         if len(arrays) != len(self._inputs):
@@ -174,31 +191,37 @@ class Executable:
         arena = aligned_bytes(self.plan.arena_bytes)
         table = self._tables.fixed.copy()
         table[self._tables.in_arena] += address(arena)
-        steps = np.zeros((len(self.lowered), 3), np.int64)
-        rows = zip(self._compiled, self._tables.starts, self.lowered, strict=True)
+        status = np.zeros(self._tables.status_words, np.int64)
+        table[self._tables.in_status] += address(status)
+        steps = np.zeros((len(self._compiled), 3), np.int64)
+        kernels = [low for low in self.lowered if isinstance(low, LoweredKernel)]
+        rows = zip(self._compiled, self._tables.starts, kernels, strict=True)
         for step, (compiled, start, lowered) in zip(steps, rows, strict=True):
             step[:] = compiled.address, address(table) + 8 * start, lowered.chunks
-        return _Context(arena, table.data, steps)
+        copies = tuple((i, self._layout.bound(self.program.outputs[i], arena)) for i in self.plan.copied_outputs)
+        return _Context(arena, table.data, self._layout.bind(steps, arena), status.data, copies)
 
     def _point(self, context: _Context, arguments: list[Array]) -> list[Array]:
         """Write the addresses of arguments and fresh outputs into the tables."""
         outputs = [np.empty(shape, dtype) for shape, dtype in self._outputs]
         addresses = [quick_address(array) for array in (*arguments, *outputs)]
         entries = context.entries
-        for entry, source in self._tables.moving:
-            entries[entry] = addresses[source]
+        for entry, source, offset in self._tables.moving:
+            entries[entry] = addresses[source] + offset
         return outputs
 
-    def _copy(self, outputs: list[Array], arguments: list[Array]) -> None:
-        for index, place in self._copied:
-            if isinstance(place, InArgument):
-                source = arguments[place.index]
-            elif isinstance(place, InConstant):
-                source = self._tables.constants[place.name]
-            else:
-                assert not isinstance(place, InArena)
-                source = outputs[place.index]
-            outputs[index][...] = source.reshape(outputs[index].shape)
+    def _refuse(self, context: _Context) -> None:
+        """Raise what the first kernel that was given a wrong index has noted."""
+        noted = list(context.status)
+        context.status[:] = np.zeros(len(noted), np.int64).data
+        word, index = next((word, index) for word, index in enumerate(noted) if index)
+        checked = [
+            check
+            for kernel, low in zip(self.program.kernels, self.lowered, strict=True)
+            if isinstance(low, LoweredKernel) and any(isinstance(a, Status) for a in low.arguments)
+            for check in lookups.checks(kernel)
+        ]
+        raise checked[word].error(index)
 
 
 def _numpy_type(type_: TensorType) -> tuple[tuple[int, ...], Any]:
@@ -210,10 +233,11 @@ def _misfit(name: str, array: Any, shape: tuple[int, ...], dtype: Any) -> ModelE
     return ModelError(f"argument {name!r} must be {dtype}{list(shape)}, got {got}")
 
 
-def _scratch_bytes(lowered: Iterable[LoweredKernel]) -> dict[tuple[int, int], int]:
+def _scratch_bytes(lowered: Iterable[Lowered]) -> dict[tuple[int, int], int]:
     return {
         (number, position): argument.stride_bytes * kernel.chunks
         for number, kernel in enumerate(lowered)
+        if isinstance(kernel, LoweredKernel)
         for position, argument in enumerate(kernel.arguments)
         if isinstance(argument, Scratch)
     }
@@ -228,13 +252,26 @@ def run_plain(program_: Program, value_by_param: Mapping[str, Array], arrays: Se
     value.update(evaluate_constants(program_, value_by_param))
     for step in program_.steps:
         if isinstance(step, View):
-            value[step.name] = value[step.source].reshape(shapes.concrete(step.type.shape))
+            value[step.name] = part_of(value[step.source], step)
+            continue
+        if isinstance(step, Join):
+            flat = np.concatenate([value[part].reshape(-1) for part in step.parts])
+            value[step.name] = flat.reshape(shapes.concrete(step.type.shape))
             continue
         bodies, _ = canonical(_bodies(step), frozenset())
         operands = [value[leaf.attrs[0]] for leaf in program.operands_of(*_bodies(step))]
-        results = _plain(bodies)(*operands)
+        results = _on_host(step.template, bodies, operands) or _plain(bodies)(*operands, checked=lookups.checks(step))
         value.update({output.name: result for output, result in zip(step.outputs, results, strict=True)})
     return tuple(value[name].copy() for name in program_.outputs)
+
+
+def _on_host(template: str, bodies: tuple[Term, ...], operands: Sequence[Array]) -> tuple[Array, ...] | None:
+    on_host = templates.host_by_name(template)
+    if on_host is None:
+        return None
+    results = tuple(np.empty(shapes.concrete(b.shape), dtypes.to_numpy(b.dtype)) for b in bodies)
+    on_host.lower_host(template, bodies).run([np.ascontiguousarray(o).reshape(o.shape) for o in operands], results)
+    return results
 
 
 @lru_cache(maxsize=256)

@@ -34,6 +34,7 @@ class Scope:
     known: dict[Pattern, Expression] = field(default_factory=dict[Pattern, Expression])
     rows: dict[Pattern, str] = field(default_factory=dict[Pattern, str])
     clamped: dict[tuple[Affine, int], Affine] = field(default_factory=dict[tuple[Affine, int], Affine])
+    lookups: dict[tuple[Term, Place, int], Affine] = field(default_factory=dict[tuple[Term, Place, int], Affine])
 
     def __post_init__(self) -> None:
         if self.var is not None:

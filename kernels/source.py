@@ -13,6 +13,7 @@ from frittata.kernels.loops import (
     Accumulator,
     Assign,
     AssignIndex,
+    Lookup,
     Loop,
     Row,
     Statement,
@@ -44,6 +45,13 @@ def _lines(statement: Statement) -> list[str]:
             return [f"{name} = {spelling.index(index)}"]
         case AssignIndex(name=name, index=index, clamp=extent):
             return [f"{name} = min(max({spelling.index(index)}, 0), {extent} - 1)"]
+        case Lookup(name=name, value=value, extent=extent, site=site):
+            return [
+                f"{name} = np.int64({spelling.expression(value)})",
+                f"if {name} < 0 or {name} >= {extent}:",
+                f"{INDENT}status[{site}] = {name}",
+                f"{name} = min(max({name}, 0), {extent} - 1)",
+            ]
         case Accumulator(name=name, fold=fold, dtype=dtype):
             return [f"{name} = {spelling.neutral(fold, dtype)}"]
         case Accumulate(name=name, fold=fold, value=value):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from frittata.egraph.dtypes import DType
 from frittata.egraph.errors import LoweringError
@@ -18,6 +20,8 @@ _TEXT_BY_OP = {
     "sub": "({0} - {1})",
     "mul": "({0} * {1})",
     "div": "({0} / {1})",
+    "mod": "np.mod({0}, {1})",
+    "floordiv": "np.floor_divide({0}, {1})",
     "max": "np.maximum({0}, {1})",
     "min": "np.minimum({0}, {1})",
     "pow": "({0} ** {1})",
@@ -30,6 +34,9 @@ _TEXT_BY_OP = {
     "reciprocal": "({one} / {0})",
     "exp": "math.exp({0})",
     "log": "math.log({0})",
+    "log1p": "math.log1p({0})",
+    "expm1": "math.expm1({0})",
+    "atan": "math.atan({0})",
     "tanh": "math.tanh({0})",
     "erf": "math.erf({0})",
     "sigmoid": "({one} / ({one} + math.exp(-{0})))",
@@ -49,19 +56,29 @@ _TEXT_BY_OP = {
     "not": "(not {0})",
     "where": "({1} if {0} else {2})",
 }
+TEXT_BY_OP: Mapping[str, str] = _TEXT_BY_OP
+"""Formats of operators: {0}, {1}, ... are the arguments, {one} is 1 of the result's dtype."""
 OPS = frozenset(_TEXT_BY_OP) | {"cast", "square"}
 """The scalar operators that have a spelling."""
 
 
-def expression(value: Expression) -> str:
+@dataclass(frozen=True)
+class Dialect:
+    """How a target spells operators, and the index in a subscript."""
+
+    text_by_op: Mapping[str, str]
+    subscript: Callable[[Affine], str]
+
+
+def expression(value: Expression, dialect: Dialect | None = None) -> str:
     """Spell an expression.
 
     Raises: LoweringError for an operator that has no spelling.
     """
-    return _bare(_spelled(value))
+    return _bare(_spelled(value, dialect or Dialect(_TEXT_BY_OP, index)))
 
 
-def _spelled(value: Expression) -> str:
+def _spelled(value: Expression, dialect: Dialect) -> str:
     match value:
         case Local(name=name):
             return name
@@ -71,17 +88,17 @@ def _spelled(value: Expression) -> str:
         case Position(index=at, dtype=dtype):
             return f"{NUMPY_BY_DTYPE[dtype]}({index(at)})"
         case Load(array=array, offset=offset, dtype=dtype):
-            element = f"{array}[{index(offset)}]"
+            element = f"{array}[{dialect.subscript(offset)}]"
             return f"({element} != 0)" if dtype == "bool" else element
         case Apply():
-            return _applied(value)
+            return _applied(value, dialect)
 
 
-def _applied(value: Apply) -> str:
-    args = [_spelled(arg) for arg in value.args]
+def _applied(value: Apply, dialect: Dialect) -> str:
+    args = [_spelled(arg, dialect) for arg in value.args]
     if value.op == "cast":
         return _cast(_bare(args[0]), value.args[0].dtype, value.dtype)
-    form = _TEXT_BY_OP.get(value.op)
+    form = dialect.text_by_op.get(value.op)
     if form is None:
         raise LoweringError(f"no loop code for the operator {value.op}", do="add its spelling to kernels/spelling.py")
     if form[0] != "(":
@@ -135,14 +152,14 @@ def neutral(fold: str, dtype: DType) -> str:
     return constant(fold_identity(fold, dtype))
 
 
-def accumulation(name: str, fold: str, value: Expression) -> str:
+def accumulation(name: str, fold: str, value: Expression, dialect: Dialect | None = None) -> str:
     """Spell name = name <fold> value."""
     if value.dtype == "i32":
         step = Apply({"sum": "add", "prod": "mul"}.get(fold, fold), (Local(name, "i32"), value), "i32")
-        return f"{name} = {expression(step)}"
+        return f"{name} = {expression(step, dialect)}"
     if fold in ("sum", "prod"):
-        return f"{name} {'+' if fold == 'sum' else '*'}= {expression(value)}"
-    return f"{name} = np.{fold}imum({name}, {expression(value)})"
+        return f"{name} {'+' if fold == 'sum' else '*'}= {expression(value, dialect)}"
+    return f"{name} = np.{fold}imum({name}, {expression(value, dialect)})"
 
 
 def index(at: Affine) -> str:

@@ -209,6 +209,11 @@ def _circular(x: Expr, name: str, quarter: int) -> Expr:
     return x.wrap(rarely(builder, huge, exact.value, lambda: x.by_lane(f"{name}f").value))
 
 
+def atan(x: Expr) -> Expr:
+    """Return atan(x), by the C function lane by lane."""
+    return x.by_lane("atan" if x.is_double else "atanf")
+
+
 def log1p(x: Expr) -> Expr:
     """Return ln(1 + x) without losing a small x: ln(u) corrected by what u = 1 + x has rounded away."""
     if x.is_double:

@@ -168,6 +168,7 @@ _FLOAT: dict[str, Callable[..., Value]] = {
     "log": _formula(transcendental.log),
     "log1p": _formula(transcendental.log1p),
     "expm1": _formula(transcendental.expm1),
+    "atan": _formula(transcendental.atan),
     "tanh": _formula(transcendental.tanh),
     "sigmoid": _formula(transcendental.sigmoid),
     "erf": _formula(transcendental.erf),

@@ -9,6 +9,7 @@ from frittata.egraph import shapes
 from frittata.egraph.ops import registry
 from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import Term
+from frittata.kernels.scans import scanned_axes
 
 _PRODUCT_UNITS = 4.0
 """A multiplication and a dependent addition: scalar code waits for the sum of the step before."""
@@ -19,7 +20,14 @@ _ROW_PRODUCT_UNITS = 1.0
 def work_units(bodies: tuple[Term, ...]) -> float:
     """Return what computing `build` terms of one shape in one nest takes."""
     seen: set[tuple[Term, float]] = set()
-    return sum(_work(body.args[0], 1.0, seen) + _size(body.shape) for body in bodies)
+    units = sum(_work(body.args[0], 1.0, seen) + _size(body.shape) for body in bodies)
+    return units * _repeats(bodies)
+
+
+def _repeats(bodies: tuple[Term, ...]) -> float:
+    """Return how often a nest runs scans again: one axis is its innermost loop, others are not."""
+    scanned = scanned_axes(*bodies)
+    return float(max(_size((shapes.dim_at(bodies[0].shape, axis),)) for axis in scanned)) if len(scanned) > 1 else 1.0
 
 
 def _work(e: Term, times: float, seen: set[tuple[Term, float]]) -> float:
@@ -35,6 +43,12 @@ def _work(e: Term, times: float, seen: set[tuple[Term, float]]) -> float:
             return count
         case "reindex":
             return _work(e.args[0], count / _size(e.args[0].shape), seen)
+        case "scan":
+            return count * registry.get("scan", "element").cost + _work(e.args[0], times, seen)
+        case "at":
+            looked_up, indices = e.args
+            own = registry.get("at", "element").cost
+            return count * own + _work(indices, times, seen) + _work(looked_up, count / _size(looked_up.shape), seen)
         case "fold":
             return count * e.attrs[2] + _work(e.args[0], times, seen)
         case "dot":

@@ -87,6 +87,7 @@ UNARY: dict[str, Callable[[Array], Array]] = {
     "log": np.log,
     "log1p": np.log1p,
     "expm1": np.expm1,
+    "atan": np.arctan,
     "tanh": np.tanh,
     "sigmoid": sigmoid_exact,
     "erf": erf_exact,

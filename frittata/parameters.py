@@ -1,0 +1,109 @@
+"""Parameters after `optimize`: guarded against changes while they are folded, or read again at every call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from frittata.egraph import terms
+from frittata.egraph.errors import StaleParametersError
+from frittata.egraph.model import Function, Model
+from frittata.egraph.ops import registry
+from frittata.egraph.program import Program
+from frittata.egraph.terms import Term
+
+
+@dataclass(frozen=True, eq=False)
+class Home:
+    """Where a module keeps a tensor: another may be put there."""
+
+    tensors: Mapping[str, Any]
+    key: str
+
+    @staticmethod
+    def of(source: Any, name: str) -> Home | None:
+        """Find a tensor by the name of its param: a dotted path, after `self.` where an input has that name."""
+        path = name.split(".")
+        for parts in (path, path[1:]):
+            module = source
+            for part in parts[:-1]:
+                module = getattr(module, "_modules", {}).get(part)
+            for kind in ("_parameters", "_buffers"):
+                tensors = getattr(module, kind, {})
+                if parts and tensors.get(parts[-1]) is not None:
+                    return Home(tensors, parts[-1])
+        return None
+
+
+class Guard:
+    """Notices that a folded tensor was written to, moved, or replaced in its module."""
+
+    def __init__(self, tensor_by_name: Mapping[str, Any], source: Any) -> None:
+        self._rows: list[tuple[Any, int, int, Mapping[str, Any], str, str]] = []
+        for name, tensor in tensor_by_name.items():
+            home = Home.of(source, name) or Home({name: tensor}, name)
+            if not tensor.is_inference() and home.tensors[home.key] is tensor:
+                self._rows.append((tensor, tensor._version, tensor.data_ptr(), home.tensors, home.key, name))
+
+    def check(self) -> None:
+        """Raise StaleParametersError if a tensor has changed."""
+        for tensor, version, pointer, home, key, name in self._rows:
+            if tensor._version != version or tensor.data_ptr() != pointer or home.get(key) is not tensor:
+                raise StaleParametersError(
+                    f"parameter {name!r} was changed after optimize()",
+                    do="call frittata.optimize again; freeze=True skips this check, freeze=False reads parameters anew",
+                )
+
+
+def readers(model: Model, tensor_by_name: Mapping[str, Any], source: Any) -> tuple[Callable[[], Any], ...]:
+    """Return what reads the present value of each param of a model, in the order of `unfrozen`."""
+    return tuple(_reader(name, model, tensor_by_name, source) for name in _params(model))
+
+
+def _reader(name: str, model: Model, tensor_by_name: Mapping[str, Any], source: Any) -> Callable[[], Any]:
+    if name not in tensor_by_name:
+        return lambda: model.params[name]
+    home = Home.of(source, name)
+    return (lambda: tensor_by_name[name]) if home is None else (lambda: home.tensors[home.key])
+
+
+def unfrozen(model: Model) -> Model:
+    """Make every param an input, after the model's own."""
+    taken = {term.attrs[0] for term in model.main.inputs}
+    leaves: dict[str, Term] = {}
+    for name, param in _params(model).items():
+        fresh = name.replace(".", "_")
+        while fresh in taken:
+            fresh += "_"
+        taken.add(fresh)
+        leaves[name] = registry.make("input", "tensor", (), (fresh, *param.attrs[1:]))
+    origins: dict[Term, str] = {}
+
+    def replace(term: Term, args: tuple[Term, ...]) -> Term:
+        new = leaves[term.attrs[0]] if term.op == "param" else registry.make(term.op, term.sort, args, term.attrs)
+        if term in model.origin_by_term:
+            origins[new] = model.origin_by_term[term]
+        return new
+
+    outputs = terms.rebuild_all(model.main.outputs, replace)
+    return Model({"main": Function((*model.main.inputs, *leaves.values()), outputs)}, {}, origins)
+
+
+def detached(model: Model, program: Program, form: str) -> Model:
+    """Copy the params that a program would read where the module has them: what nobody watches must not change.
+
+    The plain form folds anew at every call, and folding integers may only change their shape: those are copied too.
+    """
+    read = {term.attrs[0] for term in program.constants.values() if term.op == "param"}
+    shared = {
+        name for name, value in model.params.items() if name in read or form == "plain" or value.dtype.kind != "f"
+    }
+    params = {name: np.array(value) if name in shared else value for name, value in model.params.items()}
+    return Model(model.functions, params, model.origin_by_term)
+
+
+def _params(model: Model) -> dict[str, Term]:
+    return {term.attrs[0]: term for term in model.main.walk() if term.op == "param"}

@@ -1,0 +1,33 @@
+"""What every front end returns: a model, and how to call it as its source was called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from frittata.egraph.model import Model
+
+
+class Imported(Protocol):
+    """A model with the calling convention of its source."""
+
+    @property
+    def model(self) -> Model:
+        """The terms."""
+        ...
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The source's own torch tensors by the name of their param: what a guard watches."""
+        ...
+
+    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
+        """Return the tensors of a call in the order of `model.main.inputs`.
+
+        Raises: ModelError if the call does not fit.
+        """
+        ...
+
+    def unflatten(self, outputs: Iterable[Any]) -> Any:
+        """Return the outputs of `model.main` in the structure that the source returns."""
+        ...

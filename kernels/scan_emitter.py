@@ -1,0 +1,108 @@
+"""Running folds as vector code: down the columns of a block, or along one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llvmlite import ir
+
+from frittata.egraph import indexing, program
+from frittata.egraph.indexing import Affine
+from frittata.egraph.terms import Term
+from frittata.kernels import memory, simd
+from frittata.kernels.element_emitter import ElementEmitter
+from frittata.kernels.flow import for_range
+from frittata.kernels.frames import LANES
+from frittata.kernels.guards import guard_of
+from frittata.kernels.index_values import Along
+from frittata.kernels.intrinsics import table_pointer
+from frittata.kernels.scans import SEQUENCE, ScanPlan
+from frittata.kernels.simd import I32, I64, Builder, Lane, Value
+
+
+class ScanEmitter:
+    """Emits at a builder's position what one row takes. The table holds operands, results, then the status if any."""
+
+    def __init__(
+        self, builder: Builder, plan: ScanPlan, bodies: tuple[Term, ...], table: Value, rows: Sequence[Value]
+    ) -> None:
+        self._builder, self._plan = builder, plan
+        leaves = list(program.operands_of(*bodies))
+        pointers = {leaf: table_pointer(builder, table, i, leaf.dtype) for i, leaf in enumerate(leaves)}
+        self._results = [table_pointer(builder, table, i, b.dtype) for i, b in enumerate(bodies, len(leaves))]
+        variables: dict[int | str, Value] = dict(zip((loop.key for loop in plan.rows), rows, strict=True))
+        guard = guard_of(builder, table, len(leaves) + len(bodies), bodies)
+        self._base = ElementEmitter(builder, pointers, variables, guard=guard)
+        shape = plan.shape
+        place = tuple(plan.index.get(axis, Affine()) for axis in range(-len(shape), 0))
+        self._offset = indexing.flatten(place, shape)
+
+    def emit_columns(self, first: Value | int, valid: int | None) -> None:
+        """Emit the folds down the columns from `first` on, a vector of them."""
+        lanes = self._plan.lanes
+        k = simd.as_index(first)
+        along = Along(LANES, lanes, lanes, valid)
+        base = self._base.inner({LANES: k}, along)
+
+        def down(s: Value, totals: list[Value]) -> list[Value]:
+            emitter = base.inner({SEQUENCE: s}, along)
+            new = [self._folded(scan, t, self._operand(emitter, scan)) for scan, t in self._with(totals)]
+            self._write(emitter, new, valid)
+            return new
+
+        neutral = [simd.neutral(Lane(scan.dtype, lanes), scan.attrs[0]) for scan in self._plan.scans]
+        for_range(self._builder, 0, self._plan.steps, 1, neutral, down)
+
+    def emit_line(self) -> None:
+        """Emit the folds along one row."""
+        lanes, extent = self._plan.lanes, self._plan.extent
+        full = extent - extent % lanes
+
+        def vector(k: Value, before: list[Value], valid: int | None) -> list[Value]:
+            emitter = self._base.inner({LANES: k}, Along(LANES, lanes, lanes, valid))
+            inside = [self._prefix(scan, self._operand(emitter, scan)) for scan in self._plan.scans]
+            new = [
+                self._folded(scan, old, value) for (scan, old), value in zip(self._with(before), inside, strict=True)
+            ]
+            self._write(emitter, new, valid)
+            return [simd.splat(self._builder, simd.extract(self._builder, total, lanes - 1), lanes) for total in new]
+
+        totals = [simd.neutral(Lane(scan.dtype, lanes), scan.attrs[0]) for scan in self._plan.scans]
+        totals = for_range(self._builder, 0, full, lanes, totals, lambda k, before: vector(k, before, None))
+        if full != extent:
+            vector(I64(full), totals, extent - full)
+
+    def _with(self, totals: Sequence[Value]) -> list[tuple[Term, Value]]:
+        return list(zip(self._plan.scans, totals, strict=True))
+
+    def _operand(self, emitter: ElementEmitter, scan: Term) -> Value:
+        return emitter.emit(scan.args[0], self._plan.index)
+
+    def _folded(self, scan: Term, total: Value, value: Value) -> Value:
+        return simd.COMBINE_BY_FOLD[scan.attrs[0]](self._builder, total, value)
+
+    def _prefix(self, scan: Term, value: Value) -> Value:
+        """Fold each lane with all before it, distances of 1, 2, 4, ... at a time.
+
+        Source: Hillis and Steele, Data Parallel Algorithms, 1986.
+        """
+        lanes, distance = self._plan.lanes, 1
+        neutral = simd.neutral(simd.lane_of(value), scan.attrs[0])
+        while distance < lanes:
+            numbers = [lanes - distance + i for i in range(lanes)]
+            mask = ir.Constant(ir.VectorType(I32, lanes), numbers)
+            value = self._folded(scan, self._builder.shuffle_vector(neutral, value, mask), value)
+            distance *= 2
+        return value
+
+    def _write(self, emitter: ElementEmitter, totals: Sequence[Value], valid: int | None) -> None:
+        index = self._plan.index
+        for scan, total in self._with(totals):
+            emitter.know(scan, index, total)
+        values = [emitter.emit(element, index) for element in self._plan.elements]
+        for pointer, value in zip(self._results, values, strict=True):
+            offset = emitter.values.first(self._offset)
+            if valid is None:
+                memory.store(self._builder, value, pointer, offset)
+            else:
+                memory.store_masked(self._builder, value, pointer, offset, valid)

@@ -1,0 +1,139 @@
+"""Running folds in kernels: which axes they run along, and the loops of kernels that run along one of them.
+
+for i0 in rows:                    the axes that nothing runs along
+    for k in lanes:                  down columns: the last axis in lanes,
+        for s in sequence:             each of which has its own running fold
+for i0 in rows:                    along a row: the lanes are neighbours of one fold,
+    for k in lanes:                  which are folded in them, and then with what was before
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from frittata.egraph import shapes, terms
+from frittata.egraph.indexing import Affine, var
+from frittata.egraph.ops import registry
+from frittata.egraph.shapes import Sym
+from frittata.egraph.terms import Term
+from frittata.kernels import vmath
+from frittata.kernels.frames import LANES, Loop
+from frittata.kernels.points import Points
+from frittata.kernels.simd import VECTOR_BYTES, Lane
+
+SEQUENCE = "s"
+_SIMPLE_UNITS = 0.5
+_GATHER_UNITS = 12.0
+_ALONG_UNITS = 2.0
+"""What an element costs that is folded with its neighbours in a vector."""
+_LINE_UNITS = 40.0
+"""What starting a line, or a block of columns, costs."""
+_ABOVE = vmath.OPS | {"cast", "scan", "load", "const", "iota"}
+_BELOW = vmath.OPS | {"cast", "load", "const", "iota", "reindex", "at"}
+
+
+def scanned_axes(*bodies: Term) -> frozenset[int]:
+    """Return the axes of more than one place that scans in bodies run along."""
+    return frozenset(term.attrs[1] for term in terms.walk(*bodies) if term.op == "scan" and term.attrs[2] > 1)
+
+
+@dataclass(frozen=True, eq=False)
+class ScanPlan:
+    """How the axes of bodies become loops; `scans` are their running folds, along the lanes or down columns."""
+
+    shape: tuple[int, ...]
+    scans: tuple[Term, ...]
+    elements: tuple[Term, ...]
+    index: Mapping[int, Affine]
+    rows: tuple[Loop, ...]
+    steps: int
+    extent: int
+    lanes: int
+
+    @property
+    def columns(self) -> bool:
+        """Whether each lane is a fold of its own."""
+        return self.steps > 1
+
+    @property
+    def row_count(self) -> int:
+        """How many rows there are."""
+        return prod(loop.extent for loop in self.rows)
+
+    @property
+    def units(self) -> float:
+        """What all rows cost, in additions of a vector's element."""
+        points = Points(self.index, {})
+        per_element = _SIMPLE_UNITS * len(self.elements)
+        for point in points.walk([points.at(e) for e in (*self.elements, *(scan.args[0] for scan in self.scans))]):
+            if point.term.op in ("load", "iota"):
+                per_element += _SIMPLE_UNITS if points.step(point, LANES) in (0, 1) else _GATHER_UNITS
+            elif point.term.op == "scan":
+                per_element += 1.0 if self.columns else _ALONG_UNITS
+            elif point.term.op != "const":
+                cost = registry.get(point.term.op, "element").cost
+                per_element += _SIMPLE_UNITS if cost == 1 else cost
+        width = -(-self.extent // self.lanes) * self.lanes
+        lines = width / self.lanes if self.columns else 1.0
+        return self.row_count * (per_element * width * self.steps + _LINE_UNITS * lines)
+
+    def describe(self) -> str:
+        """Return all that tells plans of the same bodies apart."""
+        return f"{self.rows} {self.steps} {self.extent} {self.lanes}"
+
+
+@lru_cache(maxsize=4096)
+def plan_scan(bodies: tuple[Term, ...]) -> ScanPlan | None:
+    """Return the loops for bodies that are point-wise in scans along one axis, point-wise below too; else None."""
+    elements = tuple(body.args[0] for body in bodies if body.op == "build")
+    if len(elements) != len(bodies) or any(isinstance(dim, Sym) for t in terms.walk(*bodies) for dim in t.shape):
+        return None
+    shape, scans = shapes.concrete(bodies[0].shape), _scans(elements)
+    axes = {scan.attrs[1:] for scan in scans or ()}
+    if not scans or len(axes) != 1 or any(body.shape != shape for body in bodies):
+        return None
+    ((axis, extent),) = axes
+    if -axis > len(shape) or shape[axis] != extent or extent == 1:
+        return None
+    return _planned(shape, axis, scans, elements)
+
+
+def _scans(elements: tuple[Term, ...]) -> tuple[Term, ...] | None:
+    """Return the scans that elements are point-wise in; None if there is anything else than such."""
+    found: dict[Term, None] = {}
+    seen: set[Term] = set()
+    stack = list(elements)
+    while stack:
+        term = stack.pop()
+        if term in seen:
+            continue
+        seen.add(term)
+        if term.op == "scan":
+            found[term] = None
+        elif term.op not in _ABOVE and scanned_axes(term):
+            return None
+        elif term.sort == "element":
+            stack += term.args
+    below = [scan.args[0] for scan in found]
+    rest = (t for t in terms.walk(*elements, *below) if t.sort == "element" and t not in found)
+    if any(term.op not in _BELOW for term in rest) or any(map(scanned_axes, below)):
+        return None
+    return tuple(found)
+
+
+def _planned(shape: tuple[int, ...], axis: int, scans: tuple[Term, ...], elements: tuple[Term, ...]) -> ScanPlan:
+    live = [a for a in range(-len(shape), 0) if shape[a] > 1]
+    columns = live[-1] != axis
+    index: dict[int, Affine] = {live[-1]: var(LANES, shape[live[-1]])}
+    if columns:
+        index[axis] = var(SEQUENCE, shape[axis])
+    rows = {a: Loop(f"i{number}", shape[a]) for number, a in enumerate(a for a in live if a not in index)}
+    index |= {a: var(loop.key, loop.extent) for a, loop in rows.items()}
+    sizes = [Lane(term.dtype).itemsize for term in terms.walk(*elements) if term.dtype != "bool"]
+    extent = shape[live[-1]]
+    lanes = min(VECTOR_BYTES // min(sizes, default=4), 1 << (extent - 1).bit_length())
+    steps = shape[axis] if columns else 1
+    return ScanPlan(shape, scans, elements, index, tuple(rows.values()), steps, extent, lanes)

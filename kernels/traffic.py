@@ -1,0 +1,35 @@
+"""How many bytes kernels move: each result and each operand once, but what is looked up only where it is looked up."""
+
+from __future__ import annotations
+
+from math import inf
+
+from frittata.egraph import dtypes, program, shapes
+from frittata.egraph.terms import Term
+
+
+def moved_bytes(bodies: tuple[Term, ...]) -> float:
+    """Return the bytes that `build` terms read and write."""
+    read: dict[Term, float] = dict.fromkeys(program.operands_of(*bodies), 0.0)
+    seen: set[tuple[Term, float]] = set()
+    stack = [(body.args[0], inf) for body in bodies]
+    while stack:
+        term, most = stack.pop()
+        if (term, most) in seen:
+            continue
+        seen.add((term, most))
+        if term.op == "load":
+            (leaf,) = term.args
+            read[leaf] = min(read[leaf] + most, _bytes(leaf, shapes.size(leaf.shape)))
+        elif term.op == "at":
+            looked_up, indices = term.args
+            places = float(shapes.size(term.shape)) * dtypes.itemsize(term.dtype)
+            stack += [(looked_up, min(most, places)), (indices, most)]
+        else:
+            stack += [(arg, most) for arg in term.args]
+    written = sum(_bytes(body, shapes.size(body.shape)) for body in bodies)
+    return written + sum(read.values())
+
+
+def _bytes(term: Term, count: int) -> float:
+    return float(count * dtypes.itemsize(term.dtype))

@@ -1,0 +1,176 @@
+"""What a call or a model may be that is not as it should: a clear error, or what torch gives."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import frittata as ft
+from frittata.egraph.errors import ModelError
+from frittata.egraph.machine import REFERENCE
+from frittata.optimized import Optimized
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+
+
+class Layer(nn.Module):
+    """A product with weights, a choice by truth values, and a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, chosen: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y = self.inner(x)
+        return torch.where(chosen, y, -y) * scale, x, x
+
+
+@pytest.fixture(scope="module")
+def layer() -> nn.Module:
+    torch.manual_seed(0)
+    return Layer().eval()
+
+
+CHOSEN, SCALE = torch.tensor([True, False, True, True]), torch.tensor(2.0)
+
+
+@pytest.fixture(scope="module")
+def compiled(layer: nn.Module, cache: Path) -> Optimized:
+    return ft.optimize(layer, (X, CHOSEN, SCALE), machine=REFERENCE, cache=cache)
+
+
+MISFITS: dict[str, tuple[tuple[Any, ...], str]] = {
+    "too few": ((X, CHOSEN), r"the call f\(\*, \*\) has another structure than the export f\(\*, \*, \*\)"),
+    "too many": ((X, CHOSEN, SCALE, X), "another structure"),
+    "nested": (([X], CHOSEN, SCALE), r"f\(\[\*\], \*, \*\)"),
+    "another batch": ((X[:1], CHOSEN, SCALE), r"argument 'x' must be float32\[2, 4\], got float32\[1, 4\]"),
+    "an empty batch": ((X[:0], CHOSEN, SCALE), r"got float32\[0, 4\]"),
+    "another rank": ((X[0], CHOSEN, SCALE), r"got float32\[4\]"),
+    "another dtype": ((X.double(), CHOSEN, SCALE), r"got float64\[2, 4\]"),
+    "numbers for truth values": ((X, CHOSEN.int(), SCALE), r"'chosen' must be bool\[4\], got int32\[4\]"),
+    "half precision": ((X.bfloat16(), CHOSEN, SCALE), "numpy cannot read(.|\n)*BFloat16"),
+    "another device": ((X.to("meta"), CHOSEN, SCALE), "on meta(.|\n)*move it to the CPU"),
+    "a sparse tensor": ((X.to_sparse(), CHOSEN, SCALE), "numpy cannot read(.|\n)*dense"),
+    "a Python number": ((X, CHOSEN, 2.0), "an argument is a float"),
+    "nothing": ((X, CHOSEN, None), "another structure|NoneType"),
+    "the other byte order": ((X.numpy().astype(">f4"), CHOSEN, SCALE), "got >f4"),
+    "a masked array": ((np.ma.masked_array(X.numpy()), CHOSEN, SCALE), "MaskedArray"),  # pyright: ignore
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_arguments_that_do_not_fit_are_refused_in_words(name: str, compiled: Optimized) -> None:
+    args, message = MISFITS[name]
+    with pytest.raises(ModelError, match=message):
+        compiled(*args)
+
+
+ODD: dict[str, Callable[[Tensor], Any]] = {
+    "transposed": lambda x: x.t().contiguous().t(),
+    "a slice": lambda x: torch.cat([x, x], 1)[:, :4],
+    "expanded": lambda x: x[:1].expand(2, 4),
+    "with gradients": lambda x: x.clone().requires_grad_(),
+    "a parameter": nn.Parameter,
+    "of inference mode": lambda x: torch.inference_mode()(x.clone)(),
+    "with a negative bit": lambda x: torch.view_as_complex(torch.stack([x, -x], -1)).conj().imag,
+    "read-only": lambda x: np.frombuffer(x.numpy().tobytes(), np.float32).reshape(2, 4),
+    "reversed": lambda x: x.numpy()[::-1, ::-1],
+    "of a subclass": lambda x: x.numpy().view(np.memmap),
+    "misaligned": lambda x: np.frombuffer(b"\0" + x.numpy().tobytes(), np.float32, 8, 1).reshape(2, 4),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_any_tensor_of_the_right_type_is_taken(name: str, compiled: Optimized, layer: nn.Module) -> None:
+    x = ODD[name](X)
+    given = torch.from_numpy(np.array(x)) if isinstance(x, np.ndarray) else x.detach()
+    with torch.no_grad():
+        wanted = layer(given, CHOSEN, SCALE)
+    for found, one in zip(compiled(x, CHOSEN, SCALE), wanted, strict=True):
+        torch.testing.assert_close(torch.as_tensor(found), one)
+
+
+def test_results_share_memory_with_nothing(compiled: Optimized) -> None:
+    x = X.clone()
+    _, first, second = compiled(x, CHOSEN, SCALE)
+    first.zero_()
+    assert torch.equal(second, X) and torch.equal(x, X)
+
+
+def test_one_tensor_may_be_several_arguments(cache: Path) -> None:
+    class Sum(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return x + y.relu()
+
+    torch.testing.assert_close(ft.optimize(Sum().eval(), (X, X), machine=REFERENCE, cache=cache)(X, X), X + X.relu())
+
+
+class Refused(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(x)
+
+
+def fails(x: Tensor) -> Tensor:
+    raise ValueError("not today")
+
+
+MODELS: dict[str, tuple[Callable[[Tensor], Any], tuple[Any, ...], str]] = {
+    "no arguments": (torch.relu, (), "do not fit Refused.forward(.|\n)*missing"),
+    "too many arguments": (torch.relu, (X, X), "do not fit Refused.forward(.|\n)*too many"),
+    "an empty batch": (torch.relu, (X[:0],), "empty"),
+    "a model that raises": (fails, (X,), "cannot follow Refused: not today(.|\n)*call the model"),
+    "a model that changes its input": (lambda x: x.add_(1) * 2, (X.clone(),), "changes x in place"),
+    "control flow on values": (lambda x: x if x.sum() > 0 else -x, (X,), "cannot follow(.|\n)*torch.where"),
+    "shapes that depend on values": (lambda x: x[x > 0], (X,), "depends on values|data-dependent"),
+    "a number as a result": (lambda x: float(x.sum()), (X,), "cannot follow"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", MODELS)
+def test_models_that_cannot_be_compiled_are_refused_in_words(name: str, cache: Path) -> None:
+    function, args, message = MODELS[name]
+    with pytest.raises(ModelError, match=message) as caught:
+        ft.optimize(Refused(function).eval(), args, machine=REFERENCE, cache=cache)
+    assert caught.value.do
+
+
+def test_a_parameter_without_values_is_refused(cache: Path) -> None:
+    with pytest.raises(ModelError, match="meta device"):
+        ft.optimize(nn.Linear(4, 3, device="meta").eval(), (X.to("meta"),), machine=REFERENCE, cache=cache)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("0.weight", float("nan")),
+        ("0.weight", float("inf")),
+        ("0.bias", -float("inf")),
+        ("1.weight", float("inf")),
+        ("1.running_mean", float("inf")),
+        ("1.running_var", float("inf")),
+    ],
+)
+def test_weights_that_are_not_finite_spoil_the_results_that_they_spoil_in_torch(
+    name: str, value: float, cache: Path
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU()).eval()
+    x = torch.randn(2, 2, 5, 5)
+    with torch.no_grad():
+        model.state_dict()[name].view(-1)[1] = value
+        wanted = model(x)
+    found = ft.optimize(model, (x,), machine=REFERENCE, cache=cache)(x)
+    finite = wanted.isfinite()
+    assert torch.equal(found.isfinite(), finite)
+    torch.testing.assert_close(found[finite], wanted[finite], rtol=1e-4, atol=1e-5)

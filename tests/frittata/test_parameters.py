@@ -1,0 +1,94 @@
+"""Parameters that change after `optimize`: noticed, or read at every call."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import frittata as ft
+from frittata.egraph.errors import StaleParametersError
+from frittata.egraph.machine import REFERENCE
+from frittata.egraph.model import Model
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+
+
+def weight(module: nn.Sequential, layer: int) -> nn.Parameter:
+    return module.get_parameter(f"{layer}.weight")
+
+
+def model() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)).eval()
+
+
+def written(module: nn.Sequential) -> None:
+    with torch.no_grad():
+        weight(module, 0).mul_(2)
+
+
+def replaced(module: nn.Sequential) -> None:
+    module[3].register_parameter("weight", nn.Parameter(torch.ones(3, 5)))
+
+
+def loaded(module: nn.Sequential) -> None:
+    module.load_state_dict({name: value + 1 for name, value in module.state_dict().items()})
+
+
+def assigned(module: nn.Sequential) -> None:
+    module.load_state_dict({name: value + 1 for name, value in module.state_dict().items()}, assign=True)
+
+
+def moved(module: nn.Sequential) -> None:
+    weight(module, 0).data = weight(module, 0).data + 1
+
+
+def a_buffer(module: nn.Sequential) -> None:
+    module[1].register_buffer("running_mean", torch.ones(5))
+
+
+CHANGES = {f.__name__: f for f in (written, replaced, loaded, assigned, moved, a_buffer)}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_is_noticed_and_freeze_drops_the_check(name: str, cache: Path) -> None:
+    module = model()
+    guarded = ft.optimize(module, (X,), machine=REFERENCE, cache=cache)
+    folded = ft.optimize(module, (X,), machine=REFERENCE, cache=cache, freeze=True)
+    before = guarded(X)
+    CHANGES[name](module)
+    with pytest.raises(StaleParametersError, match=r"was changed(.|\n)*frittata.optimize again"):
+        guarded(X)
+    torch.testing.assert_close(folded(X), before)
+
+
+@pytest.mark.parametrize("form", ["fast", "plain"])
+def test_without_freezing_parameters_are_read_at_every_call(form: str, cache: Path) -> None:
+    module = model()
+    fast = ft.optimize(module, (X,), machine=REFERENCE, cache=cache, freeze=False, form=form)
+    assert not fast.report.folded and set(fast.program.inputs) > {"0_weight", "1_running_mean"}
+    for change in (lambda _: None, *CHANGES.values()):
+        change(module)
+        with torch.no_grad():
+            torch.testing.assert_close(fast(X), module(X), rtol=1e-4, atol=1e-5)
+
+
+def test_without_freezing_kernels_are_measured_on_the_parameters(cache: Path) -> None:
+    fast = ft.optimize(model(), (X,), machine=REFERENCE, cache=cache, freeze=False)
+    assert set(fast.measure()) == {kernel.name for kernel in fast.kernels}
+
+
+def test_without_freezing_the_params_of_a_script_are_read_too(cache: Path) -> None:
+    script = """
+def main(w_x: f32[2, 3], param w.x: f32[3, 3]) -> f32[2, 3]:
+    v1: f32[2, 3] = matmul(w_x, w_x_)
+    return v1
+""".replace("param w.x", 'param w_x_ = "w.x"')
+    values = {"w.x": np.eye(3, dtype=np.float32)}
+    fast = ft.optimize(Model(ft.parse(script).functions, values), machine=REFERENCE, cache=cache, freeze=False)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(fast(x), x)
+    values["w.x"][0, 0] = 3
+    np.testing.assert_array_equal(fast(x), x @ values["w.x"])
