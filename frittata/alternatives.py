@@ -35,7 +35,7 @@ class Alternatives:
     _price: dict[tuple[int, int], float | None] = field(default_factory=dict[tuple[int, int], "float | None"])
 
     @property
-    def _problem(self) -> Problem:
+    def _problem(self) -> Problem[Candidate]:
         return self.extraction.problem
 
     def of(self, class_: int, chosen: int, limit: int) -> tuple[list[Alternative], int]:

@@ -1,4 +1,4 @@
-"""The command line: `frittata optimize`, `explain`, `rules check`, `rules list`, `rules show`."""
+"""The command line: `frittata optimize`, `explain`, `extract`, `rules check`, `rules list`, `rules show`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import difflib
 import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,13 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("--json", action="store_true", help="print the explanation as JSON")
     explain.set_defaults(run=_explain)
 
+    extract = commands.add_parser("extract", help="choose from any e-graph, given as JSON in extraction-gym's format")
+    extract.add_argument("file", type=Path, metavar="FILE.json", help="the e-graph")
+    extract.add_argument(
+        "--time-limit", type=float, default=60.0, metavar="S", help="for everything, in seconds (default 60)"
+    )
+    extract.set_defaults(run=_extract)
+
     rules = commands.add_parser("rules", help="look at rules").add_subparsers(required=True, metavar="COMMAND")
     check = rules.add_parser("check", help="search for counterexamples to the rules of a file")
     check.add_argument("file", help="a rule file, the name of a built-in family, or all")
@@ -80,6 +88,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--disable", action="append", default=[], metavar="NAME", help="a family, or family/rule")
     parser.add_argument("--no-library", action="store_true", help="choose no calls into a library")
+    parser.add_argument("--target", default="cpu", metavar="NAME", help="what to compile for: cpu (default) or cuda")
     parser.add_argument("--plain", action="store_true", help="run kernels in their plain form")
     parser.add_argument(
         "--reference-machine", action="store_true", help="use the checked-in profile instead of this machine's"
@@ -106,9 +115,10 @@ def _compiled(given: argparse.Namespace) -> Optimized:
         numerics=given.numerics,
         disable=tuple(given.disable),
         library=not given.no_library,
+        target=given.target,
         form="plain" if given.plain else "fast",
         time_limit_s=given.time_limit,
-        machine=REFERENCE if given.reference_machine else None,
+        machine=REFERENCE if given.reference_machine and given.target == "cpu" else None,
         cache=given.cache,
     )
 
@@ -141,6 +151,14 @@ def _explain(given: argparse.Namespace) -> int:
     print(explanation)
     if given.source:
         print(f"\nSource, in its plain form\n{explanation.kernel.source}")
+    return 0
+
+
+def _extract(given: argparse.Namespace) -> int:
+    begun = time.perf_counter()
+    from frittata.extract.egraph_json import extract_file
+
+    _print_json(extract_file(given.file, given.time_limit, begun).to_dict())
     return 0
 
 

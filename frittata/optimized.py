@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from frittata.egraph import dtypes, shapes
-from frittata.egraph.errors import FrittataError, ModelError, StaleParametersError
+from frittata.egraph.errors import FrittataError, ModelError
 from frittata.egraph.model import Function, Model
 from frittata.egraph.program import Program
-from frittata.kernels import runtime
+from frittata.kernels import runtime, targets
+from frittata.kernels.cuda.device import is_on_device
+from frittata.parameters import Guard, readers
 from frittata.pipeline import Compilation
 
 if TYPE_CHECKING:
@@ -26,27 +28,26 @@ if TYPE_CHECKING:
 class Optimized:
     """A compiled model. Call it as the model was called: torch tensors in, torch tensors out; numpy in, numpy out."""
 
-    def __init__(self, compilation: Compilation, examples: Sequence[Any] = ()) -> None:
+    def __init__(self, compilation: Compilation, examples: Sequence[Any] = (), source: Any = None) -> None:
         self.compilation = compilation
         self._examples = tuple(examples)
+        self._keeps_device_arrays = targets.by_name(compilation.options.target).keeps_device_arrays
         self._run = self._runner()
-        self._guards = _guards(compilation)
+        freeze, imported = compilation.options.freeze, compilation.imported
+        tensors = {} if imported is None else imported.parameters
+        self._guard = Guard(tensors if freeze is None else {}, source)
+        before = source if imported is None else imported.model
+        self._parameters = readers(before, tensors, source) if freeze is False else ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program.
 
         Raises: ModelError if the arguments do not fit; StaleParametersError if a frozen parameter has changed.
         """
-        for tensor, version, pointer, name in self._guards:
-            if tensor._version != version or tensor.data_ptr() != pointer:
-                raise StaleParametersError(
-                    f"parameter {name!r} was changed after optimize()",
-                    do="call frittata.optimize again; freeze=True skips this check",
-                )
+        self._guard.check()
         imported = self.compilation.imported
         values = list(args) if imported is None else imported.flatten(args, kwargs)
-        arrays = [_to_numpy(value) for value in values]
-        outputs = self._run(*arrays)
+        outputs = self._run(*self._as_arguments(values))
         if any(not isinstance(value, np.ndarray) for value in values):
             outputs = _to_torch(outputs)
         if imported is None:
@@ -143,7 +144,18 @@ class Optimized:
 
     def _arrays(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         imported = self.compilation.imported
-        return [_to_numpy(value) for value in (args if imported is None else imported.flatten(tuple(args), kwargs))]
+        values = args if imported is None else imported.flatten(tuple(args), kwargs)
+        return self._as_arguments(values)
+
+    def _as_arguments(self, values: Sequence[Any]) -> list[Any]:
+        """Return what the program takes for a call: its tensors, then the parameters that are read at every call."""
+        expected = len(self.program.inputs) - len(self._parameters)
+        if len(values) != expected:
+            raise ModelError(f"the model takes {expected} arguments, got {len(values)}")
+        return [self._as_argument(value) for value in (*values, *(read() for read in self._parameters))]
+
+    def _as_argument(self, value: Any) -> Any:
+        return value if self._keeps_device_arrays and is_on_device(value) else _to_numpy(value)
 
     def _example_arrays(self) -> list[Any]:
         if self._examples:
@@ -159,28 +171,32 @@ class Optimized:
         return self.compilation.executable
 
 
-def _guards(compilation: Compilation) -> list[tuple[Any, int, int, str]]:
-    """Frozen parameters with what tells a change."""
-    if compilation.imported is None or compilation.options.freeze:
-        return []
-    return [
-        (tensor, tensor._version, tensor.data_ptr(), name)
-        for name, tensor in compilation.imported.parameters.items()
-        if not tensor.is_inference()
-    ]
-
-
 def _to_numpy(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
+    """Return the array that shares a tensor's memory.
+
+    Raises: ModelError for what is no dense tensor on the CPU.
+    """
+    if type(value) is np.ndarray:
         return value
+    if isinstance(value, np.ndarray) and not hasattr(value, "mask"):
+        return np.asarray(value)  # a subclass, such as numpy.memmap; masks would be lost
     if not hasattr(value, "detach"):
         raise ModelError(f"an argument is a {type(value).__name__}", do="give torch tensors or numpy arrays")
-    if value.device.type != "cpu":
-        raise ModelError(f"an argument is on {value.device}", do="move it to the CPU")
-    return value.detach().numpy()
+    tensor: Any = value
+    if tensor.device.type != "cpu":
+        raise ModelError(f"an argument is on {tensor.device}", do="move it to the CPU")
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
+    try:
+        return tensor.detach().numpy()
+    except (TypeError, RuntimeError) as error:
+        raise ModelError(
+            f"an argument is a tensor that numpy cannot read: {error}",
+            do="give dense tensors of the dtypes that the model was exported with",
+        ) from error
 
 
 def _to_torch(arrays: Any) -> Any:
     import torch
 
-    return [torch.from_numpy(array) for array in arrays]
+    return [torch.from_numpy(array) if isinstance(array, np.ndarray) else array for array in arrays]

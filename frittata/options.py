@@ -11,9 +11,11 @@ from frittata.egraph.machine import Machine
 
 Numerics = Literal["exact", "reassoc", "approx"]
 Form = Literal["fast", "plain"]
+Fallback = Literal["extern", "error"]
 
 _NUMERICS = ("exact", "reassoc", "approx")
 _FORMS = ("fast", "plain")
+_FALLBACKS = ("extern", "error")
 
 
 @dataclass(frozen=True)
@@ -21,18 +23,22 @@ class Options:
     """Options of `optimize`.
 
     `rules`: files of rules that join the built-in ones. `numerics`: the loosest level of rules admitted. `disable`:
-    names of families or of single rules (`family/name`). `library`: whether calls into a library may be chosen. `form`:
-    kernels as vector code, or the plain `@njit(parallel=True)` form. `freeze`: None folds parameters and guards them
-    against later changes, True folds without the guard. `time_limit_s` bounds the search for the optimum, in seconds.
-    `machine`: a profile; None measures this machine once and remembers it. `cache`: a folder for compiled kernels; None
-    is the user's cache folder.
+    names of families or of single rules (`family/name`). `library`: whether calls into a library may be chosen.
+    `target`: what to compile for, "cpu" or "cuda". `form`: kernels as vector code, or the plain `@njit(parallel=True)`
+    form. `fallback`: whether operators without a definition become calls into torch, or an error that lists them.
+    `freeze`: None folds parameters and guards them against later changes, True folds without the guard, False folds
+    nothing and reads them at every call. `time_limit_s` bounds the search for the optimum, in seconds. `machine`: a
+    profile; None measures this machine once and remembers it, or takes the target's. `cache`: a folder for compiled
+    kernels; None is the user's cache folder.
     """
 
     rules: tuple[Path, ...] = ()
     numerics: Numerics = "reassoc"
     disable: tuple[str, ...] = ()
     library: bool = True
+    target: str = "cpu"
     form: Form = "fast"
+    fallback: Fallback = "extern"
     freeze: bool | None = None
     time_limit_s: float = 3.0
     machine: Machine | None = None
@@ -43,7 +49,5 @@ class Options:
             raise FrittataError(f"no numerics level {self.numerics!r}", do=f"use one of {', '.join(_NUMERICS)}")
         if self.form not in _FORMS:
             raise FrittataError(f"no form {self.form!r}", do=f"use one of {', '.join(_FORMS)}")
-        if self.freeze is False:
-            raise FrittataError(
-                "freeze=False keeps parameters as inputs, which is not there yet", do="use None or True"
-            )
+        if self.fallback not in _FALLBACKS:
+            raise FrittataError(f"no fallback {self.fallback!r}", do=f"use one of {', '.join(_FALLBACKS)}")

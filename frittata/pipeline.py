@@ -9,27 +9,29 @@ import logging
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from frittata import sources
 from frittata.egraph.errors import ModelError, RuleError
 from frittata.egraph.machine import Machine
 from frittata.egraph.model import Model
 from frittata.egraph.saturate import Phase, Saturation, saturate
 from frittata.egraph.shapes import Sym
 from frittata.extract.choose import Extraction, extract
-from frittata.kernels import runtime, templates
+from frittata.kernels import targets
 from frittata.kernels.cache import KernelCache
-from frittata.kernels.runtime import Executable
+from frittata.kernels.targets import Runnable
 from frittata.options import Options
+from frittata.parameters import detached, unfrozen
 from frittata.rules import audit, library
 from frittata.rules.compile import compile_families
 from frittata.rules.pattern import Family, Rule
 from frittata.rules.transform import apply_transforms
 
 if TYPE_CHECKING:
-    from frittata.frontends.torch_export import Imported
+    from frittata.frontends.imported import Imported
 
 log = logging.getLogger("frittata")
 log.addHandler(logging.NullHandler())
@@ -48,7 +50,7 @@ class Compilation:
     machine: Machine
     saturation: Saturation
     extraction: Extraction
-    executable: Executable
+    executable: Runnable
     phase_seconds: dict[str, float] = field(default_factory=dict[str, float])
 
 
@@ -56,41 +58,41 @@ def compile_model(source: Any, args: Sequence[Any], options: Options) -> Compila
     """Run all stages."""
     seconds: dict[str, float] = {}
     with _timed("import", seconds):
-        imported, model = import_model(source, args)
+        imported, model = import_model(source, args, options.fallback)
+        model = unfrozen(model) if options.freeze is False else model
     with _timed("rules", seconds):
         families = choose_rules(options)
     with _timed("transform", seconds):
         model = apply_transforms(model, [rule for family in families for rule in family.rules])
     with _timed("machine", seconds):
-        machine = options.machine or _this_machine(options.cache)
+        target = targets.by_name(options.target)
+        machine = options.machine or target.machine or _this_machine(options.cache)
     with _timed("saturate", seconds):
         saturation = saturate_model(model, families)
     with _timed("extract", seconds):
-        extraction = _extract(model, saturation, machine, options)
+        extraction = extract_model(model, saturation, machine, options)
     with _timed("compile", seconds):
         cache = KernelCache(_cache_folder(options.cache) / "kernels")
-        executable = runtime.build(extraction.program, model.params, cache)
+        if options.freeze:
+            model = detached(model, extraction.program, options.form)
+        executable = target.build(extraction.program, model.params, cache)
     return Compilation(options, imported, model, families, machine, saturation, extraction, executable, seconds)
 
 
 def unfused(done: Compilation) -> Extraction:
     """Extract the model as it was imported, every operator a kernel of its own: what the report compares with."""
     families = tuple(family for family in done.families if family.name == "legalize")
-    return _extract(done.model, saturate_model(done.model, families), done.machine, done.options)
+    return extract_model(done.model, saturate_model(done.model, families), done.machine, done.options)
 
 
-def import_model(source: Any, args: Sequence[Any]) -> tuple[Imported | None, Model]:
+def import_model(source: Any, args: Sequence[Any], fallback: str) -> tuple[Imported | None, Model]:
     """Turn whatever the caller has into terms.
 
     Raises: ModelError, UnsupportedOpError.
     """
     if isinstance(source, Model):
         return None, _concrete(source)
-    from frittata.frontends.torch_export import from_module
-
-    if not hasattr(source, "named_parameters"):
-        raise ModelError(f"cannot import a {type(source).__name__}", do="give a torch.nn.Module or a frittata.Model")
-    imported = from_module(source, args)
+    imported = sources.imported(source, args, fallback)
     return imported, _concrete(imported.model)
 
 
@@ -137,11 +139,18 @@ def choose_rules(options: Options) -> tuple[Family, ...]:
             str(loose[0].location),
             "alternatives beside a class are not there yet; write a transform (~>), or disable the rule",
         )
-    return tuple(
+    kept = [
         Family(f.name, tuple(r for r in f.rules if _is_admitted(r, options, admitted)), f.opt_level, f.native)
         for f in families
         if f.name not in options.disable
-    )
+    ]
+    return tuple(map(_without_replaced, kept))
+
+
+def _without_replaced(family: Family) -> Family:
+    """Leave out rules in whose place a looser one takes part: two forms of one constant multiply at every sum."""
+    names = {rule.name for rule in family.rules}
+    return replace(family, rules=tuple(rule for rule in family.rules if rule.level.unless not in names))
 
 
 def _is_admitted(rule: Rule, options: Options, levels: tuple[str, ...]) -> bool:
@@ -159,12 +168,12 @@ def saturate_model(model: Model, families: tuple[Family, ...]) -> Saturation:
     return saturate(outputs, compile_families(families), default_phases(families), lambda term: term.op == "param")
 
 
-def _extract(model: Model, saturation: Saturation, machine: Machine, options: Options) -> Extraction:
+def extract_model(model: Model, saturation: Saturation, machine: Machine, options: Options) -> Extraction:
     return extract(
         saturation.snapshot,
         model.main.inputs,
         model.main.outputs,
-        templates.select(options.form, options.library),
+        targets.by_name(options.target).templates(options.form, options.library),
         machine,
         saturation.rule_names,
         options.time_limit_s,

@@ -10,12 +10,11 @@ from typing import Any
 
 import frittata.tables as tables
 from frittata.account import Account, KernelView
-from frittata.egraph.program import Program
+from frittata.egraph.ops import externs
+from frittata.egraph.program import Kernel, Program
 from frittata.egraph.terms import TensorType, Term, walk
 from frittata.kernels.templates import LIBRARY
 from frittata.pipeline import Compilation, unfused
-
-EXTERN = "extern"
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ class Report:
     @property
     def externs(self) -> tuple[str, ...]:
         """The kernels that fall back to the framework the model came from."""
-        return tuple(kernel.name for kernel in self._program.kernels if kernel.template == EXTERN)
+        return tuple(kernel.name for kernel in self._program.kernels if _is_extern(kernel))
 
     @property
     def flops(self) -> float:
@@ -282,6 +281,10 @@ class Report:
             f"  {info['distinct']} distinct kernels: {info['compiled']} compiled, {info['cached']} from the cache"
         )
         return _section("Time", lines)
+
+
+def _is_extern(kernel: Kernel) -> bool:
+    return any(externs.is_extern(output.body.op) for output in kernel.outputs)
 
 
 def _section(title: str, lines: Sequence[str]) -> list[str]:

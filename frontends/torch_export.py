@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,14 +19,16 @@ from torch.utils import _pytree as pytree
 
 from frittata.egraph import shapes
 from frittata.egraph.dtypes import DType
-from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.errors import FrittataError, ModelError, UnsupportedOpError
 from frittata.egraph.model import Function, Model
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Shape, Sym
 from frittata.egraph.terms import TensorType, Term
 from frittata.frontends import aten
+from frittata.frontends.torch_extern import extern
+from frittata.frontends.torch_inplace import in_place_calls
 
-_DTYPE_BY_TORCH: dict[torch.dtype, DType] = {
+DTYPE_BY_TORCH: dict[torch.dtype, DType] = {
     torch.bool: "bool",
     torch.int32: "i32",
     torch.int64: "i64",
@@ -62,7 +64,10 @@ class Imported:
             return list(args)
         given, spec = pytree.tree_flatten((tuple(args), self._ordered(kwargs or {})))
         if spec != self.input_spec:
-            raise ModelError(f"arguments have the structure {spec}, exported was {self.input_spec}")
+            raise ModelError(
+                f"the call {_described(spec)} has another structure than the export {_described(self.input_spec)}",
+                do="give as many arguments as at the export, by position and by name as there, nested alike",
+            )
         tensors: list[Any] = []
         for leaf, value in zip(self._leaves, given, strict=True):
             if leaf is _TENSOR:
@@ -94,6 +99,21 @@ class Imported:
         return {name: kwargs[name] for name in wanted}
 
 
+def _described(spec: pytree.TreeSpec) -> str:
+    """Write the structure of a call: f(*, [*, *], scale=*)."""
+    positional, named = spec.child(0), spec.child(1)
+    parts = [_nested(positional.child(i)) for i in range(positional.num_children)]
+    parts += [f"{name}={_nested(named.child(i))}" for i, name in enumerate(named.context or [])]
+    return f"f({', '.join(parts)})"
+
+
+def _nested(spec: pytree.TreeSpec) -> str:
+    if spec.is_leaf():
+        return "*"
+    inner = ", ".join(_nested(spec.child(i)) for i in range(spec.num_children))
+    return f"{{{inner}}}" if spec.type is dict else f"({inner})" if spec.type is tuple else f"[{inner}]"
+
+
 _TENSOR = object()
 """Stands for a tensor in a list of leaves."""
 
@@ -106,8 +126,12 @@ def from_module(
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
+    place: Callable[[torch.fx.Node], str] | None = None,
+    fallback: str = "error",
 ) -> Imported:
-    """Export a module in eval mode and import it.
+    """Export a module in eval mode and import it; `place` says where a node of the export comes from, for errors.
+
+    With `fallback="extern"` operators without a row become calls into torch, those that are pure functions.
 
     >>> imported = from_module(torch.nn.Linear(3, 2).eval(), (torch.zeros(5, 3),))
     >>> imported.model.main.outputs[0].op
@@ -118,27 +142,40 @@ def from_module(
     if any(part.training for part in module.modules()):
         raise ModelError("the module is in training mode", do="call model.eval() first")
     try:
+        inspect.signature(module.forward).bind(*args, **(kwargs or {}))
+    except TypeError as error:
+        what = f"the example arguments do not fit {type(module).__name__}.forward: {error}"
+        raise ModelError(what, do="give args=(...), all that forward takes") from error
+    try:
         with torch.no_grad():
             program = torch.export.export(module, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
-    except RuntimeError as error:  # what torch.export raises about the model: data-dependent control flow and the like
+    except FrittataError:  # of a converter, which says more
+        raise
+    except Exception as error:  # it runs the model, which may raise anything
         raise ModelError(
             f"torch.export cannot follow {type(module).__name__}: {str(error).strip().partition(chr(10))[0]}",
             _innermost(str(error)),
-            do="replace control flow that depends on values by torch.where, or make the dims static",
+            do="replace control flow that depends on values by torch.where, or make the dims static"
+            if isinstance(error, RuntimeError)
+            else "call the model on these arguments first: it may fail the same way",
         ) from error
-    return from_exported_program(program, _dim_names(module, args, kwargs or {}, dynamic_shapes))
+    return from_exported_program(program, _dim_names(module, args, kwargs or {}, dynamic_shapes), place, fallback)
 
 
 def from_exported_program(
-    program: torch.export.ExportedProgram, name_by_place: Mapping[tuple[int, int], str] | None = None
+    program: torch.export.ExportedProgram,
+    name_by_place: Mapping[tuple[int, int], str] | None = None,
+    place: Callable[[torch.fx.Node], str] | None = None,
+    fallback: str = "error",
 ) -> Imported:
     """Import an exported program.
 
-    `name_by_place` names symbolic dims: {(leaf of the arguments, axis): name} where torch's names are not wanted.
+    `name_by_place` names symbolic dims: {(leaf of the arguments, axis): name} where torch's names are not wanted;
+    `place` says in errors where a node comes from, the user's source line unless given; `fallback` as in `from_module`.
 
     Raises: as `from_module`.
     """
-    return _Importer(_prepared(program), name_by_place or {}).run()
+    return _Importer(_prepared(program), name_by_place or {}, place or origin, fallback).run()
 
 
 def _dim_names(
@@ -168,11 +205,21 @@ def _dim_names(
 
 def _prepared(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """Make in-place operators functional, and decompose operators that have no row, where there are any."""
-    targets = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    renamed = in_place_calls(program.graph.nodes)
+    targets = [
+        renamed[node][0] if node in renamed else node.target
+        for node in program.graph.nodes
+        if node.op == "call_function"
+    ]
     if all(str(target) in aten.ROWS or _is_python(target) or str(target) in aten.SAYS_NOTHING for target in targets):
         return program
     table = {**decomposition_table, **torch.export.default_decompositions()}
-    return program.run_decompositions({op: meaning for op, meaning in table.items() if str(op) not in aten.ROWS})
+    table = {op: meaning for op, meaning in table.items() if str(op) not in aten.ROWS}
+    done = program.run_decompositions(table)
+    checking = {_source(node)[1] for node in done.graph.nodes if node.target is torch.ops.higher_order.with_effects}
+    if checking:  # linear algebra that raises on values: its checks cannot be told apart from effects, it stays whole
+        done = program.run_decompositions({op: meaning for op, meaning in table.items() if str(op) not in checking})
+    return done
 
 
 def _is_python(target: Any) -> bool:
@@ -184,11 +231,14 @@ def _is_python(target: Any) -> bool:
 class _Importer:
     program: torch.export.ExportedProgram
     name_by_place: Mapping[tuple[int, int], str]
+    place: Callable[[torch.fx.Node], str]
+    fallback: str
     value_by_node: dict[torch.fx.Node, Any] = field(default_factory=dict)
     name_by_symbol: dict[Any, str] = field(default_factory=dict)
     tensor_by_name: dict[str, torch.Tensor] = field(default_factory=dict)
     origin_by_term: dict[Term, str] = field(default_factory=dict)
     unsupported: dict[str, dict[str, str]] = field(default_factory=dict)
+    in_place: Mapping[torch.fx.Node, tuple[Any, list[torch.fx.Node]]] = field(default_factory=dict)
     inputs: list[Term] = field(default_factory=list)
     leaves: list[Any] = field(default_factory=list)
 
@@ -196,6 +246,7 @@ class _Importer:
         signature = self.program.graph_signature
         self._refuse_mutation(signature.output_specs)
         nodes = list(self.program.graph.nodes)
+        self.in_place = in_place_calls(nodes)
         placeholders = [node for node in nodes if node.op == "placeholder"]
         pairs = list(zip(placeholders, signature.input_specs, strict=True))
         self._name_symbols([node for node, spec in pairs if spec.kind is InputKind.USER_INPUT])
@@ -290,10 +341,13 @@ class _Importer:
         found = stored if stored is not None else self.program.constants[spec.target or ""]
         if not isinstance(found, torch.Tensor):
             raise ModelError(f"constant {spec.target} is a {type(found).__name__}", do="register a tensor")
+        if found.is_meta:
+            raise ModelError(f"{spec.target} is on the meta device: it has no values", do="load the weights first")
         return found
 
     def _call(self, node: torch.fx.Node) -> None:
-        name = str(node.target)
+        target, names = self.in_place.get(node, (node.target, []))
+        name = str(target)
         if name in aten.SAYS_NOTHING:
             return
         value = node.meta.get("val")
@@ -317,24 +371,30 @@ class _Importer:
         except UnsupportedOpError as error:
             result = self._unsupported(node, name if error.what == name else f"{name} ({error.what})")
         except ModelError as error:
-            error.where = f"{name} at {_origin(node) or node.name}" + (f", {error.where}" if error.where else "")
+            error.where = f"{name} at {self.place(node) or node.name}" + (f", {error.where}" if error.where else "")
             raise
         self._set(node, result, name)
+        self.value_by_node.update(dict.fromkeys(names, result))
 
     def _set(self, node: torch.fx.Node, value: Any, name: str) -> None:
         """Remember a result; one that has no definition is an error only if it is used."""
         if value is None and node.users:
             value = self._unsupported(node, name)
         self.value_by_node[node] = value
-        origin = _origin(node)
+        place = origin(node)
         for term in value if isinstance(value, tuple) else (value,):
-            if isinstance(term, Term) and origin and term.op not in ("input", "param"):
-                self.origin_by_term.setdefault(term, origin)
+            if isinstance(term, Term) and place and term.op not in ("input", "param"):
+                self.origin_by_term.setdefault(term, place)
 
     def _unsupported(self, node: torch.fx.Node, name: str) -> Any:
-        """Note an operator and go on with an unknown of its type, so that one error lists all."""
+        """Call torch; or note the operator and go on with an unknown of its type, so that one error lists all."""
+        if self.fallback == "extern":
+            try:
+                return self._extern(node)
+            except UnsupportedOpError as error:
+                name = f"{name} ({error.what})"
         call, whole = _source(node)
-        self.unsupported.setdefault(name if name.startswith(whole) else f"{whole}: {name}", {})[call] = _origin(node)
+        self.unsupported.setdefault(name if name.startswith(whole) else f"{whole}: {name}", {})[call] = self.place(node)
         value = node.meta.get("val")
         if not isinstance(value, torch.Tensor):
             return _LOST
@@ -344,6 +404,17 @@ class _Importer:
             return _LOST
         return tensor("input", name=f"?{node.name}", shape=type_.shape, dtype=type_.dtype)
 
+    def _extern(self, node: torch.fx.Node) -> Any:
+        """Return a call into torch, or the result of one that a row left out."""
+        if node.target is not operator.getitem:
+            return extern(node, lambda used: self._dim(self.value_by_node[used]), self._type)
+        source, key = node.args
+        assert isinstance(source, torch.fx.Node)
+        found = self._extern(source)[key]
+        if found is None:
+            raise UnsupportedOpError(f"its result {key} has no element type here")
+        return found
+
     def _refuse_unsupported(self) -> None:
         lines: list[str] = []
         for name, origin_by_call in sorted(self.unsupported.items()):
@@ -351,7 +422,8 @@ class _Importer:
             lines.append(f"  {name} x{len(origin_by_call)}" + (f" at {', '.join(known[:4])}" if known else ""))
         if lines:
             what = "operators without a definition:\n" + "\n".join(lines)
-            raise UnsupportedOpError(what, do="add a row to frontends/aten.py, or write the model without them")
+            calls = "" if self.fallback == "extern" else ', or let torch run them with fallback="extern"'
+            raise UnsupportedOpError(what, do=f"add a row to frontends/aten.py{calls}, or write the model without them")
 
     def _arguments(self, node: torch.fx.Node) -> list[Any]:
         """Positional arguments, those given by name among them, up to the last one given."""
@@ -373,7 +445,7 @@ class _Importer:
             case list() | tuple():
                 return [self._read(item, user) for item in value]
             case torch.dtype():
-                return _dtype(value, f"{user.target} at {_origin(user)}")
+                return dtype_of(value, f"{user.target} at {self.place(user)}")
             case _:
                 return self._dim(value)
 
@@ -399,7 +471,7 @@ class _Importer:
         shape: Shape = tuple(self._dim(dim) for dim in value.shape)
         if 0 in shape:
             raise ModelError(f"{what} is empty: shape {shapes.fmt(shape)}", do="tensors need at least one value")
-        return TensorType(shape, _dtype(value.dtype, what))
+        return TensorType(shape, dtype_of(value.dtype, what))
 
     def _check(self, node: torch.fx.Node, result: Any, value: Any) -> None:
         """Hold the type of each result to the one that torch computed."""
@@ -411,11 +483,15 @@ class _Importer:
                     raise ModelError(f"{node.target} became {term.type}, torch says {type_}", do="report this")
 
 
-def _dtype(dtype: torch.dtype, what: str) -> DType:
-    if dtype not in _DTYPE_BY_TORCH:
-        known = ", ".join(str(kind) for kind in _DTYPE_BY_TORCH)
+def dtype_of(dtype: torch.dtype, what: str) -> DType:
+    """Return our name of a dtype.
+
+    Raises: ModelError that says `what` has it, if there is none.
+    """
+    if dtype not in DTYPE_BY_TORCH:
+        known = ", ".join(str(kind) for kind in DTYPE_BY_TORCH)
         raise ModelError(f"{what} has {dtype}", do=f"convert to one of {known}")
-    return _DTYPE_BY_TORCH[dtype]
+    return DTYPE_BY_TORCH[dtype]
 
 
 def _numpy(value: torch.Tensor) -> np.ndarray[Any, np.dtype[Any]]:
@@ -423,7 +499,7 @@ def _numpy(value: torch.Tensor) -> np.ndarray[Any, np.dtype[Any]]:
     return value.detach().cpu().numpy()
 
 
-def _origin(node: torch.fx.Node) -> str:
+def origin(node: torch.fx.Node) -> str:
     """Return the user's source line as `file:line`."""
     return _innermost(node.meta.get("stack_trace") or "")
 

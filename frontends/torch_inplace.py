@@ -1,0 +1,83 @@
+"""In-place calls in an exported graph, read as what they are where nothing else sees the memory: renaming.
+
+`y = relu_(x)` means `y = relu(x)`, and from there on `x` means `y`, as long as `x` was freshly made by the call before
+and nobody looks at its memory through a view. Where that is not so, torch has to make the graph functional, which
+traces the model again and takes seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+_FRESH = frozenset(
+    f"aten.{name}"
+    for name in (
+        *(f"conv{rank}d.default" for rank in (1, 2, 3)),
+        *(f"conv_transpose{rank}d.{kind}" for rank in (1, 2, 3) for kind in ("default", "input")),
+        "linear.default",
+        "matmul.default",
+        "batch_norm.default",
+        "layer_norm.default",
+        "group_norm.default",
+    )
+)
+"""Composites of torch that always allocate. Others without alias annotations, as dropout, may return an operand."""
+
+
+def in_place_calls(nodes: Iterable[torch.fx.Node]) -> dict[torch.fx.Node, tuple[Any, list[torch.fx.Node]]]:
+    """Return for each in-place call its functional operator and the earlier names of the value that it changes.
+
+    Calls that more than renaming is needed for are left out.
+    """
+    found: dict[torch.fx.Node, tuple[Any, list[torch.fx.Node]]] = {}
+    seen: set[torch.fx.Node] = set()
+    for node in nodes:
+        seen.add(node)
+        counterpart = _counterpart(node)
+        if counterpart is None:
+            continue
+        changed = node.args[0]
+        if not isinstance(changed, torch.fx.Node):
+            continue
+        names = [*(found[changed][1] if changed in found else []), changed]
+        others = (user for name in names for user in name.users if user in seen and user not in (*names, node))
+        if _is_fresh(names[0]) and _keeps_dtype(node) and not any(map(_may_be_a_view, others)):
+            found[node] = counterpart, names
+    return found
+
+
+def _counterpart(node: torch.fx.Node) -> Any:
+    """Return the overload of the same name without the underscore, with the same operands."""
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None or not schema.is_mutable or node.kwargs.get("out") is not None:
+        return None
+    name, overload = schema.name.partition("::")[2], schema.overload_name or "default"
+    packet = getattr(torch.ops.aten, name[:-1], None) if name.endswith("_") else None
+    found = getattr(packet, overload, None)
+    if found is None or [a.name for a in found._schema.arguments] != [a.name for a in schema.arguments]:
+        return None
+    return found
+
+
+def _is_fresh(node: torch.fx.Node) -> bool:
+    """Whether a call allocates its result."""
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None or any(r.alias_info is not None for r in schema.returns):
+        return False
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(  # pyright: ignore[reportPrivateUsage]
+        f"{schema.name}.{schema.overload_name}".rstrip("."), "CompositeImplicitAutograd"
+    )
+    return not composite or str(node.target) in _FRESH
+
+
+def _may_be_a_view(user: torch.fx.Node) -> bool:
+    return not _is_fresh(user)
+
+
+def _keeps_dtype(node: torch.fx.Node) -> bool:
+    """Whether all tensors have one dtype: in place, the result is cast to that of the first."""
+    values = (used.meta.get("val") for used in node.all_input_nodes)
+    return len({value.dtype for value in values if isinstance(value, torch.Tensor)}) == 1

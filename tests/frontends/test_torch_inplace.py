@@ -1,0 +1,105 @@
+"""In-place calls are read by renaming where that is right, and left to torch where it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from frittata.frontends.torch_export import from_module
+from frittata.frontends.torch_inplace import in_place_calls
+
+
+class Of(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor | tuple[Tensor, ...]]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Apply the function."""
+        return self.function(x)
+
+
+def fresh_then_relu(x: Tensor) -> Tensor:
+    return (x + 1).relu_()
+
+
+def twice(x: Tensor) -> Tensor:
+    return (x + 1).relu_().mul_(2).add_(x)
+
+
+def read_before_and_after(x: Tensor) -> tuple[Tensor, ...]:
+    y = x * 2
+    before = y + 1
+    y.relu_()
+    return before, y, y + before
+
+
+def a_view_is_taken_after(x: Tensor) -> tuple[Tensor, ...]:
+    y = x * 2
+    y.relu_()
+    return y.reshape(-1), y
+
+
+def a_view_is_taken_before(x: Tensor) -> tuple[Tensor, ...]:
+    y = x * 2
+    z = y.view(-1)
+    y.relu_()
+    return z, y
+
+
+def through_a_view(x: Tensor) -> Tensor:
+    y = x * 2
+    y[0].relu_()
+    return y
+
+
+def a_view_between_two(x: Tensor) -> tuple[Tensor, ...]:
+    y = x * 2
+    y.relu_()
+    z = y.view(-1)
+    y.mul_(3)
+    return z, y
+
+
+def dropout_returns_its_operand(x: Tensor) -> tuple[Tensor, ...]:
+    y = x * 2
+    z = nn.functional.dropout(y, training=False)
+    y.relu_()
+    return z, y
+
+
+def another_dtype(x: Tensor) -> Tensor:
+    return (x * 2).add_(torch.arange(4, dtype=torch.float64))
+
+
+RENAMED = {fresh_then_relu: 1, twice: 3, read_before_and_after: 1, a_view_is_taken_after: 1}
+LEFT = [a_view_is_taken_before, through_a_view, a_view_between_two, another_dtype]
+WRONG_IN_TORCH = [dropout_returns_its_operand]  # torch 2.13 makes it functional as if dropout had copied
+
+
+@pytest.mark.parametrize("function", [*RENAMED, *LEFT], ids=lambda function: function.__name__)
+def test_the_import_computes_what_eager_does(function: Callable[[Tensor], Tensor]) -> None:
+    x = torch.linspace(-1, 1, 12).reshape(3, 4)
+    expected = function(x.clone())
+    found = from_module(Of(function).eval(), (x,)).model.interpret(x.numpy())
+    for one, other in zip(found, expected if isinstance(expected, tuple) else (expected,), strict=True):
+        np.testing.assert_allclose(one, other.numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("function", [*RENAMED, *LEFT, *WRONG_IN_TORCH], ids=lambda function: function.__name__)
+def test_what_is_renamed_and_what_is_not(function: Callable[[Tensor], Tensor]) -> None:
+    graph = torch.export.export(Of(function).eval(), (torch.zeros(3, 4),)).graph
+    mutating = [n for n in graph.nodes if n.op == "call_function" and getattr(n.target, "_schema", None)]
+    mutating = [n for n in mutating if n.target._schema.is_mutable]
+    assert mutating
+    renamed = in_place_calls(graph.nodes)
+    if function in RENAMED:
+        assert len(renamed) == len(mutating) == RENAMED[function]
+    else:
+        assert len(renamed) < len(mutating)
