@@ -1,0 +1,422 @@
+"""Import of ONNX models: one row of `rows.ROWS` for each node; what is known before run time is folded in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    OperatorSetIdProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+    helper,
+    numpy_helper,
+)
+from onnx.reference import ReferenceEvaluator
+
+from frittata.egraph import dtypes, shapes
+from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.model import Array, Function, Model
+from frittata.egraph.ops.registry import tensor
+from frittata.egraph.terms import Scalar, Term
+from frittata.frontends import idioms
+from frittata.frontends.onnx.definitions import Definition, specialized
+from frittata.frontends.onnx.rows import ROWS
+from frittata.frontends.onnx.tables import DTYPE_BY_ONNX, NAME_BY_DOMAIN, Row
+
+MOST_FOLDED = 4096
+"""How many values an array may have that is computed at import: shapes and indices are short, weights are not."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImportedOnnx:
+    """A model and how to call it: arrays by position or by the names of the graph's inputs."""
+
+    model: Model
+    outputs: tuple[str, ...]
+    parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
+        """Return the arrays of a call in the order of the graph's inputs.
+
+        Raises: ModelError if one is missing or not known.
+        """
+        names = [term.attrs[0] for term in self.model.main.inputs]
+        named = dict(kwargs or {})
+        given = [*args, *(named.pop(name) for name in names[len(args) :] if name in named)]
+        if named or len(given) != len(names):
+            got = f"{len(args)} by position and {', '.join(kwargs or {}) or 'none'} by name"
+            raise ModelError(f"the model takes {', '.join(names)}; got {got}")
+        return given
+
+    def unflatten(self, outputs: Iterable[Any]) -> Any:
+        """Return one output as it is, several as a tuple."""
+        found = tuple(outputs)
+        return found[0] if len(found) == 1 else found
+
+
+def from_onnx(
+    source: Any,
+    args: Sequence[Any] = (),
+    dims: Mapping[str, int] | None = None,
+    known: Mapping[str, Any] | None = None,
+) -> ImportedOnnx:
+    """Import a ModelProto or the model at a path.
+
+    Symbolic dims are bound by the shapes of example arguments, or by name: `dims={"batch": 8}`. Inputs in `known` have
+    these values for good, as an input that is a shape must; they are no inputs of the result.
+
+    Raises: UnsupportedOpError that lists all operators without a row, with counts; ModelError.
+    """
+    model: ModelProto = onnx.load(source) if isinstance(source, str | PathLike) else source
+    return _Importer(model, dict(dims or {})).run(args, known or {})
+
+
+def asked_at_import(model: ModelProto) -> set[str]:
+    """Return the names of the values that rows ask to be known at import."""
+    return {
+        node.input[at]
+        for node in model.graph.node
+        for row in ROWS.get(node.op_type, ())
+        for at in row.known
+        if at < len(node.input)
+    }
+
+
+@dataclass
+class Value:
+    """What a name of the graph holds: an array that is known at import, a term, or both; `weight` if it is learned.
+
+    An operand that is left out has neither.
+    """
+
+    array: Array | None = None
+    term: Term | None = None
+    weight: bool = False
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether an operand is left out."""
+        return self.array is None and self.term is None
+
+
+_Scope = dict[str, Value | None]
+"""Values by name; None is lost, because it depends on an operator without a row."""
+
+
+class _Importer:
+    def __init__(self, model: ModelProto, dims: dict[str, int]) -> None:
+        self._model = model
+        self._dims = dims
+        self._opset_by_domain = _opsets(model.opset_import)
+        self._function_by_name = {(f.domain, f.name): f for f in model.functions}
+        self._params: dict[str, Array] = {}
+        self._origin_by_term: dict[Term, str] = {}
+        self._places_by_operator: dict[str, list[str]] = {}
+        self._lacking: dict[int, tuple[str, str]] = {}
+
+    def run(self, args: Sequence[Any], known: Mapping[str, Any]) -> ImportedOnnx:
+        graph = self._model.graph
+        scope: _Scope = {"": Value()}
+        weights = {initializer.name for initializer in graph.initializer}
+        for initializer in graph.initializer:
+            scope[initializer.name] = _initial(initializer)
+        for sparse in graph.sparse_initializer:
+            raise ModelError(f"initializer {sparse.values.name} is sparse", do="store it dense")
+        unknown = sorted(known.keys() - {given.name for given in graph.input})
+        if unknown:
+            raise ModelError(f"the model has no input {', '.join(unknown)}", do="give known= by the names of inputs")
+        scope |= {name: Value(np.asarray(array)) for name, array in known.items()}
+        inputs = self._inputs([given for given in graph.input if given.name not in weights | known.keys()], args)
+        scope |= {term.attrs[0]: Value(term=term) for term in inputs}
+        self._nodes(graph.node, scope, "")
+        results = [(self._operand(output.name, scope), output.name) for output in graph.output]
+        self._refuse_unsupported()
+        outputs = [self._term(value, name) for value, name in results]
+        function = Function(tuple(inputs), tuple(outputs))
+        used = {term.attrs[0] for term in function.walk() if term.op == "param"}
+        params = {name: value for name, value in self._params.items() if name in used}
+        return ImportedOnnx(
+            Model({"main": function}, params, self._origin_by_term), tuple(output.name for output in graph.output)
+        )
+
+    def _inputs(self, declared: Sequence[ValueInfoProto], args: Sequence[Any]) -> list[Term]:
+        if args and len(args) != len(declared):
+            names = ", ".join(value.name for value in declared)
+            raise ModelError(f"the model takes {len(declared)} arguments ({names}), got {len(args)}")
+        given = [arg if isinstance(arg, tuple) else tuple(np.shape(arg)) for arg in args] or [None] * len(declared)
+        return [self._input(value, shape) for value, shape in zip(declared, given, strict=True)]
+
+    def _input(self, declared: ValueInfoProto, given: tuple[int, ...] | None) -> Term:
+        kind = declared.type.tensor_type
+        what = f"input {declared.name}"
+        if declared.type.WhichOneof("value") != "tensor_type":
+            raise ModelError(f"{what} is no tensor", do="write the model with tensors only")
+        if not kind.HasField("shape"):
+            shape = given
+        elif given is not None and len(given) != len(kind.shape.dim):
+            raise ModelError(f"{what} has {len(kind.shape.dim)} axes, not {len(given)}", do="give arguments that fit")
+        else:
+            axes = enumerate(kind.shape.dim)
+            shape = tuple(
+                self._extent(dim, None if given is None else given[i], f"axis {i} of {what}") for i, dim in axes
+            )
+        if shape is None:
+            raise ModelError(f"{what} has no shape", do="give example arguments")
+        if 0 in shape:
+            raise ModelError(f"{what} is empty: shape {shapes.fmt(shape)}", do="tensors need at least one value")
+        return tensor("input", name=declared.name, shape=shape, dtype=dtype_of(kind.elem_type, what))
+
+    def _extent(self, dim: Any, given: int | None, what: str) -> int:
+        """Return the extent of an axis; a symbolic one is the same wherever its name stands."""
+        extent = dim.dim_value if dim.HasField("dim_value") else self._dims.get(dim.dim_param, given)
+        if extent is None:
+            raise ModelError(
+                f"{what} has the symbolic extent {dim.dim_param or '?'}",
+                do="give example arguments, or from_onnx(..., dims={name: extent})",
+            )
+        if given is not None and given != extent:
+            raise ModelError(f"{what} is {extent}, not {given}", do="give arguments that fit")
+        if dim.dim_param:
+            self._dims[dim.dim_param] = extent
+        return extent
+
+    def _nodes(self, nodes: Iterable[NodeProto], scope: _Scope, prefix: str) -> None:
+        for node in nodes:
+            place = prefix + (node.name or next(filter(None, node.output), node.op_type))
+            results: Sequence[Value | None] = ()
+            try:
+                results = self._node(node, scope, place)
+            except UnsupportedOpError as error:
+                detail = "" if error.what == node.op_type else f" ({error.what})"
+                self._note(f"{node.domain and node.domain + '::'}{node.op_type}{detail}", place)
+            except ModelError as error:
+                error.where = f"{node.op_type} {place!r}" + (f", {error.where}" if error.where else "")
+                raise
+            for at, name in enumerate(node.output):
+                value = results[at] if at < len(results) else None
+                if name:
+                    scope[name] = value
+                if value is not None and value.term is not None and value.term.op not in ("input", "param"):
+                    self._origin_by_term.setdefault(value.term, place)
+
+    def _node(self, node: NodeProto, scope: _Scope, place: str) -> Sequence[Value | None]:
+        """Return the results of a node; none if an operand is lost."""
+        row = self._row(node)
+        function = None if row else self._function(node)
+        operands = [self._operand(name, scope) for name in node.input]
+        values = [value for value in operands if value is not None]
+        is_lost = len(values) < len(operands)
+        if node.op_type in ("If", "Shape", "Size"):  # these ask about values or shapes, not about terms
+            ask = self._if if node.op_type == "If" else self._shape
+            return () if is_lost else ask(node, values, scope, place)
+        if not is_lost and all(map(_is_foldable, values)) and node.op_type not in _NOT_FOLDED and not node.domain:
+            arrays = self._fold(node, values)
+            if row is None or all(map(_is_short, arrays)):
+                return [Value(array) for array in arrays]
+        if row is None and function is None:
+            raise UnsupportedOpError(node.op_type)
+        if is_lost:
+            return ()
+        if row is not None:
+            return self._apply(row, node, values, place)
+        assert function is not None
+        return self._call(function, node, values, place)
+
+    def _operand(self, name: str, scope: _Scope) -> Value | None:
+        """Return what a name holds; None, and a note, if that has no definition."""
+        if name not in scope:
+            raise ModelError(f"{name!r} is used before it is computed", do="check the model with onnx.checker")
+        value = scope[name]
+        if id(value) in self._lacking:
+            self._note(*self._lacking[id(value)])
+            return None
+        return value
+
+    def _row(self, node: NodeProto) -> Row | None:
+        """Return the newest row that is not newer than the model's opset."""
+        rows = ROWS.get(node.op_type, ()) if NAME_BY_DOMAIN.get(node.domain, node.domain) == "" else ()
+        fitting = [row for row in rows if row.since <= self._opset(node)]
+        return max(fitting, key=lambda row: row.since) if fitting else None
+
+    def _function(self, node: NodeProto) -> Definition | None:
+        """Return what defines an operator by others: a function of the model, or ONNX itself."""
+        own = self._function_by_name.get((node.domain, node.op_type))
+        return Definition.of_function(own) if own else Definition.of_schema(node, self._opset(node))
+
+    def _opset(self, node: NodeProto) -> int:
+        return self._opset_by_domain.get(NAME_BY_DOMAIN.get(node.domain, node.domain), 1)
+
+    def _apply(self, row: Row, node: NodeProto, values: Sequence[Value], place: str) -> list[Value]:
+        operands: list[Any] = []
+        for at, (name, value) in enumerate(zip(node.input, values, strict=True)):
+            if value.is_absent:
+                operands.append(None)
+            elif at in row.known:
+                if value.array is None:
+                    raise UnsupportedOpError(f"operand {at} is computed at run time")
+                operands.append(value.array)
+            elif at in row.numbers and value.array is not None and not value.array.shape:
+                operands.append(value.array.item())
+            else:
+                operands.append(self._term(value, name))
+        attributes = {attribute.name: _attribute(attribute) for attribute in node.attribute}
+        results = row(operands, attributes, len(node.output))
+        found = [_value(x) for x in (*results, *(None,) * (len(node.output) - len(results)))]
+        lacking = {id(x): (f"{node.op_type} (result {at})", place) for at, x in enumerate(found) if x.is_absent}
+        self._lacking |= lacking
+        return found
+
+    def _call(self, found: Definition, node: NodeProto, values: Sequence[Value], place: str) -> list[Value | None]:
+        """Import the nodes of a definition."""
+        types = [self._type(value, name) for name, value in zip(node.input, values, strict=True)]
+        body = found.body(node, types)
+        scope: _Scope = {"": Value(), **{name: Value() for name in body.input}}
+        scope |= dict(zip(body.input, values, strict=False))
+        outer = self._opset_by_domain
+        self._opset_by_domain = {**outer, **_opsets(body.opset_import)}
+        self._nodes(specialized(body, node, found.defaults), scope, f"{place}/")
+        self._opset_by_domain = outer
+        asked = zip(body.output, node.output, strict=False)
+        return [self._operand(inner, scope) if outer and inner in scope else None for inner, outer in asked]
+
+    def _type(self, value: Value, name: str) -> TypeProto:
+        if value.is_absent:
+            return TypeProto()
+        term = self._term(value, name)
+        return helper.make_tensor_type_proto(_ONNX_BY_DTYPE[term.dtype], shapes.concrete(term.shape))
+
+    def _fold(self, node: NodeProto, values: Sequence[Value]) -> list[Array]:
+        """Compute a node with ONNX's reference."""
+        copy = NodeProto()
+        copy.CopyFrom(node)
+        for at, value in enumerate(values):
+            copy.input[at] = "" if value.is_absent else f"operand_{at}"
+        feeds = {f"operand_{at}": value.array for at, value in enumerate(values)}
+        evaluator = ReferenceEvaluator(copy, opsets={"": 1, **self._opset_by_domain})
+        return [np.asarray(array) for array in evaluator.run(None, feeds)]
+
+    def _if(self, node: NodeProto, values: Sequence[Value], scope: _Scope, place: str) -> list[Value | None]:
+        """Import the branch that a known condition takes."""
+        condition = values[0].array
+        if condition is None:
+            raise UnsupportedOpError("the condition is computed at run time")
+        graphs: dict[str, GraphProto] = {attribute.name: attribute.g for attribute in node.attribute}
+        branch = graphs["then_branch" if condition.item() else "else_branch"]
+        inner: _Scope = dict(scope)
+        inner |= {initializer.name: _initial(initializer) for initializer in branch.initializer}
+        self._nodes(branch.node, inner, f"{place}/")
+        return [self._operand(output.name, inner) for output in branch.output]
+
+    def _shape(self, node: NodeProto, values: Sequence[Value], scope: _Scope, place: str) -> list[Value | None]:
+        """Every shape is known."""
+        (value,) = values
+        shape = shapes.concrete(value.array.shape if value.array is not None else self._term(value, "").shape)
+        given = {attribute.name: attribute.i for attribute in node.attribute}
+        if node.op_type == "Size":
+            return [Value(np.array(shapes.size(shape), np.int64))]
+        return [Value(np.array(shape[given.get("start", 0) : given.get("end", len(shape))], np.int64))]
+
+    def _term(self, value: Value | None, name: str) -> Term:
+        assert value is not None
+        if value.term is None:
+            assert value.array is not None
+            value.term = self._constant(value.array, value.weight, name)
+        return value.term
+
+    def _constant(self, array: Array, weight: bool, name: str) -> Term:
+        """Return one value everywhere as a number, else a param; a weight is a param whatever it holds."""
+        kind = dtype_of(helper.np_dtype_to_tensor_dtype(array.dtype), f"constant {name}")
+        if array.size and not weight and _is_uniform(array):
+            return idioms.filled(array.flat[0].item(), array.shape, kind)
+        while self._params.get(name, array) is not array:
+            name += "'"
+        self._params[name] = array
+        return tensor("param", name=name, shape=array.shape, dtype=kind)
+
+    def _note(self, operator: str, place: str) -> None:
+        places = self._places_by_operator.setdefault(operator, [])
+        if place not in places:
+            places.append(place)
+
+    def _refuse_unsupported(self) -> None:
+        lines = [
+            f"  {operator} x{len(places)} at {', '.join(places[:4])}"
+            for operator, places in sorted(self._places_by_operator.items())
+        ]
+        if lines:
+            raise UnsupportedOpError(
+                "operators without a definition:\n" + "\n".join(lines),
+                do="add a row to frontends/onnx/rows.py, or export the model without them",
+            )
+
+
+_NOT_FOLDED = frozenset(
+    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
+)
+"""Operators that give another result each time."""
+
+_ONNX_BY_DTYPE = {name: kind for kind, name in DTYPE_BY_ONNX.items()}
+
+
+def dtype_of(kind: int, what: str) -> dtypes.DType:
+    """Return our name of a dtype.
+
+    Raises: ModelError that says `what` has it, if there is none.
+    """
+    if kind not in DTYPE_BY_ONNX:
+        known = ", ".join(DTYPE_BY_ONNX.values())
+        raise ModelError(f"{what} has {onnx.TensorProto.DataType.Name(kind)}", do=f"convert to one of {known}")
+    return DTYPE_BY_ONNX[kind]
+
+
+def _opsets(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
+    return {NAME_BY_DOMAIN.get(opset.domain, opset.domain): opset.version for opset in imports}
+
+
+def _is_foldable(value: Value) -> bool:
+    """Whether an operand is known, and short, and no weight; one that is left out hinders nothing."""
+    return value.is_absent or (value.array is not None and not value.weight and _is_short(value.array))
+
+
+def _is_short(array: Array) -> bool:
+    return array.size <= MOST_FOLDED
+
+
+def _is_uniform(array: Array) -> bool:
+    """Whether there is one number everywhere, bit by bit: zero and minus zero are two."""
+    first = array.flat[0]
+    return bool(first == first) and array.tobytes() == first.tobytes() * array.size
+
+
+def _initial(stored: TensorProto) -> Value:
+    """Return what a model stores: a weight if it has axes and is no tensor of integers."""
+    array = numpy_helper.to_array(stored)
+    return Value(array, weight=bool(array.shape) and array.dtype.kind == "f")
+
+
+def _value(result: Any) -> Value:
+    """Wrap what a row returned, None for a result without a definition; one number everywhere is known."""
+    if isinstance(result, np.ndarray):
+        return Value(result)
+    if result is None or result.op != "full":
+        return Value(term=result)
+    number: Scalar = result.attrs[0]
+    return Value(np.broadcast_to(np.asarray(number.value, dtypes.to_numpy(result.dtype)), result.shape), result)
+
+
+def _attribute(attribute: AttributeProto) -> Any:
+    """Return the value; of a float, which is single precision, the shortest decimal that stands for it."""
+    value: Any = helper.get_attribute_value(attribute)
+    if isinstance(value, float):
+        return float(str(np.float32(value)))
+    return value.decode() if isinstance(value, bytes) else value

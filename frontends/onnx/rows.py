@@ -1,0 +1,9 @@
+"""The ONNX operators and what each means in terms, by name and opset."""
+
+from __future__ import annotations
+
+from frittata.frontends.onnx import rows_layers, rows_math, rows_views
+from frittata.frontends.onnx.tables import Row
+
+ROWS: dict[str, tuple[Row, ...]] = {**rows_math.ROWS, **rows_layers.ROWS, **rows_views.ROWS}
+"""What each operator of the default domain means: the newest row that is not newer than the model's opset."""

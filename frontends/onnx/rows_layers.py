@@ -1,0 +1,295 @@
+"""Rows of ONNX operators that are layers: products, convolutions, pools, normalizations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from frittata.egraph import shapes
+from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.ops.elements import fold_identity
+from frittata.egraph.ops.registry import tensor
+from frittata.egraph.terms import Term
+from frittata.frontends import idioms, idioms_indices, idioms_windows
+from frittata.frontends.idioms import Number
+from frittata.frontends.onnx.tables import Row
+
+Ints = tuple[int, ...]
+
+
+def _gemm(
+    a: Term, b: Term, c: Term | None = None, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0
+) -> Term:
+    left = idioms.swap(a) if transA else a
+    outputs = b.shape[0 if transB else 1]
+    if alpha == beta == 1 and transB and c is not None and c.shape == (outputs,):
+        return idioms.linear(left, b, c)
+    product = _scaled(idioms.matmul(left, idioms.swap(b) if transB else b), alpha)
+    return product if c is None or beta == 0 else tensor("add", product, _scaled(c, beta))
+
+
+def _scaled(x: Term, factor: float) -> Term:
+    return x if factor == 1 else tensor("mul", x, idioms.scalar(factor, x.dtype))
+
+
+def _padding(
+    x: Term, kernel: Ints, stride: Ints, dilation: Ints, pads: Sequence[int] | None, auto_pad: str
+) -> tuple[Ints, Ints]:
+    """Return how much is padded before and after each spatial axis."""
+    rank = len(kernel)
+    if auto_pad in ("NOTSET", "") or pads:
+        given = tuple(pads or (0,) * (2 * rank))
+        return given[:rank], given[rank:]
+    if auto_pad == "VALID":
+        return (0,) * rank, (0,) * rank
+    totals: list[int] = []
+    for dim, k, s, d in zip(x.shape[-rank:], kernel, stride, dilation, strict=True):
+        extent = idioms.number(dim)
+        totals.append(max(0, (-(-extent // s) - 1) * s + d * (k - 1) + 1 - extent))
+    less, more = tuple(t // 2 for t in totals), tuple(t - t // 2 for t in totals)
+    return (less, more) if auto_pad == "SAME_UPPER" else (more, less)
+
+
+def _conv(
+    x: Term,
+    w: Term,
+    bias: Term | None = None,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Term:
+    rank = len(w.shape) - 2
+    stride, dilation = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
+    kernel = tuple(map(idioms.number, w.shape[2:]))
+    low, high = _padding(x, kernel, stride, dilation, pads, auto_pad)
+    if low != high:
+        x, low = idioms_windows.pad(x, low, high), (0,) * rank
+    return idioms.convolution(x, w, bias, stride, low, dilation, group)
+
+
+def _conv_transpose(
+    x: Term,
+    w: Term,
+    bias: Term | None = None,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    output_padding: Sequence[int] | None = None,
+    output_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Term:
+    """What is padded is cut off: of a result without padding where that differs between the sides."""
+    rank = len(w.shape) - 2
+    stride, dilation = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
+    extra = tuple(output_padding or (0,) * rank)
+    spans = [d * (idioms.number(k) - 1) + 1 for d, k in zip(dilation, w.shape[2:], strict=True)]
+    whole = [s * (idioms.number(n) - 1) + span for s, n, span in zip(stride, x.shape[2:], spans, strict=True)]
+    if output_shape is not None or auto_pad.startswith("SAME"):
+        wanted = output_shape or [idioms.number(n) * s for n, s in zip(x.shape[2:], stride, strict=True)]
+        totals = [n + e - out for n, e, out in zip(whole, extra, wanted[-rank:], strict=True)]
+        halves = tuple(t // 2 for t in totals)
+        rests = tuple(t - t // 2 for t in totals)
+        low, high = (halves, rests) if auto_pad == "SAME_UPPER" else (rests, halves)
+    else:
+        low, high = _padding(x, (1,) * rank, stride, dilation, pads, "NOTSET")
+    padding = tuple(max(0, min(a, b)) for a, b in zip(low, high, strict=True))
+    fits = all(e < max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True))
+    attrs = {"stride": stride, "dilation": dilation, "groups": group}
+    inner = extra if fits else (0,) * rank
+    out = tensor("conv_transpose", x, w, padding=padding, output_padding=inner, **attrs)
+    rest = tuple(0 if fits else e for e in extra)
+    before = tuple(p - a for p, a in zip(padding, low, strict=True))
+    after = tuple(p - b + r for p, b, r in zip(padding, high, rest, strict=True))
+    out = idioms_windows.pad(out, before, after)
+    return out if bias is None else tensor("add", out, idioms.per_channel(bias, rank + 2))
+
+
+def _max_pool(
+    x: Term,
+    kernel_shape: Sequence[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    storage_order: int = 0,
+    strides: Sequence[int] | None = None,
+) -> tuple[Term, None]:
+    """Where the maxima stand has no definition here, and None says so."""
+    kernel, rank = tuple(kernel_shape), len(kernel_shape)
+    stride, dilation = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
+    low, high = _padding(x, kernel, stride, dilation, pads, auto_pad)
+    if low == high and all(2 * p <= d * (k - 1) + 1 for p, k, d in zip(low, kernel, dilation, strict=True)):
+        return idioms_windows.max_pool(x, kernel, stride, low, dilation, bool(ceil_mode)), None
+    high = _reached(x, kernel, stride, dilation, low, high, bool(ceil_mode))
+    return _windows(x, kernel, stride, dilation, low, high, "max", fold_identity("max", x.dtype).value), None
+
+
+def _windows(
+    x: Term, kernel: Ints, stride: Ints, dilation: Ints, low: Ints, high: Ints, fold: str, nothing: Number
+) -> Term:
+    """Fold windows of a padded tensor: what pools are that have no operator of their own."""
+    padded = idioms_windows.pad(x, low, high, nothing)
+    every = tensor("windows", padded, kernel=kernel, stride=stride, dilation=dilation)
+    return idioms.reduce(every, fold, list(range(-len(kernel), 0)))
+
+
+def _reached(x: Term, kernel: Ints, stride: Ints, dilation: Ints, low: Ints, high: Ints, ceil: bool) -> Ints:
+    """Return the padding at the end up to which windows reach: with `ceil` the last may reach beyond what was asked."""
+    ends: list[int] = []
+    extents = map(idioms.number, x.shape[-len(kernel) :])
+    for n, k, s, d, a, b in zip(extents, kernel, stride, dilation, low, high, strict=True):
+        room, span = n + a + b, d * (k - 1) + 1
+        last = -(-(room - span) // s) if ceil else (room - span) // s
+        last -= last * s >= n + a
+        ends.append(last * s + span - n - a)
+    return tuple(ends)
+
+
+def _avg_pool(
+    x: Term,
+    kernel_shape: Sequence[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Term:
+    kernel, rank = tuple(kernel_shape), len(kernel_shape)
+    stride, dilation = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
+    low, high = _padding(x, kernel, stride, dilation, pads, auto_pad)
+    plain = low == high and set(dilation) == {1} and all(2 * p <= k for p, k in zip(low, kernel, strict=True))
+    if plain:
+        return idioms_windows.avg_pool(x, kernel, stride, low, bool(ceil_mode), bool(count_include_pad))
+    reached = _reached(x, kernel, stride, dilation, low, high, bool(ceil_mode))
+    ones = idioms.filled(1, (1,) * (len(x.shape) - rank) + x.shape[-rank:], x.dtype)
+    before, after = low, reached
+    if count_include_pad:
+        ones = idioms_windows.pad(ones, low, tuple(map(min, high, reached)), 1)
+        before, after = (0,) * rank, tuple(max(0, r - h) for r, h in zip(reached, high, strict=True))
+    counts = _windows(ones, kernel, stride, dilation, before, after, "sum", 0)
+    return tensor("div", _windows(x, kernel, stride, dilation, low, reached, "sum", 0), counts)
+
+
+def _global(fold: str) -> Row:
+    def row(x: Term) -> Term:
+        axes = range(2 - len(x.shape), 0)
+        return idioms.mean(x, axes, True) if fold == "mean" else idioms.reduce(x, fold, axes, True)
+
+    return Row(row)
+
+
+def _batch_norm(
+    x: Term,
+    scale: Term,
+    shift: Term,
+    mean: Term,
+    var: Term,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+    spatial: int = 1,
+    is_test: int = 1,
+) -> Term:
+    if training_mode:
+        raise ModelError("batch norm with the statistics of the batch", do="export the model in eval mode")
+    if not spatial:
+        raise UnsupportedOpError("spatial=0")
+    return tensor("batch_norm", x, mean, var, scale, shift, eps=epsilon)
+
+
+def _instance_norm(x: Term, scale: Term, shift: Term, epsilon: float = 1e-5) -> Term:
+    return tensor("group_norm", x, scale, shift, groups=idioms.number(x.shape[1]), eps=epsilon)
+
+
+def _group_norm(x: Term, scale: Term, shift: Term, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1) -> Term:
+    return tensor("group_norm", x, scale, shift, groups=num_groups, eps=epsilon)
+
+
+def _group_norm_of_groups(x: Term, scale: Term, shift: Term, num_groups: int, epsilon: float = 1e-5) -> Term:
+    """Up to opset 20 there is one weight for a group."""
+    each = idioms.number(x.shape[1]) // num_groups
+    weight, bias = (idioms_indices.repeat_each(w, each, 0) for w in (scale, shift))
+    return _group_norm(x, weight, bias, num_groups, epsilon)
+
+
+def _normalized(x: Term, axis: int) -> tuple[int, tuple[Any, ...]]:
+    """Return the size of the axes from `axis` on, and the shape in which they are one."""
+    at = axis % len(x.shape)
+    extent = prod(map(idioms.number, x.shape[at:]))
+    return extent, (*x.shape[:at], extent)
+
+
+def _layer_norm(
+    x: Term,
+    scale: Term,
+    shift: Term | None = None,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+    results: int = 1,
+) -> Any:
+    extent, shape = _normalized(x, axis)
+    weights = (idioms.filled(0, (extent,), x.dtype) if w is None else _vector(w, extent) for w in (scale, shift))
+    out = idioms.reshape(tensor("layer_norm", idioms.reshape(x, shape), *weights, eps=epsilon), x.shape)
+    if results == 1:
+        return out
+    axes = range(axis % len(x.shape) - len(x.shape), 0)
+    deviation = tensor("add", idioms.variance(x, axes, 0, True), idioms.scalar(epsilon, x.dtype))
+    return out, idioms.mean(x, axes, True), tensor("rsqrt", deviation)
+
+
+def _vector(weight: Term, extent: int) -> Term:
+    if shapes.size(weight.shape) != extent:
+        raise UnsupportedOpError(f"a weight of shape {weight.shape} for {extent} values")
+    return idioms.reshape(weight, (extent,))
+
+
+def _rms_norm(x: Term, scale: Term, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> Term:
+    extent, shape = _normalized(x, axis)
+    out = tensor("rms_norm", idioms.reshape(x, shape), _vector(scale, extent), eps=epsilon)
+    return idioms.reshape(out, x.shape)
+
+
+def _log_softmax(x: Term, axis: int = -1) -> Term:
+    return idioms.log_softmax(x, axis)
+
+
+def _softmax(x: Term, axis: int = -1) -> Term:
+    return tensor("softmax", x, axis=idioms.negative_axis(axis, len(x.shape)))
+
+
+def _over_rest(row: Any) -> Any:
+    """Up to opset 12 all axes from `axis` on are one."""
+
+    def old(x: Term, axis: int = 1) -> Term:
+        _, shape = _normalized(x, axis)
+        return idioms.reshape(row(idioms.reshape(x, shape), -1), x.shape)
+
+    return old
+
+
+ROWS: dict[str, tuple[Row, ...]] = {
+    "MatMul": (Row(idioms.matmul),),
+    "Gemm": (Row(_gemm),),
+    "Conv": (Row(_conv),),
+    "ConvTranspose": (Row(_conv_transpose),),
+    "MaxPool": (Row(_max_pool),),
+    "AveragePool": (Row(_avg_pool),),
+    "GlobalAveragePool": (_global("mean"),),
+    "GlobalMaxPool": (_global("max"),),
+    "BatchNormalization": (Row(_batch_norm),),
+    "InstanceNormalization": (Row(_instance_norm),),
+    "GroupNormalization": (Row(_group_norm_of_groups), Row(_group_norm, since=21)),
+    "LayerNormalization": (Row(_layer_norm),),
+    "RMSNormalization": (Row(_rms_norm),),
+    "Softmax": (Row(_over_rest(_softmax)), Row(_softmax, since=13)),
+    "LogSoftmax": (Row(_over_rest(_log_softmax)), Row(_log_softmax, since=13)),
+}
+"""What each operator means, by opset."""

@@ -1,0 +1,223 @@
+"""Rows of ONNX operators that work value by value, or fold axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+from frittata.egraph import dtypes, shapes
+from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.ops.registry import tensor
+from frittata.egraph.terms import Scalar, Term
+from frittata.frontends import aten_scalars, idioms
+from frittata.frontends.onnx.tables import DTYPE_BY_ONNX, Row
+
+
+def _number(x: Term, value: float) -> Term:
+    return idioms.scalar(value, x.dtype)
+
+
+def _binary(op: str) -> Row:
+    """Old opsets broadcast only where asked to, and from an axis of their own."""
+
+    def row(x: Term, y: Term, axis: int | None = None, broadcast: int = 0) -> Term:
+        if axis is not None:
+            y = idioms.reshape(y, (*y.shape, *(1,) * (len(x.shape) - len(y.shape) - axis % len(x.shape))))
+        return tensor(op, x, y)
+
+    return Row(row)
+
+
+def _unary(op: str) -> Row:
+    return Row(lambda x: tensor(op, x))
+
+
+def _div(x: Term, y: Term) -> Term:
+    """Quotients of integers are rounded towards zero."""
+    return tensor("div", x, y) if dtypes.is_float(x.dtype) else aten_scalars.divide(x, y, "trunc")
+
+
+def _mod(x: Term, y: Term, fmod: int = 0) -> Term:
+    """The remainder has the sign of y, with `fmod` that of x."""
+    return aten_scalars.ROWS["aten.fmod.Tensor"](x, y) if fmod else tensor("mod", x, y)
+
+
+def _pow(x: Term, y: Term) -> Term:
+    """The result has the dtype of the base."""
+    value = y.attrs[0] if y.op == "full" else None
+    if isinstance(value, Scalar):
+        return idioms.expand(idioms.power(x, value.value), shapes.broadcast(x.shape, y.shape))
+    if not dtypes.is_float(x.dtype):
+        raise UnsupportedOpError("powers of integers")
+    return tensor("pow", x, idioms.cast(y, x.dtype))
+
+
+def _many(op: str) -> Row:
+    return Row(lambda *operands: reduce(lambda x, y: tensor(op, x, y), operands))
+
+
+def _mean(*operands: Term) -> Term:
+    total = reduce(lambda x, y: tensor("add", x, y), operands)
+    return tensor("div", total, _number(total, len(operands)))
+
+
+def _clip(x: Term, min: Any = None, max: Any = None) -> Term:
+    low, high = (None if bound is None else idioms.typed(bound, x.dtype) for bound in (min, max))
+    x = x if low is None else tensor("max", x, low)
+    return x if high is None else tensor("min", x, high)
+
+
+def _between(x: Term, low: float, high: float) -> Term:
+    return tensor("min", tensor("max", x, _number(x, low)), _number(x, high))
+
+
+def _gelu(x: Term, approximate: str = "none") -> Term:
+    return tensor("gelu_tanh" if approximate == "tanh" else "gelu", x)
+
+
+def _softplus(x: Term) -> Term:
+    """log(1 + exp(x)) without overflow."""
+    small = tensor("exp", tensor("neg", tensor("abs", x)))
+    return tensor("add", tensor("max", x, _number(x, 0)), tensor("log", tensor("add", small, _number(x, 1))))
+
+
+def _hard_sigmoid(x: Term, alpha: float = 0.2, beta: float = 0.5) -> Term:
+    return _between(tensor("add", tensor("mul", x, _number(x, alpha)), _number(x, beta)), 0, 1)
+
+
+def _elu(x: Term, alpha: float = 1.0) -> Term:
+    below = tensor("mul", tensor("sub", tensor("exp", x), _number(x, 1)), _number(x, alpha))
+    return tensor("where", tensor("gt", x, _number(x, 0)), x, below)
+
+
+def _prelu(x: Term, slope: Term) -> Term:
+    return tensor("where", tensor("lt", x, _number(x, 0)), tensor("mul", x, slope), x)
+
+
+def _cast(x: Term, to: int, saturate: int = 1) -> Term:
+    if to not in DTYPE_BY_ONNX:
+        raise UnsupportedOpError(f"cast to dtype {to}")
+    return idioms.cast(x, DTYPE_BY_ONNX[to])
+
+
+def _isinf(x: Term, detect_negative: int = 1, detect_positive: int = 1) -> Term:
+    infinite = _number(x, float("inf"))
+    if detect_negative and detect_positive:
+        return tensor("eq", tensor("abs", x), infinite)
+    if not detect_negative and not detect_positive:
+        return idioms.filled(False, x.shape, "bool")
+    return tensor("eq", x if detect_positive else tensor("neg", x), infinite)
+
+
+def _dropout(x: Term, ratio: Any = 0.5, training_mode: Any = None, seed: int = 0, results: int = 1) -> Any:
+    if training_mode is not None and bool(training_mode.item()):
+        raise ModelError("dropout in training mode is random", do="export the model in eval mode")
+    return (x, idioms.filled(True, x.shape, "bool"))[:results]
+
+
+Fold = Callable[[Term, Sequence[int] | None, bool], Term]
+
+
+def _reduction(fold: Fold) -> Row:
+    """No axes mean all, unless `noop_with_empty_axes`."""
+
+    def row(x: Term, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Term:
+        chosen = None if axes is None else [int(axis) for axis in axes]
+        if not chosen and noop_with_empty_axes:
+            return fold(idioms.unsqueeze(x, -1), [-1], False)
+        return fold(x, chosen or None, bool(keepdims))
+
+    return Row(row, known=(1,))
+
+
+def _fold(name: str) -> Fold:
+    return lambda x, axes, keep: idioms.reduce(x, name, axes, keep)
+
+
+def _extreme(name: str) -> Fold:
+    """Bools are folded as integers."""
+
+    def fold(x: Term, axes: Sequence[int] | None, keep: bool) -> Term:
+        if x.dtype != "bool":
+            return idioms.reduce(x, name, axes, keep)
+        found = idioms.reduce(idioms.cast(x, "i32"), name, axes, keep)
+        return tensor("ne", found, idioms.scalar(0, "i32"))
+
+    return fold
+
+
+def _log_sum_exp(x: Term, axes: Sequence[int] | None, keep: bool) -> Term:
+    """Shift by the maximum, or by nothing where that is infinite."""
+    top = idioms.reduce(x, "max", axes, True)
+    finite = tensor("lt", tensor("abs", top), _number(x, float("inf")))
+    shift = tensor("where", finite, top, _number(x, 0))
+    total = tensor("log", idioms.reduce(tensor("exp", tensor("sub", x, shift)), "sum", axes, True))
+    out = tensor("add", total, shift)
+    return out if keep else idioms.squeeze(out, idioms.negative_axes(axes, len(x.shape)))
+
+
+def _reduce_mean(x: Term, axes: Sequence[int] | None, keep: bool) -> Term:
+    if not dtypes.is_float(x.dtype):
+        raise UnsupportedOpError("mean of integers")
+    return idioms.mean(x, axes, keep)
+
+
+_UNARY = ("not", "neg", "abs", "sqrt", "reciprocal", "exp", "log", "tanh", "erf", "sigmoid", "sin", "cos", "atan")
+_ROUNDING = ("floor", "ceil", "round", "sign")
+_TRIGONOMETRY = ("tan", "asin", "acos", "sinh", "cosh")
+
+ROWS: dict[str, tuple[Row, ...]] = {
+    **{name: (_binary(op),) for name, op in (("Add", "add"), ("Sub", "sub"), ("Mul", "mul"))},
+    "Div": (Row(_div),),
+    "Mod": (Row(_mod),),
+    "Pow": (Row(_pow),),
+    **{
+        name: (_binary(op),)
+        for name, op in (
+            ("Less", "lt"),
+            ("LessOrEqual", "le"),
+            ("Greater", "gt"),
+            ("GreaterOrEqual", "ge"),
+            ("Equal", "eq"),
+            ("And", "and"),
+            ("Or", "or"),
+            ("Xor", "ne"),
+        )
+    },
+    **{name.capitalize(): (_unary(name),) for name in (*_UNARY, *_ROUNDING)},
+    **{name.capitalize(): (Row(aten_scalars.ROWS[f"aten.{name}.default"]),) for name in _TRIGONOMETRY},
+    "Relu": (Row(lambda x: tensor("relu", x) if dtypes.is_float(x.dtype) else tensor("max", x, _number(x, 0))),),
+    "Gelu": (Row(_gelu),),
+    "Softplus": (Row(_softplus),),
+    "HardSigmoid": (Row(_hard_sigmoid),),
+    "HardSwish": (Row(lambda x: tensor("mul", x, _hard_sigmoid(x, 1 / 6))),),
+    "Elu": (Row(_elu),),
+    "LeakyRelu": (Row(lambda x, alpha=0.01: _prelu(x, _number(x, alpha))),),
+    "PRelu": (Row(_prelu),),
+    "Clip": (Row(_clip),),
+    "Max": (_many("max"),),
+    "Min": (_many("min"),),
+    "Sum": (_many("add"),),
+    "Mean": (Row(_mean),),
+    "Where": (Row(lambda condition, x, y: tensor("where", condition, x, y)),),
+    "Cast": (Row(_cast),),
+    "CastLike": (Row(lambda x, like, saturate=1: idioms.cast(x, like.dtype)),),
+    "Identity": (Row(lambda x: x),),
+    "Dropout": (Row(_dropout, known=(1, 2)),),
+    "IsNaN": (Row(lambda x: tensor("ne", x, x)),),
+    "IsInf": (Row(_isinf),),
+    "ReduceSum": (_reduction(_fold("sum")),),
+    "ReduceProd": (_reduction(_fold("prod")),),
+    "ReduceMax": (_reduction(_extreme("max")),),
+    "ReduceMin": (_reduction(_extreme("min")),),
+    "ReduceMean": (_reduction(_reduce_mean),),
+    "ReduceL1": (_reduction(lambda x, axes, keep: idioms.reduce(tensor("abs", x), "sum", axes, keep)),),
+    "ReduceL2": (
+        _reduction(lambda x, axes, keep: tensor("sqrt", idioms.reduce(tensor("square", x), "sum", axes, keep))),
+    ),
+    "ReduceSumSquare": (_reduction(lambda x, axes, keep: idioms.reduce(tensor("square", x), "sum", axes, keep)),),
+    "ReduceLogSum": (_reduction(lambda x, axes, keep: tensor("log", idioms.reduce(x, "sum", axes, keep))),),
+    "ReduceLogSumExp": (_reduction(_log_sum_exp),),
+}
+"""What each operator means, by opset."""

@@ -1,0 +1,57 @@
+"""What a row of the ONNX table is, and the names of ONNX's dtypes and domains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+from onnx import TensorProto
+
+from frittata.egraph.dtypes import DType
+from frittata.egraph.errors import UnsupportedOpError
+
+DTYPE_BY_ONNX: dict[int, DType] = {
+    TensorProto.BOOL: "bool",
+    TensorProto.INT32: "i32",
+    TensorProto.INT64: "i64",
+    TensorProto.FLOAT: "f32",
+    TensorProto.DOUBLE: "f64",
+}
+
+NAME_BY_DOMAIN = {"ai.onnx": ""}
+"""The default domain has two names."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What an operator means from opset `since` on.
+
+    `meaning` takes a term for each operand, None for one that is left out, and attributes by name; a parameter called
+    `results` is given the number of results that are asked for. Operands in `known` come as arrays, and have to be
+    known at import; those in `numbers` come as numbers where they are known and have no axes.
+    """
+
+    meaning: Callable[..., Any]
+    known: tuple[int, ...] = ()
+    numbers: tuple[int, ...] = ()
+    since: int = 1
+
+    def __call__(self, operands: Sequence[Any], attributes: dict[str, Any], results: int) -> tuple[Any, ...]:
+        """Return the results; None stands for one without a definition.
+
+        Raises: UnsupportedOpError if the row does not know an attribute or an operand.
+        """
+        parameters = signature(self.meaning).parameters
+        if "results" in parameters:
+            attributes = {**attributes, "results": results}
+        kinds = {parameter.kind for parameter in parameters.values()}
+        extra = sorted(attributes.keys() - parameters.keys())
+        positional = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters.values())
+        if extra:
+            raise UnsupportedOpError(f"attribute {', '.join(extra)}")
+        if len(operands) > positional and not any(kind.name == "VAR_POSITIONAL" for kind in kinds):
+            raise UnsupportedOpError(f"{len(operands)} operands")
+        found = self.meaning(*operands, **attributes)
+        return found if isinstance(found, tuple) else (found,)

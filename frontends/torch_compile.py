@@ -1,0 +1,125 @@
+"""Graphs that torch.compile captures: each is optimized at its first call, when its parameters have come."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import torch
+
+from frittata.egraph.errors import ModelError, StaleParametersError
+
+Optimize = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+"""Compiles a graph for example arguments."""
+
+_CONTAINERS = re.compile(r"^_(modules|parameters|buffers)$")
+_PART = re.compile(r"\['([^']+)'\]|\.(\w+)|\[(\d+)\]")
+
+
+@dataclass(frozen=True)
+class Placeholder:
+    """An argument of a captured graph: a `number` in a tensor, a tensor that the model holds (`fixed`), or given."""
+
+    node: str
+    source: Any
+    number: bool
+    fixed: bool
+
+    @classmethod
+    def of(cls, node: torch.fx.Node) -> Placeholder:
+        """Read what torch says of a placeholder, which it forgets once the graph is compiled."""
+        known: Mapping[str, Any] = node.meta.get("tensor_dict") or {}
+        argument = node.meta.get("grapharg")
+        number = bool(getattr(argument, "pass_arg_as_tensor", False))
+        own = node.type is torch.nn.Parameter or known.get("_dynamo_static_input_type") is not None
+        return cls(node.name, getattr(argument, "source", None), number, number or own)
+
+
+class CapturedGraph:
+    """A graph that torch.compile captured, callable as torch calls it.
+
+    Newer torch hands over parameters as arguments. They are folded like any parameter: there is one program for each
+    set of parameters and each shape of the other arguments; dims that torch made dynamic are specialized.
+    """
+
+    def __init__(self, graph: torch.fx.GraphModule, optimize: Optimize) -> None:
+        self._graph, self._optimize = graph, optimize
+        self._placeholders = [Placeholder.of(node) for node in graph.graph.nodes if node.op == "placeholder"]
+        self._program_by_key: dict[tuple[Any, ...], Callable[..., Any]] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the program for these arguments; compile it if there is none, or if its parameters were changed.
+
+        Raises: ModelError if gradients are wanted; as `optimize`.
+        """
+        if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in args):
+            raise ModelError(
+                "gradients are wanted, and this backend is for inference",
+                do="call the compiled model under torch.no_grad() or torch.inference_mode()",
+            )
+        pairs = list(zip(self._placeholders, args, strict=True))
+        given = [value for placeholder, value in pairs if _is_given(placeholder, value)]
+        key = tuple(_key(placeholder, value) for placeholder, value in pairs)
+        if key in self._program_by_key:
+            try:
+                return self._program_by_key[key](*given)
+            except StaleParametersError:
+                del self._program_by_key[key]
+        module = bound(self._graph, [pair for pair in pairs if not _is_given(*pair)])
+        self._program_by_key[key] = self._optimize(module, given)
+        return self._program_by_key[key](*given)
+
+
+def bound(source: torch.fx.GraphModule, values: Sequence[tuple[Placeholder, Any]]) -> torch.fx.GraphModule:
+    """Fix placeholders: tensors become attributes under their names in the model, numbers are written out."""
+    graph = torch.fx.Graph()
+    copies: dict[torch.fx.Node, Any] = {}
+    fixed = {placeholder.node: value for placeholder, value in values}
+    numbers = {placeholder.node: value.item() for placeholder, value in values if placeholder.number}
+    names = _names([placeholder for placeholder, _ in values])
+    attributes: dict[str, Any] = {}
+    for node in source.graph.nodes:
+        if node.op in ("get_attr", "call_module"):
+            attributes[node.target] = attrgetter(node.target)(source)
+        if node.target == "item" and node.args[0].name in numbers:
+            copies[node] = numbers[node.args[0].name]
+        elif node.name not in fixed:
+            copies[node] = graph.node_copy(node, lambda used: copies[used])
+        else:
+            copies[node] = fixed[node.name]
+            if isinstance(copies[node], torch.Tensor):
+                attributes[names[node.name]] = copies[node]
+                copies[node] = graph.get_attr(names[node.name])
+    return torch.fx.GraphModule(attributes, graph).eval()
+
+
+def _is_given(placeholder: Placeholder, value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and not placeholder.fixed
+
+
+def _key(placeholder: Placeholder, value: Any) -> Any:
+    """Return what a program depends on: the value of a number, which tensor of the model it is, else the type."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if placeholder.number:
+        return value.item()
+    return value.data_ptr() if placeholder.fixed else (tuple(value.shape), value.dtype)
+
+
+def _names(placeholders: Sequence[Placeholder]) -> dict[str, str]:
+    """Return dotted names by node: those in the model, if torch says that all tensors come from one."""
+    parts_by_node = {placeholder.node: _path(placeholder.source) for placeholder in placeholders}
+    if len({parts[:1] for parts in parts_by_node.values()}) > 1:
+        return {node: node for node in parts_by_node}
+    return {node: ".".join(parts[1:]) or node for node, parts in parts_by_node.items()}
+
+
+def _path(source: Any) -> tuple[str, ...]:
+    """Split `L['self']._modules['fc']._parameters['weight']` into self, fc, weight."""
+    name: Any = getattr(source, "name", "")
+    text: str = name() if callable(name) else name  # pyright: ignore[reportAssignmentType]
+    parts = (next(filter(None, found)) for found in _PART.findall(text))
+    return tuple(part for part in parts if not _CONTAINERS.match(part))

@@ -1,0 +1,231 @@
+"""Import of fx graphs: torch.export gives every call its meaning, unless the caller's converter does.
+
+A converter is a function from terms to terms. Its call stands in the exported graph as one operator of our own,
+`frittata::convert`, whose row asks the converter again with the terms of the whole model.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch.utils import _pytree as pytree
+
+from frittata.egraph import shapes
+from frittata.egraph.errors import FrittataError, ModelError, UnsupportedOpError
+from frittata.egraph.ops.registry import tensor
+from frittata.egraph.terms import Term
+from frittata.frontends import aten
+from frittata.frontends.torch_export import DTYPE_BY_TORCH, Imported, dtype_of, from_module, origin
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+Target = Any
+"""What a converter is for: a function, the name of a method, a class of modules."""
+
+_CALLS = ("call_function", "call_method", "call_module")
+
+Converter = Callable[..., Any]
+"""Takes what the call takes, with terms for tensors; for a class of modules, first the `Parts` of the module."""
+
+CONVERTERS: dict[Target, Converter] = {}
+"""Converters that `@converter` registered, by target."""
+
+
+def converter(*targets: Target) -> Callable[[Converter], Converter]:
+    """Register a function as the meaning of functions, methods (by name) or classes of leaf modules.
+
+    >>> @converter(torch.special.entr)
+    ... def entr(x):
+    ...     return tensor("neg", tensor("mul", x, tensor("log", x)))
+    >>> CONVERTERS.pop(torch.special.entr) is entr
+    True
+    """
+
+    def registered(function: Converter) -> Converter:
+        CONVERTERS.update(dict.fromkeys(targets, function))
+        return function
+
+    return registered
+
+
+def from_fx(
+    graph_module: torch.fx.GraphModule,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    converters: Mapping[Target, Converter] | None = None,
+    fallback: str = "error",
+) -> Imported:
+    """Import what `torch.fx.symbolic_trace` returns; a tuple of ints among `args` is the shape of a float32 tensor.
+
+    Converters given here go before those that `@converter` registered, and both before the meaning that torch.export
+    finds; `fallback` is for what has neither, as in `from_module`.
+
+    >>> traced = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU()).eval())
+    >>> from_fx(traced, [(5, 3)]).model.main.outputs[0].op
+    'relu'
+
+    Raises: UnsupportedOpError that names the node and the target of every call without a meaning; ModelError.
+    """
+    examples = tuple(torch.zeros(arg) if _is_shape(arg) else arg for arg in args)
+    table = {**CONVERTERS, **(converters or {})}
+    described = {node.name: _described(node, graph_module) for node in graph_module.graph.nodes}
+    with _converted(graph_module, table) as module:
+        try:
+            return from_module(module, examples, kwargs, place=lambda node: _place(node, described), fallback=fallback)
+        except UnsupportedOpError as error:
+            error.do = "give converters={target: function from terms to terms}, or add a row to frontends/aten.py"
+            raise
+
+
+class Parts:
+    """A module as its converter sees it: parameters and buffers are terms, the rest is as it is."""
+
+    def __init__(self, module: torch.nn.Module, term_by_name: Mapping[str, Term], prefix: str = "") -> None:
+        self._module, self._term_by_name, self._prefix = module, term_by_name, prefix
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._module, name)
+        if isinstance(value, torch.nn.Module):
+            return Parts(value, self._term_by_name, f"{self._prefix}{name}.")
+        return self._term_by_name[self._prefix + name] if isinstance(value, torch.Tensor) else value
+
+
+@dataclass(eq=False, repr=False)
+class _Call:
+    """One call that a converter takes: in the graph it is a function of tensors, in the import one of terms."""
+
+    key: int
+    convert: Converter
+    what: str
+    name: str
+    module: torch.nn.Module | None = None
+    __name__: ClassVar[str] = "converted"  # as fx prints it
+    _given: pytree.TreeSpec = field(init=False)
+    _leaves: list[Any] = field(init=False)
+    _returned: pytree.TreeSpec = field(init=False)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves, self._given = pytree.tree_flatten((args, kwargs))
+        self._leaves = [_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)] + list(self._tensor_by_name().values())
+        return pytree.tree_unflatten(torch.ops.frittata.convert(tensors, self.key), self._returned)
+
+    def apply(self, terms: Sequence[Term]) -> tuple[Term, ...]:
+        """Ask the converter.
+
+        Raises: ModelError if it returns anything but terms.
+        """
+        own = self._tensor_by_name()
+        values = iter(terms[: len(terms) - len(own)])
+        args, kwargs = pytree.tree_unflatten([next(values) if x is _TENSOR else x for x in self._leaves], self._given)
+        if self.module is not None:
+            args = (Parts(self.module, dict(zip(own, terms[len(terms) - len(own) :], strict=True))), *args)
+        try:
+            results, self._returned = pytree.tree_flatten(self.convert(*args, **kwargs))
+        except FrittataError as error:
+            error.where = self.what + (f", {error.where}" if error.where else "")
+            raise
+        except Exception as error:  # the caller's code: torch.export would say that it cannot follow the module
+            raise ModelError(f"a converter raised {type(error).__name__}: {error}", self.what) from error
+        for result in results:
+            if not isinstance(result, Term):
+                raise ModelError(f"a converter returned {result!r}", self.what, "return terms")
+        return tuple(results)
+
+    def _tensor_by_name(self) -> dict[str, torch.Tensor]:
+        if self.module is None:
+            return {}
+        own = self.module.named_parameters(remove_duplicate=False), self.module.named_buffers(remove_duplicate=False)
+        return {name: value for part in own for name, value in part}
+
+
+_TENSOR = object()
+"""Stands for a tensor in a list of leaves."""
+
+_call_by_key: dict[int, _Call] = {}
+_keys = count()
+_TORCH_BY_DTYPE = {name: dtype for dtype, name in DTYPE_BY_TORCH.items()}
+
+
+@torch.library.custom_op("frittata::convert", mutates_args=())
+def _convert(tensors: Sequence[torch.Tensor], call: int) -> list[torch.Tensor]:
+    raise ModelError(f"{_call_by_key[call].what} has a converter: its meaning is in terms only")
+
+
+@_convert.register_fake
+def _(tensors: Sequence[torch.Tensor], call: int) -> list[torch.Tensor]:
+    results = _call_by_key[call].apply([_unknown(x, f"?{i}") for i, x in enumerate(tensors)])
+    return [torch.empty(shapes.concrete(term.shape), dtype=_TORCH_BY_DTYPE[term.dtype]) for term in results]
+
+
+aten.ROWS["frittata.convert.default"] = lambda terms, key: _call_by_key[key].apply(terms)
+
+
+def _unknown(value: torch.Tensor, name: str) -> Term:
+    return tensor("input", name=name, shape=tuple(value.shape), dtype=dtype_of(value.dtype, "an argument"))
+
+
+@contextmanager
+def _converted(source: torch.fx.GraphModule, table: Mapping[Target, Converter]) -> Generator[torch.fx.GraphModule]:
+    """Yield the graph with `_Call`s in place of the calls that have converters."""
+    graph = copy.deepcopy(source.graph)
+    calls: dict[int, _Call] = {}
+    for node in graph.nodes:
+        # torch.export remembers the node that a call comes from only where the node has some meta.
+        node.meta.setdefault("nn_module_stack", {})
+        module = source.get_submodule(node.target) if node.op == "call_module" else None
+        convert = table.get(node.target if module is None else type(module)) if node.op in _CALLS else None
+        if convert is not None:
+            key = next(_keys)
+            calls[key] = _Call(key, convert, _described(node, source), str(node.target), module)
+            node.op, node.target = "call_function", calls[key]
+    module = torch.fx.GraphModule(source, graph)
+    for part in (module, *module.modules()):  # what fx makes anew is in no mode: what the graph calls has one
+        if part is module or type(part) is torch.nn.Module:
+            part.training = False
+    for call in calls.values():
+        if call.module is not None:  # GraphModule keeps what call_module nodes name, and these are gone
+            module.add_submodule(call.name, call.module)
+    _call_by_key.update(calls)
+    try:
+        yield module
+    finally:
+        for key in calls:
+            del _call_by_key[key]
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, tuple) and all(type(dim) is int for dim in value)
+
+
+def _described(node: torch.fx.Node, source: torch.fx.GraphModule) -> str:
+    """Name a node and its target as the model has them: `node 'relu' (torch.relu)`, `node 'fc' (Linear 'fc')`."""
+    target: Any = node.target
+    match node.op:
+        case "call_module":
+            target = f"{type(source.get_submodule(target)).__name__} {target!r}"
+        case "call_method":
+            target = f"method {target!r}"
+        case "call_function":
+            name = getattr(target, "__name__", str(target))
+            target = torch.overrides.resolve_name(target) or f"{getattr(target, '__module__', '')}.{name}".lstrip("._")
+        case _:
+            target = node.op
+    return f"node {node.name!r} ({target})"
+
+
+def _place(node: torch.fx.Node, described: Mapping[str, str]) -> str:
+    """Say which node of the fx graph a node of the export comes from, and its source line where the graph has it."""
+    sources = node.meta.get("from_node") or []
+    first = sources[0] if sources else None
+    while first is not None and first.from_node:
+        first = first.from_node[0]
+    parts = (described.get(first.name, "") if first is not None else "", origin(node))
+    return " at ".join(filter(None, parts))

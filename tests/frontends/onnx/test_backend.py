@@ -1,0 +1,84 @@
+"""ONNX's own tests of single operators, run by the interpreter."""
+
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, TensorProto, numpy_helper
+
+from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.frontends.onnx import backend
+from frittata.frontends.onnx.rows import ROWS
+from frittata.frontends.onnx.tables import DTYPE_BY_ONNX
+
+# What operators with a row refuse: each line is an answer that some case gets, and no case gets another.
+REFUSED = (
+    r"is empty",
+    r"statistics of the batch",
+    r"dropout in training mode is random",
+    r"operand \d is computed at run time",
+    r"the condition is computed at run time",
+    r"powers of integers",
+    r"conv_transpose with 3 spatial axes",
+    r"Resize \((antialias|mode cubic|mode nearest, not_|coordinate_transformation_mode tf_crop)",
+    r"MaxPool \(result 1\)",
+    r"EyeLike \(k=1\)",
+)
+LEAST_RIGHT = 1000
+
+
+def cases() -> Iterator[tuple[str, ModelProto, Sequence[Any]]]:
+    """Yield name, model and data of the cases whose tensors have dtypes of ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from onnx.backend.test.case.node import collect_testcases
+
+        found = collect_testcases(None)
+    for case in found:
+        assert case.model is not None and case.data_sets is not None
+        if all(kind in DTYPE_BY_ONNX for kind in kinds(case.model)):
+            yield case.name, case.model, case.data_sets
+
+
+def kinds(model: ModelProto) -> Iterator[int]:
+    """Yield the dtypes of inputs, outputs and casts; 0 for what is no tensor."""
+    for value in (*model.graph.input, *model.graph.output):
+        yield value.type.tensor_type.elem_type
+    for node in model.graph.node:
+        yield from (attribute.i for attribute in node.attribute if attribute.name in ("to", "dtype"))
+
+
+def array(value: Any) -> Any:
+    return numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
+
+
+def without_row(error: ModelError) -> bool:
+    """Whether a list of operators has one without a row."""
+    named = re.findall(r"^  (?:[\w.]+::)?(\w+) x\d", error.what, re.M) if isinstance(error, UnsupportedOpError) else []
+    assert not set(named) & ROWS.keys()
+    return bool(named)
+
+
+def test_the_cases_of_operators_with_a_row_are_right_or_refused_for_a_reason_that_is_listed() -> None:
+    right, answers = 0, list[str]()
+    for name, model, data in cases():
+        try:
+            for inputs, outputs in data:
+                found = backend.run_model(model, [array(value) for value in inputs])
+                for ours, law in zip(found, map(array, outputs), strict=False):
+                    assert (ours.dtype, ours.shape) == (law.dtype, law.shape), name
+                    np.testing.assert_allclose(ours, law, rtol=1e-3, atol=1e-5, err_msg=name)
+            right += 1
+        except ModelError as error:
+            if not without_row(error):
+                answers.append(f"{name}: {error.what}")
+    assert not [answer for answer in answers if not any(re.search(reason, answer) for reason in REFUSED)]
+    assert not [reason for reason in REFUSED if not any(re.search(reason, answer) for answer in answers)]
+    assert right >= LEAST_RIGHT
+
+
+def test_only_the_cpu_is_supported() -> None:
+    assert backend.supports_device("CPU")
+    assert not backend.supports_device("CUDA")

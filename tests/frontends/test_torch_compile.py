@@ -1,0 +1,124 @@
+"""torch.compile(backend="frittata"): graphs are compiled once each, and give what eager gives."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import frittata
+from frittata.egraph.errors import ModelError
+from frittata.egraph.machine import REFERENCE
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    """Nothing that torch.compile remembers."""
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What `optimize` returned, in order."""
+    programs: list[Any] = []
+    optimize = frittata.optimize
+
+    def noted(*args: Any, **options: Any) -> Any:
+        programs.append(optimize(*args, **options))
+        return programs[-1]
+
+    monkeypatch.setattr(frittata, "optimize", noted)
+    return programs
+
+
+@pytest.fixture
+def compile(tmp_path: Path) -> Callable[[nn.Module], Any]:
+    options: Any = {"machine": REFERENCE, "cache": tmp_path}
+    return lambda module: torch.compile(module.eval(), backend="frittata", options=options)
+
+
+class Broken(nn.Module):
+    """A graph break in the middle, and a number that a caller may change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 5), nn.Linear(5, 2)
+        self.shift = torch.ones(2)
+
+    def forward(self, x: Tensor, factor: float = 2.0) -> Tensor:
+        y = F.relu(self.first(x))
+        print(end="")  # which torch.compile cannot capture
+        return self.second(y) * factor + self.shift
+
+
+def same(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+MODELS: dict[str, Callable[[], tuple[nn.Module, Tensor]]] = {
+    "mlp": lambda: (nn.Sequential(nn.Linear(7, 13), nn.GELU(), nn.Linear(13, 3)), torch.randn(5, 7)),
+    "cnn": lambda: (
+        nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+        torch.randn(2, 2, 7, 9),
+    ),
+}
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("name", MODELS)
+def test_models_agree_with_eager_and_are_compiled_once(name: str, context: Any, compile: Any, compiled: Any) -> None:
+    module, x = MODELS[name]()
+    fast = compile(module)
+    with context():
+        for _ in range(2):
+            same(fast(x), module(x))
+    assert len(compiled) == 1
+
+
+def test_each_side_of_a_graph_break_is_a_program_with_the_names_of_the_model(compile: Any, compiled: Any) -> None:
+    module, x = Broken(), torch.randn(4, 3)
+    fast = compile(module)
+    with torch.no_grad():
+        same(fast(x), module(x))
+        same(fast(x), module(x))
+    names = [set(program.compilation.imported.parameters) for program in compiled]
+    assert names == [{"first.weight", "first.bias"}, {"second.weight", "second.bias", "shift"}]
+
+
+def test_changed_weights_are_noticed_and_compiled_anew(compile: Any, compiled: Any) -> None:
+    module, x = nn.Linear(3, 2), torch.randn(4, 3)
+    fast = compile(module)
+    with torch.no_grad():
+        same(fast(x), module(x))
+        module.weight.mul_(2)
+        same(fast(x), module(x))
+        module.weight = nn.Parameter(torch.randn(2, 3))
+        same(fast(x), module(x))
+    assert len(compiled) == 3
+
+
+def test_each_shape_and_each_number_has_its_program(compile: Any) -> None:
+    module = Broken()
+    fast = compile(module)
+    with torch.no_grad():
+        for rows, factor in ((4, 2.0), (5, 2.0), (6, 3.0), (6, 4.0)):
+            x = torch.randn(rows, 3)
+            same(fast(x, factor), module(x, factor))
+
+
+def test_two_modules_of_one_class_do_not_share_weights(compile: Any) -> None:
+    x = torch.randn(4, 3)
+    modules = [Broken(), Broken()]
+    with torch.no_grad():
+        for module in modules:
+            same(compile(module)(x), module(x))
+
+
+def test_gradients_are_refused(compile: Any) -> None:
+    with pytest.raises(ModelError, match="this backend is for inference"):
+        compile(nn.Linear(3, 2))(torch.randn(4, 3))
