@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from frittata.egraph.errors import ExtractionError
-from frittata.extract.problem import Problem
+from frittata.extract.problem import Problem, derive
 
 
-def order(problem: Problem, chosen: Iterable[int]) -> list[int]:
+def order(problem: Problem[Any], chosen: Iterable[int]) -> list[int]:
     """Return the chosen candidates so that each follows what it loads.
 
-    Raises: ExtractionError if a tensor is missing or the choice is cyclic.
+    Raises: ExtractionError if a class is missing or the choice is cyclic.
     """
-    numbers = sorted(set(chosen))
-    done: set[int] = set()
-    out: list[int] = []
-    waiting = numbers
-    while waiting:
-        ready = [n for n in waiting if problem.loads(n) <= done]
-        if not ready:
-            raise ExtractionError("the choice is cyclic or incomplete", f"candidates {waiting[:8]}")
-        for number in ready:
-            done.update(problem.candidates[number].produces)
-        out.extend(ready)
-        waiting = [n for n in waiting if n not in set(ready)]
-    missing = problem.roots - done
+    numbers = set(chosen)
+    out = derive(problem, numbers)
+    waiting = sorted(numbers.difference(out))
+    if waiting:
+        raise ExtractionError("the choice is cyclic or incomplete", f"candidates {waiting[:8]}")
+    missing = problem.roots - {c for n in out for c in problem.candidates[n].produces}
     if missing:
         raise ExtractionError(f"the choice does not produce classes {sorted(missing)}")
     return out
 
 
-def is_valid(problem: Problem, chosen: Iterable[int]) -> bool:
+def is_valid(problem: Problem[Any], chosen: Iterable[int]) -> bool:
     """Whether a choice is complete and acyclic."""
     try:
         order(problem, chosen)
@@ -40,12 +34,12 @@ def is_valid(problem: Problem, chosen: Iterable[int]) -> bool:
     return True
 
 
-def cost(problem: Problem, chosen: Iterable[int]) -> float:
-    """Return the seconds of a choice, each kernel once."""
-    return sum(problem.candidates[n].cost for n in set(chosen))
+def cost(problem: Problem[Any], chosen: Iterable[int]) -> float:
+    """Return the price of a choice, each candidate once."""
+    return sum(problem.cost(n) for n in sorted(set(chosen)))
 
 
-def needed(problem: Problem, choice_by_class: dict[int, int]) -> set[int]:
+def needed(problem: Problem[Any], choice_by_class: Mapping[int, int]) -> set[int]:
     """Return the candidates that the roots reach under one choice for each class."""
     out: set[int] = set()
     stack = list(problem.roots)
@@ -56,6 +50,7 @@ def needed(problem: Problem, choice_by_class: dict[int, int]) -> set[int]:
             continue
         seen.add(class_)
         number = choice_by_class[class_]
-        out.add(number)
-        stack.extend(problem.loads(number))
+        if number not in out:
+            out.add(number)
+            stack.extend(problem.loads(number))
     return out

@@ -23,6 +23,8 @@ POINTWISE, FOLDED, CONTRACTED = range(3)
 """What a body contains: no binder, folds, or one contraction."""
 
 CONTRACTIONS = ("dot", "window_dot")
+MOVES = ("reindex", "at")
+FOLDS = ("fold", "scan")
 
 _SINK = -1
 
@@ -47,13 +49,17 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
     """Look at every tensor's uses."""
     kinds = possible_kinds(snapshot)
     extents = _extents(snapshot)
-    outputs = frozenset(outputs)
+    passed = _passed_to_the_host(snapshot)
+    outputs = frozenset(outputs) | passed
     graph = _uses(snapshot, outputs)
     meeting: dict[int, int] = nx.immediate_dominators(graph.reverse(copy=False), _SINK)
-    may, must = set(outputs), set[int]()
+    looked_up = _looked_up(snapshot)
+    may, must = set(outputs), set(passed)
     for class_ in range(len(snapshot.nodes)):
         if snapshot.sorts[class_] == "element" and class_ in graph:
             tensors = [node.args[0] for node in snapshot.nodes[class_] if node.op == "load"]
+            if class_ in looked_up or any(node.op == "scan" for node in snapshot.nodes[class_]):
+                may.update(tensors)  # there may be more look-ups than places; scans of one kernel run along one axis
             if tensors and _is_blocked(snapshot, graph, class_, meeting.get(class_, _SINK), kinds, extents):
                 may.update(tensors)
                 if any(
@@ -64,6 +70,25 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
                 ):
                     must.update(tensors)
     return Cuts(frozenset(may), frozenset(must))
+
+
+def _passed_to_the_host(snapshot: Snapshot) -> frozenset[int]:
+    """The operands of opaque operators that nothing else computes: they are stored."""
+    found: set[int] = set()
+    for class_, nodes in enumerate(snapshot.nodes):
+        if snapshot.sorts[class_] == "tensor" and all(node.op != "build" for node in nodes):
+            found.update(arg for node in nodes if registry.get(node.op).opaque for arg in node.args)
+    return frozenset(found)
+
+
+def _looked_up(snapshot: Snapshot) -> set[int]:
+    """The element classes that are looked up at computed indices, through views too."""
+    found: set[int] = set()
+    new = {node.args[0] for nodes in snapshot.nodes for node in nodes if node.op == "at"}
+    while new:
+        found |= new
+        new = {node.args[0] for c in new for node in snapshot.nodes[c] if node.op in MOVES} - found
+    return found
 
 
 def possible_kinds(snapshot: Snapshot) -> list[set[int]]:
@@ -90,10 +115,10 @@ def possible_kinds(snapshot: Snapshot) -> list[set[int]]:
 def _kinds_of(node: Node, kinds: list[set[int]]) -> set[int]:
     if node.op in CONTRACTIONS:
         return {CONTRACTED}
-    if node.op == "fold":
+    if node.op in FOLDS:
         return {FOLDED}
     given = set().union(*(kinds[arg] for arg in node.args)) if node.args else {POINTWISE}
-    if node.op == "reindex":
+    if node.op in MOVES:
         return {POINTWISE} if given else set()
     return {FOLDED if FOLDED in given else max(given)} if given else set()
 
@@ -102,7 +127,7 @@ def may_stand_under(op: str, kind: int) -> bool:
     """No contraction under a binder, no fold under a contraction or a view: no template claims such a pair."""
     if op == "fold":
         return kind != CONTRACTED
-    if op in CONTRACTIONS or op == "reindex":
+    if op in CONTRACTIONS or op in MOVES or op == "scan":
         return kind == POINTWISE
     return True
 
@@ -159,7 +184,9 @@ def _blocks(
 ) -> bool:
     if node.op in CONTRACTIONS:
         return True
-    if node.op == "reindex":
+    if node.op == "scan":
+        return bool(here & {FOLDED, CONTRACTED})
+    if node.op in MOVES:
         return bool(here & {FOLDED, CONTRACTED})
     if node.op == "load" or CONTRACTED not in here:
         return False

@@ -1,147 +1,87 @@
-"""The exact choice: an integer program for each region, solved by HiGHS under a time limit.
-
-Binary x_k chooses candidate k; every needed class has a chosen producer; whoever loads a class needs one:
-sum of x over the producers of c >= x_k for each k that loads c. Cycles are cut lazily: not all
-of their candidates, unless one more produces a class that they wait for.
-"""
+"""The search for the best choice: simplify, cut into regions, solve each as an integer program, improve the rest."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
-
-import highspy
-import numpy as np
+from typing import Any
 
 from frittata.extract import check
+from frittata.extract.dominators import simplified
+from frittata.extract.greedy import greedy, least_sets, least_trees
+from frittata.extract.integer import GAP, Bounded, minimize, simple_bound
+from frittata.extract.neighbourhoods import improve
 from frittata.extract.problem import Problem
-from frittata.extract.regions import Region, cut, necessary, signature
+from frittata.extract.regions import cut, necessary, solve_each
 
-_CYCLE_ROUNDS = 20
+_SMALL = 2000
+"""A region with at most so many candidates is left to the integer program alone."""
+
+_FINE_SHARE = 0.6
+"""Of the time, for regions that a cycle may run through; where one does, they are joined and solved again."""
+
+_START_SHARE = 0.35
+_BRANCH_SHARE = 0.5
+_LEAST_PACES = 5
+"""So many times what the greedy choice takes is needed to write down the integer program and to look at it."""
 
 
 @dataclass(frozen=True)
 class Solution:
-    """A choice of candidates, its cost and a lower bound, both in seconds."""
+    """A choice of candidates, its cost and a lower bound, both in the unit of the candidates' costs."""
 
     chosen: frozenset[int]
-    cost_s: float
-    bound_s: float
+    cost: float
+    bound: float
 
     @property
     def gap(self) -> float:
-        """How far the cost may be from the optimum over the enumerated candidates, as a share of the cost."""
-        return 0.0 if self.cost_s <= 0 else max(0.0, 1 - self.bound_s / self.cost_s)
+        """How far the cost may be from the optimum over the candidates, as a share of the cost."""
+        return 0.0 if self.bound >= self.cost * (1 - GAP) else 1 - self.bound / self.cost
 
 
-def solve(problem: Problem, start: set[int], time_limit_s: float) -> Solution:
+def solve(problem: Problem[Any], start: Iterable[int], time_limit_s: float) -> Solution:
     """Improve on a valid choice, region by region; never return a worse one."""
-    deadline = time.perf_counter() + time_limit_s
-    fixed = necessary(problem)
-    given = check.cost(problem, start)
-    found = _solve_regions(problem, cut(problem), fixed, deadline)
-    if found is not None and not check.is_valid(problem, found[0]):
-        everything = tuple(range(len(problem.candidates)))
-        whole = Region(tuple(sorted(fixed)), everything, tuple(sorted(problem.by_class)))
-        found = _solve_regions(problem, [whole], fixed, deadline)  # a cycle ran through several regions
-    if found is None:
-        return Solution(frozenset(start), given, 0.0)
-    chosen, bound = found
-    price = check.cost(problem, chosen)
-    if not check.is_valid(problem, chosen) or price > given:
-        return Solution(frozenset(start), given, min(bound, given))
-    return Solution(frozenset(chosen), price, min(bound, price))
+    begun = time.perf_counter()
+    first = frozenset(start)
+    cost = check.cost(problem, first)
+    if time_limit_s <= 0:
+        return Solution(first, cost, 0.0)
+    small = simplified(problem, cost, begun + 0.2 * time_limit_s)
+    fixed = necessary(small, begun + 0.3 * time_limit_s)
+    fine, coarse = cut(small, fixed), cut(small, fixed, whole_cycles=True)
+    chosen, bound = first, 0.0
+    attempts = [(coarse, 1.0)] if len(fine) == len(coarse) else [(fine, _FINE_SHARE), (coarse, 1.0)]
+    for regions, share in attempts:
+        found = solve_each(regions, _solve_region, begun + share * time_limit_s)
+        bound = max(bound, found.bound)
+        is_valid = check.is_valid(problem, found.chosen)
+        answer = found.chosen if is_valid else _repaired(small, found.chosen)
+        if check.cost(problem, answer) < cost:
+            chosen, cost = answer, check.cost(problem, answer)
+        if is_valid:
+            break
+    return Solution(chosen, cost, min(bound, cost))
 
 
-def _solve_regions(
-    problem: Problem, regions: list[Region], fixed: set[int], deadline: float
-) -> tuple[set[int], float] | None:
-    """Return the choice and a lower bound in seconds; None if some region found no solution in time."""
-    chosen: set[int] = set()
-    bound = 0.0
-    solved: dict[object, tuple[tuple[int, ...], float] | None] = {}
-    for region in regions:
-        key = signature(problem, region)
-        if key not in solved:
-            solved[key] = _solve_region(problem, region, fixed, deadline)
-        found = solved[key]
-        if found is None:
-            return None
-        chosen.update(region.candidates[i] for i in found[0])
-        bound += found[1]
-    return chosen, bound
+def _repaired(problem: Problem[Any], chosen: frozenset[int]) -> frozenset[int]:
+    """Return a valid choice near one with cycles: what is derived with the least that is added to it."""
+    choice = least_trees(problem, lambda n: 0.0 if n in chosen else problem.cost(n))
+    return frozenset(check.needed(problem, choice))
 
 
-def _solve_region(
-    problem: Problem, region: Region, fixed: set[int], deadline: float
-) -> tuple[tuple[int, ...], float] | None:
-    """Return positions of the chosen candidates in the region and a lower bound in seconds, None without a solution."""
-    position = {number: i for i, number in enumerate(region.candidates)}
-    inside = set(region.classes)
-    makers = {c: [position[n] for n in problem.by_class[c]] for c in region.classes}
-    if all(len(makers[c]) == 1 for c in region.needed) and len(region.classes) == len(region.needed):
-        chosen = tuple(sorted({makers[c][0] for c in region.needed}))
-        return chosen, sum(problem.candidates[region.candidates[i]].cost for i in chosen)
-    rows: list[tuple[dict[int, float], float]] = []
-    for class_ in region.needed:
-        rows.append((dict.fromkeys(makers[class_], 1.0), 1.0))
-    for number in region.candidates:
-        for class_ in problem.loads(number) & inside - fixed:
-            row = dict.fromkeys(makers[class_], 1.0)
-            row[position[number]] = row.get(position[number], 0.0) - 1.0
-            rows.append((row, 0.0))
-    costs = [problem.candidates[n].cost * 1e6 for n in region.candidates]
-    for _ in range(_CYCLE_ROUNDS):
-        answer = _highs(costs, rows, max(0.05, deadline - time.perf_counter()))
-        if answer is None:
-            return None
-        chosen, bound = answer
-        cycle, missing = _cycle(problem, region, chosen)
-        if not cycle:
-            return chosen, bound / 1e6
-        others = {i for class_ in missing for i in makers[class_]} - cycle
-        rows.append(({**dict.fromkeys(sorted(cycle), -1.0), **dict.fromkeys(sorted(others), 1.0)}, 1.0 - len(cycle)))
-    return None
-
-
-def _highs(
-    costs: list[float], rows: list[tuple[dict[int, float], float]], time_limit_s: float
-) -> tuple[tuple[int, ...], float] | None:
-    """Minimize over binaries subject to rows >= bounds; return the chosen positions and the dual bound."""
-    solver = highspy.Highs()
-    solver.setOptionValue("output_flag", False)
-    solver.setOptionValue("time_limit", time_limit_s)
-    solver.setOptionValue("mip_rel_gap", 1e-6)
-    solver.setOptionValue("threads", 1)
-    count = len(costs)
-    solver.addVars(count, np.zeros(count), np.ones(count))
-    everyone = np.arange(count, dtype=np.int32)
-    solver.changeColsCost(count, everyone, np.asarray(costs, np.float64))
-    solver.changeColsIntegrality(count, everyone, np.full(count, highspy.HighsVarType.kInteger))
-    for row, bound in rows:
-        indices = np.fromiter(row, np.int32, len(row))
-        solver.addRow(bound, highspy.kHighsInf, len(row), indices, np.fromiter(row.values(), np.float64, len(row)))
-    solver.run()
-    info = solver.getInfo()
-    if info.primal_solution_status != highspy.kSolutionStatusFeasible:
-        return None
-    values = solver.getSolution().col_value
-    return tuple(i for i, value in enumerate(values) if value > 0.5), float(info.mip_dual_bound)
-
-
-def _cycle(problem: Problem, region: Region, chosen: tuple[int, ...]) -> tuple[set[int], set[int]]:
-    """Return positions of chosen candidates that wait for each other, and the classes that they wait for."""
-    waiting = set(chosen)
-    inside = set(region.classes)
-    done: set[int] = set()
-    changed = True
-    while changed:
-        changed = False
-        for i in sorted(waiting):
-            number = region.candidates[i]
-            if problem.loads(number) & inside <= done:
-                done.update(problem.candidates[number].produces)
-                waiting.discard(i)
-                changed = True
-    missing = {c for i in waiting for c in problem.loads(region.candidates[i]) & inside} - done
-    return waiting, missing
+def _solve_region(region: Problem[Any], deadline: float) -> Bounded:
+    """Solve one region: by the integer program, and where that is too large by improving parts of the choice."""
+    begun = time.perf_counter()
+    first = greedy(region)
+    pace = time.perf_counter() - begun
+    second = least_sets(region, begun + _START_SHARE * (deadline - begun))
+    start = frozenset(min(first, second, key=lambda chosen: check.cost(region, chosen)))
+    if time.perf_counter() + _LEAST_PACES * pace > deadline:
+        return Bounded(start, check.cost(region, start), simple_bound(region))
+    if len(region.numbers()) <= _SMALL:
+        return minimize(region, start, deadline)
+    now = time.perf_counter()
+    found = minimize(region, start, now + _BRANCH_SHARE * (deadline - now))
+    return found if found.proven else improve(region, found, deadline)

@@ -1,41 +1,123 @@
-"""The greedy choice: least tree cost for each class. Always valid; what is shared counts as often as it is used."""
+"""Choices made at once, from the leaves up: least tree cost, and least cost of the set of what each class needs."""
 
 from __future__ import annotations
 
 import heapq
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 
 from frittata.extract import check
 from frittata.extract.problem import Problem
 
+_SET_BYTES = 1 << 28
+"""The most memory that a set of classes for each class may take, in bytes."""
 
-def greedy(problem: Problem) -> set[int]:
-    """Return a valid choice of candidates."""
+
+def greedy(problem: Problem[Any]) -> set[int]:
+    """Return the choice of least tree cost: always valid; what is shared counts as often as it is used."""
     return check.needed(problem, least_trees(problem))
 
 
-def least_trees(problem: Problem) -> dict[int, int]:
-    """Knuth's generalization of Dijkstra: classes are settled in order of tree cost, so the choice has no cycle."""
+def least_trees(problem: Problem[Any], price: Callable[[int], float] | None = None) -> dict[int, int]:
+    """Knuth's generalization of Dijkstra: classes are settled in order of tree cost, so the choice has no cycle.
+
+    `price` gives other, non-negative costs of candidates. The choice lists classes in the order they are settled.
+    """
     users: dict[int, list[int]] = {}
-    waiting: list[int] = []
-    total = [c.cost for c in problem.candidates]
+    waiting: dict[int, int] = {}
+    total: dict[int, float] = {}
     heap: list[tuple[float, int]] = []
-    for number, candidate in enumerate(problem.candidates):
-        waiting.append(len(candidate.loads))
-        for class_ in candidate.loads:
+    for number in problem.numbers():
+        loads = problem.loads(number)
+        waiting[number] = len(loads)
+        total[number] = price(number) if price else problem.cost(number)
+        for class_ in loads:
             users.setdefault(class_, []).append(number)
-        if not candidate.loads:
+        if not loads:
             heap.append((total[number], number))
     heapq.heapify(heap)
     choice: dict[int, int] = {}
     while heap:
-        price, number = heapq.heappop(heap)
+        sum_, number = heapq.heappop(heap)
         for class_ in problem.candidates[number].produces:
             if class_ in choice:
                 continue
             choice[class_] = number
             for user in users.get(class_, ()):
                 waiting[user] -= 1
-                total[user] += price
-                if waiting[user] == 0:
+                total[user] += sum_
+                if not waiting[user]:
                     heapq.heappush(heap, (total[user], user))
     return choice
+
+
+def least_sets(problem: Problem[Any], deadline: float) -> set[int]:
+    """Return a valid choice near that where each class takes the candidate whose set of classes below costs least.
+
+    Sets are bits of integers, classes numbered as least trees settle them. Where time or memory does not suffice,
+    classes keep the candidate of least tree cost.
+    Source: greedy-dag of the extraction-gym.
+    """
+    choice = {c: n for c, n in least_trees(problem).items() if c in problem.by_class}
+    if sets_fit(len(choice)):
+        _shrink_sets(problem, choice, deadline)
+    liked = check.needed(problem, choice)
+    if check.is_valid(problem, liked):
+        return liked
+    # choices made one by one may wait for each other: take what is derived with the least that is added to them
+    return check.needed(problem, least_trees(problem, lambda n: 0.0 if n in liked else problem.cost(n)))
+
+
+def _shrink_sets(problem: Problem[Any], choice: dict[int, int], deadline: float) -> None:
+    """Change choices until no set of classes shrinks or the time is up."""
+    bit = {class_: 1 << i for i, class_ in enumerate(choice)}
+    cost = np.array([problem.cost(number) for number in choice.values()])
+    position = {class_: i for i, class_ in enumerate(choice)}
+    users: dict[int, list[int]] = {}
+    for class_, numbers in problem.by_class.items():
+        for load in {load for number in numbers for load in problem.loads(number)}:
+            users.setdefault(load, []).append(class_)
+    below: dict[int, int] = {}
+    total: dict[int, float] = {}
+    queue = deque(choice)
+    waiting = set(choice)
+    while queue and time.perf_counter() < deadline:
+        class_ = queue.popleft()
+        waiting.discard(class_)
+        best = total.get(class_, np.inf) * (1 - 1e-12)
+        improved = False
+        for number in problem.by_class[class_]:
+            loads = problem.loads(number)
+            price = problem.cost(number)
+            if any(load not in below for load in loads) or price + max(map(total.__getitem__, loads), default=0) > best:
+                continue
+            mask = 0
+            for load in loads:
+                mask |= below[load]
+            sum_ = price + _weight(mask, cost)
+            if not mask & bit[class_] and sum_ < best:
+                best, improved = sum_, True
+                choice[class_], total[class_], below[class_] = number, sum_, mask | bit[class_]
+                cost[position[class_]] = price
+        if improved:
+            fresh = [user for user in users.get(class_, ()) if user not in waiting]
+            queue.extend(fresh)
+            waiting.update(fresh)
+
+
+def sets_fit(count: int) -> bool:
+    """Tell whether memory suffices for a set of classes for each class; half of the bits are above the class."""
+    return count * count // 16 <= _SET_BYTES
+
+
+def _weight(mask: int, cost: np.ndarray[Any, Any]) -> float:
+    if not mask:
+        return 0.0
+    data = np.frombuffer(mask.to_bytes((mask.bit_length() + 7) // 8, "little"), np.uint8)
+    bits = np.unpackbits(data, bitorder="little")
+    count = min(len(bits), len(cost))
+    return float(bits[:count] @ cost[:count])

@@ -1,79 +1,147 @@
-"""The problem of choice: which candidates, so that every tensor that is loaded is produced, at least total cost."""
+"""The problem of choice: which candidates, so that every class that is loaded is produced, at least total cost.
+
+It is an AND-OR problem: a candidate needs all of the classes that it loads, a class needs one of its candidates, and no
+class may wait for itself. Kernels over tensors are one kind of candidate, nodes of any e-graph are another.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
 
-from frittata.egraph.errors import ExtractionError
-from frittata.extract.candidates import Candidate, Enumerator
+
+class Item(Protocol):
+    """What can be chosen."""
+
+    @property
+    def cost(self) -> float:
+        """Its price, paid once however often its products are loaded."""
+        ...
+
+    @property
+    def produces(self) -> tuple[int, ...]:
+        """The classes that it computes."""
+        ...
+
+    @property
+    def loads(self) -> frozenset[int]:
+        """The classes that it needs produced."""
+        ...
+
+
+C = TypeVar("C", bound=Item)
 
 
 @dataclass
-class Problem:
-    """Candidates of all tensor classes in reach of the roots; `by_class[c]` are the numbers of those that produce c."""
+class Problem(Generic[C]):
+    """Candidates and the classes in reach of the roots.
+
+    `by_class[c]` are the numbers of those that may produce c. Only the classes `inside` need
+    producers, all of them if it is None.
+    """
 
     roots: frozenset[int]
-    candidates: list[Candidate] = field(default_factory=list[Candidate])
+    candidates: list[C] = field(default_factory=list[C])
     by_class: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
+    inside: frozenset[int] | None = None
 
     def loads(self, number: int) -> frozenset[int]:
         """Return the classes that a candidate needs produced."""
-        return self.candidates[number].loads
+        loads = self.candidates[number].loads
+        return loads if self.inside is None else loads & self.inside
+
+    def cost(self, number: int) -> float:
+        """Return the price of a candidate."""
+        return self.candidates[number].cost
+
+    def numbers(self) -> list[int]:
+        """Return the candidates that may be chosen, in order."""
+        return sorted({number for numbers in self.by_class.values() for number in numbers})
 
 
-def collect(enumerator: Enumerator, roots: Iterable[int]) -> Problem:
-    """Enumerate the candidates of every class that some candidate loads, from the roots on."""
-    problem = Problem(frozenset(roots) - enumerator.free)
-    seen: set[int] = set()
+def derive(problem: Problem[Any], numbers: Iterable[int]) -> list[int]:
+    """Return those of the candidates that can be computed from others of them, each after what it loads."""
+    waiting: dict[int, int] = {}
+    users: dict[int, list[int]] = {}
+    ready: list[int] = []
+    for number in numbers:
+        loads = problem.loads(number)
+        waiting[number] = len(loads)
+        for class_ in loads:
+            users.setdefault(class_, []).append(number)
+        if not loads:
+            ready.append(number)
+    out: list[int] = []
+    done: set[int] = set()
+    while ready:
+        ready.sort()
+        out.extend(ready)
+        fresh = {c for number in ready for c in problem.candidates[number].produces} - done
+        done |= fresh
+        ready = []
+        for class_ in fresh:
+            for user in users.get(class_, ()):
+                waiting[user] -= 1
+                if not waiting[user]:
+                    ready.append(user)
+    return out
+
+
+def restricted(problem: Problem[Any], numbers: Iterable[int]) -> Problem[Any]:
+    """Return the problem with no other candidates than these, without what cannot be derived or reached with them."""
+    usable = set(derive(problem, numbers))
+    by_class: dict[int, list[int]] = {}
     stack = sorted(problem.roots)
     while stack:
         class_ = stack.pop()
-        if class_ in seen:
+        if class_ in by_class:
             continue
-        seen.add(class_)
-        for candidate in enumerator.candidates(class_):
-            loads = candidate.loads - enumerator.free
-            problem.candidates.append(
-                Candidate(candidate.bodies, loads, candidate.template, candidate.estimate, candidate.rules)
-            )
-            stack.extend(loads - seen)
-    problem.by_class = {class_: [] for class_ in seen}
-    for number, candidate in enumerate(problem.candidates):
-        for class_ in candidate.produces:
-            if class_ in problem.by_class:
-                problem.by_class[class_].append(number)
-    return _solvable(problem, enumerator)
+        by_class[class_] = [n for n in problem.by_class[class_] if n in usable]
+        for number in by_class[class_]:
+            stack.extend(problem.loads(number))
+    return Problem(problem.roots, problem.candidates, by_class, problem.inside)
 
 
-def _solvable(problem: Problem, enumerator: Enumerator) -> Problem:
-    """Drop candidates that load what nothing can produce.
+def edges(problem: Problem[Any]) -> dict[int, set[int]]:
+    """Return for each class the classes that some candidate for it loads."""
+    return {c: {load for n in numbers for load in problem.loads(n)} for c, numbers in problem.by_class.items()}
 
-    Raises: ExtractionError if a root is lost.
-    """
-    done: set[int] = set()
-    usable: set[int] = set()
-    changed = True
-    while changed:
-        changed = False
-        for number, candidate in enumerate(problem.candidates):
-            if number not in usable and candidate.loads <= done:
-                usable.add(number)
-                done.update(candidate.produces)
-                changed = True
-    lost = problem.roots - done
-    if lost:
-        class_ = min(lost)
-        nodes = ", ".join(map(repr, enumerator.snapshot.nodes[class_][:6]))
-        raise ExtractionError(
-            f"no kernel can compute a tensor of type {enumerator.snapshot.types[class_]}",
-            f"e-class with nodes {nodes}",
-            "its operators need legalization rules; were families disabled?",
-        )
-    kept = [c for number, c in enumerate(problem.candidates) if number in usable]
-    by_class: dict[int, list[int]] = {class_: [] for class_ in problem.by_class if class_ in done}
-    for number, candidate in enumerate(kept):
-        for class_ in candidate.produces:
-            if class_ in by_class:
-                by_class[class_].append(number)
-    return Problem(problem.roots, kept, by_class)
+
+def components(edges: Mapping[int, Collection[int]]) -> list[list[int]]:
+    """Return the strongly connected components of a graph, those that are pointed to first. Source: Tarjan, 1972."""
+    low: dict[int, int] = {}
+    place: dict[int, int] = {}
+    path: list[int] = []
+    out: list[list[int]] = []
+    for start in edges:
+        if start in low:
+            continue
+        stack: list[tuple[int, int, Iterator[int]]] = []
+        fresh = [start]
+        while stack or fresh:
+            for vertex in fresh:
+                low[vertex] = len(low)
+                place[vertex] = len(path)
+                path.append(vertex)
+                stack.append((vertex, low[vertex], iter(edges[vertex])))
+            fresh = []
+            vertex, index, rest = stack[-1]
+            for other in rest:
+                if other in edges and other not in low:
+                    fresh = [other]
+                    break
+                if other in place:
+                    low[vertex] = min(low[vertex], low[other])
+            if fresh:
+                continue
+            stack.pop()
+            if stack:
+                above = stack[-1][0]
+                low[above] = min(low[above], low[vertex])
+            if low[vertex] == index:
+                out.append(path[place[vertex] :])
+                del path[place[vertex] :]
+                for member in out[-1]:
+                    del place[member]
+    return out

@@ -1,66 +1,52 @@
-"""Cutting the problem at tensors that every solution must store.
+"""Cutting the problem at classes that every solution must have.
 
-A class is necessary if no root can be had without it. Once those are known to be stored, what lies between them falls
-apart into regions that are solved one by one; equal regions (the layers of a network) are solved once.
+A class is necessary if no root can be had without it. Once those are known to be produced, what lies between them falls
+apart into regions, problems of their own; equal regions (the layers of a network) are solved once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from typing import Any
 
-from frittata.extract.problem import Problem
+from frittata.extract import check
+from frittata.extract.dominators import dominators
+from frittata.extract.integer import Bounded
+from frittata.extract.problem import Problem, components, edges
+
+_LEAST_SHARE = 0.1
+"""Of the time left, what even the smallest region may take."""
 
 
-@dataclass(frozen=True)
-class Region:
-    """A part of the problem: the classes it must produce, and the candidates it may choose from."""
-
-    needed: tuple[int, ...]
-    candidates: tuple[int, ...]
-    classes: tuple[int, ...]
-
-
-def necessary(problem: Problem) -> set[int]:
-    """Return the classes that every solution stores: the dominators of the roots in the AND-OR graph.
-
-    dom(c) = {c} with the intersection over c's candidates of the union over their loads l of dom(l), at its greatest
-    fixpoint; sets are bits of an integer.
-    """
-    classes = sorted(problem.by_class)
-    bit = {class_: 1 << i for i, class_ in enumerate(classes)}
-    everything = (1 << len(classes)) - 1
-    dominators = dict.fromkeys(classes, everything)
-    users: dict[int, set[int]] = {}
-    for class_ in classes:
-        for number in problem.by_class[class_]:
-            for load in problem.loads(number):
-                users.setdefault(load, set()).add(class_)
-    queue = list(classes)
-    waiting = set(queue)
-    while queue:
-        class_ = queue.pop()
-        waiting.discard(class_)
-        common = everything
-        for number in problem.by_class[class_]:
-            reached = 0
-            for load in problem.loads(number):
-                reached |= dominators[load]
-            common &= reached
-        found = common | bit[class_]
-        if found != dominators[class_]:
-            dominators[class_] = found
-            fresh = users.get(class_, set()) - waiting
-            queue.extend(fresh)
-            waiting |= fresh
-    needed = 0
+def necessary(problem: Problem[Any], deadline: float = float("inf")) -> set[int]:
+    """Return classes that every solution produces: the dominators of the roots, or a part of them if time is short."""
+    found = dominators(problem, deadline) if time.perf_counter() < deadline else None
+    if found is None:
+        return forced(problem)
+    mask = 0
     for root in problem.roots:
-        needed |= dominators[root]
-    return {class_ for class_ in classes if needed & bit[class_]}
+        mask |= found.below[root]
+    return found.classes(mask)
 
 
-def cut(problem: Problem) -> list[Region]:
-    """Return the regions of a problem."""
-    fixed = necessary(problem)
+def forced(problem: Problem[Any]) -> set[int]:
+    """Return the classes that follow from the roots step by step: what all candidates of a needed class load."""
+    out: set[int] = set()
+    stack = list(problem.roots)
+    while stack:
+        class_ = stack.pop()
+        if class_ not in out:
+            out.add(class_)
+            stack.extend(frozenset[int].intersection(*map(problem.loads, problem.by_class[class_])))
+    return out
+
+
+def cut(problem: Problem[Any], fixed: set[int], *, whole_cycles: bool = False) -> list[Problem[Any]]:
+    """Return the regions of a problem between classes that are known to be needed.
+
+    A cycle may run through several regions unless `whole_cycles` keeps those on one together.
+    """
     parent = {class_: class_ for class_ in problem.by_class}
 
     def find(class_: int) -> int:
@@ -69,31 +55,64 @@ def cut(problem: Problem) -> list[Region]:
             class_ = parent[class_]
         return class_
 
-    for candidate in problem.candidates:
-        produced = [c for c in candidate.produces if c in parent]
-        for class_ in [*produced[1:], *(candidate.loads - fixed)]:
+    for number in problem.numbers():
+        produced = [c for c in problem.candidates[number].produces if c in parent]
+        for class_ in [*produced[1:], *(problem.loads(number) - fixed)]:
             parent[find(class_)] = find(produced[0])
-    members: dict[int, list[int]] = {}
+    if whole_cycles:
+        for members in components(edges(problem)):
+            for class_ in members[1:]:
+                parent[find(class_)] = find(members[0])
+    members_by_top: dict[int, list[int]] = {}
     for class_ in sorted(problem.by_class):
-        members.setdefault(find(class_), []).append(class_)
-    out: list[Region] = []
-    for classes in members.values():
-        needed = tuple(c for c in classes if c in fixed)
-        if needed:
-            numbers = tuple(sorted({n for c in classes for n in problem.by_class[c]}))
-            out.append(Region(needed, numbers, tuple(classes)))
+        members_by_top.setdefault(find(class_), []).append(class_)
+    out: list[Problem[Any]] = []
+    for members in members_by_top.values():
+        inside = frozenset(members)
+        if inside & fixed:
+            out.append(Problem(inside & fixed, problem.candidates, {c: problem.by_class[c] for c in members}, inside))
     return out
 
 
-def signature(problem: Problem, region: Region) -> tuple[object, ...]:
+def solve_each(
+    regions: list[Problem[Any]], solve: Callable[[Problem[Any], float], Bounded], deadline: float
+) -> Bounded:
+    """Solve regions up to a deadline, small ones first, equal ones once; time is shared out by size."""
+    chosen: set[int] = set()
+    cost = bound = 0.0
+    solved: dict[object, tuple[list[int], Bounded]] = {}
+    sized = sorted((len(region.numbers()), i) for i, region in enumerate(regions))
+    left = sum(size for size, _ in sized)
+    for size, i in sized:
+        region = regions[i]
+        numbers = region.numbers()
+        if size == len(region.by_class) == len(region.roots):  # nothing to choose
+            part = Bounded(frozenset(numbers), check.cost(region, numbers), check.cost(region, numbers))
+        else:
+            key = signature(region)
+            if key not in solved:
+                now = time.perf_counter()
+                share = max(size / left, _LEAST_SHARE)
+                solved[key] = numbers, solve(region, now + share * max(0.0, deadline - now))
+            same = dict(zip(solved[key][0], numbers, strict=True))
+            part = solved[key][1]
+            part = Bounded(frozenset(same[n] for n in part.chosen), part.cost, part.bound)
+        chosen |= part.chosen
+        cost += part.cost
+        bound += part.bound
+        left -= size
+    return Bounded(frozenset(chosen), cost, bound)
+
+
+def signature(region: Problem[Any]) -> tuple[object, ...]:
     """Return what makes two regions equal: prices and structure, classes renamed in order."""
-    rename = {class_: i for i, class_ in enumerate(region.classes)}
+    rename = {class_: i for i, class_ in enumerate(sorted(region.by_class))}
     rows = tuple(
         (
-            problem.candidates[n].cost,
-            tuple(sorted(rename[c] for c in problem.candidates[n].produces if c in rename)),
-            tuple(sorted(rename[c] for c in problem.loads(n) if c in rename)),
+            region.cost(n),
+            tuple(sorted(rename[c] for c in region.candidates[n].produces if c in rename)),
+            tuple(sorted(rename[c] for c in region.loads(n))),
         )
-        for n in region.candidates
+        for n in region.numbers()
     )
-    return tuple(rename[c] for c in region.needed), rows
+    return tuple(sorted(rename[c] for c in region.roots)), rows

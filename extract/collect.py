@@ -1,0 +1,57 @@
+"""From kernel candidates to the problem of choice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from frittata.egraph.errors import ExtractionError
+from frittata.extract.candidates import Candidate, Enumerator
+from frittata.extract.problem import Problem, derive
+
+
+def collect(enumerator: Enumerator, roots: Iterable[int]) -> Problem[Candidate]:
+    """Enumerate the candidates of every class that some candidate loads, from the roots on.
+
+    Raises: ExtractionError if a root cannot be produced.
+    """
+    problem: Problem[Candidate] = Problem(frozenset(roots) - enumerator.free)
+    seen: set[int] = set()
+    known: set[frozenset[Any]] = set()
+    stack = sorted(problem.roots)
+    while stack:
+        class_ = stack.pop()
+        if class_ in seen:
+            continue
+        seen.add(class_)
+        for candidate in enumerator.candidates(class_):
+            if frozenset(candidate.bodies) in known:
+                continue  # a call with several results is offered for each of them
+            known.add(frozenset(candidate.bodies))
+            loads = candidate.loads - enumerator.free
+            problem.candidates.append(
+                Candidate(candidate.bodies, loads, candidate.template, candidate.estimate, candidate.rules)
+            )
+            stack.extend(loads - seen)
+    return _solvable(problem, seen, enumerator)
+
+
+def _solvable(problem: Problem[Candidate], classes: set[int], enumerator: Enumerator) -> Problem[Candidate]:
+    """Drop candidates that load what nothing can produce."""
+    kept = [problem.candidates[n] for n in sorted(derive(problem, range(len(problem.candidates))))]
+    done = {class_ for candidate in kept for class_ in candidate.produces}
+    lost = problem.roots - done
+    if lost:
+        class_ = min(lost)
+        nodes = ", ".join(map(repr, enumerator.snapshot.nodes[class_][:6]))
+        raise ExtractionError(
+            f"no kernel can compute a tensor of type {enumerator.snapshot.types[class_]}",
+            f"e-class with nodes {nodes}",
+            "its operators need legalization rules; were families disabled?",
+        )
+    by_class: dict[int, list[int]] = {class_: [] for class_ in classes if class_ in done}
+    for number, candidate in enumerate(kept):
+        for class_ in candidate.produces:
+            if class_ in by_class:
+                by_class[class_].append(number)
+    return Problem(problem.roots, kept, by_class)

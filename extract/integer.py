@@ -1,0 +1,293 @@
+"""The integer program of one region, solved by HiGHS under a time limit.
+
+Binary x_n chooses candidate n; y_c, which becomes integral by itself, says that class c is produced. A needed class has
+y = 1; y_c <= sum of x over the candidates of c; candidates of c that load d together choose at most y_d, for no
+optimum needs two that produce only c. That no class waits for itself is cut lazily, first in the relaxation: among
+classes S one is produced first, so for each j in S the candidates of S that load nothing in S sum to y_j at least.
+Source: loop formulas of answer set programming, Lin and Zhao, 2004.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import highspy
+import numpy as np
+
+from frittata.extract import check
+from frittata.extract.chains import chains_below
+from frittata.extract.greedy import least_trees
+from frittata.extract.problem import Problem, components, derive, edges
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_SCALE = 1e3
+"""What the first choice costs in the units of the program, whose tolerances are absolute."""
+
+_RELAXATIONS = 40
+_RELAXED_SHARE = 0.4
+_BRANCH_LEAST = 10
+"""So many times what one relaxation takes must be left: at its root node HiGHS rarely looks at the time."""
+
+GAP = 1e-9
+"""What is left to rounding, as a share of the cost."""
+
+_THRESHOLDS = (0.5, 0.1, 1e-6)
+_SETS_AT_ONCE = 200
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """A choice and a lower bound on the cost of all, in the unit of the candidates' costs."""
+
+    chosen: frozenset[int]
+    cost: float
+    bound: float
+
+    @property
+    def proven(self) -> bool:
+        """Whether no choice is cheaper, but for rounding."""
+        return self.bound >= self.cost * (1 - GAP)
+
+
+def minimize(problem: Problem[Any], start: Iterable[int], deadline: float) -> Bounded:
+    """Improve on a valid choice until it is proven best or the time is up."""
+    first = frozenset(start)
+    cost = check.cost(problem, first)
+    if not 0 < cost < np.inf or time.perf_counter() >= deadline:
+        return Bounded(first, cost, 0.0)
+    program = _Program(problem, first, cost, deadline)
+    if program.relax():
+        program.branch()
+    return Bounded(program.best, program.cost, min(program.bound, program.cost))
+
+
+class _Program:
+    """One HiGHS model, the best choice so far and the best bound."""
+
+    def __init__(self, problem: Problem[Any], first: frozenset[int], cost: float, deadline: float) -> None:
+        self.problem, self.best, self.cost, self.deadline = problem, first, cost, deadline
+        self.bound = simple_bound(problem)
+        self.unit = cost / _SCALE
+        self.numbers = problem.numbers()
+        self.classes = list(problem.by_class)
+        self.column = {n: i for i, n in enumerate(self.numbers)}
+        self.y = {c: len(self.numbers) + i for i, c in enumerate(self.classes)}
+        self.begun = time.perf_counter()
+        self.solver = highspy.Highs()
+        for option, value in (("output_flag", False), ("threads", 1), ("mip_rel_gap", GAP), ("mip_abs_gap", 1e-7)):
+            self.solver.setOptionValue(option, value)
+        self._pass_model()
+
+    def relax(self) -> bool:
+        """Solve the relaxation and cut its cycles, for a bound, choices near it, and candidates that cannot pay.
+
+        Return whether it was so quick that branching on it can lead somewhere.
+        """
+        limit = self.begun + _RELAXED_SHARE * (self.deadline - self.begun)
+        quick = False
+        for _ in range(_RELAXATIONS):
+            now = time.perf_counter()
+            if not self._run(limit) or self.solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+                return quick
+            spent = time.perf_counter() - now
+            quick = quick or _BRANCH_LEAST * spent < self.deadline - now
+            self.bound = max(self.bound, self.solver.getInfo().objective_function_value * self.unit)
+            solution = self.solver.getSolution()
+            values = np.asarray(solution.col_value)
+            self._round(values)
+            if self._is_proven():
+                return False
+            self._fix(values, np.asarray(solution.col_dual))
+            if not self._cut(values):
+                break
+        return quick
+
+    def branch(self) -> None:
+        """Solve the integer program; where the answer has a cycle, cut it and solve again."""
+        count = len(self.numbers)
+        columns = np.arange(count, dtype=np.int32)
+        self.solver.changeColsIntegrality(count, columns, np.full(count, highspy.HighsVarType.kInteger))
+        while not self._is_proven():
+            values = self._values(self.best)
+            start = highspy.HighsSolution()
+            start.col_value = values.tolist()
+            self.solver.setSolution(start)
+            if not self._run(self.deadline):
+                return
+            info = self.solver.getInfo()
+            if np.isfinite(info.mip_dual_bound):
+                self.bound = max(self.bound, info.mip_dual_bound * self.unit)
+            if info.primal_solution_status != highspy.kSolutionStatusFeasible:
+                return
+            values = np.asarray(self.solver.getSolution().col_value)
+            chosen = {n for n, i in self.column.items() if values[i] > 0.5}
+            if len(derive(self.problem, chosen)) == len(chosen):
+                self._offer(self._pruned(chosen))
+                return
+            self._round(values)
+            if not self._cut(values):
+                return
+
+    def _is_proven(self) -> bool:
+        return self.bound >= self.cost * (1 - GAP)
+
+    def _run(self, deadline: float) -> bool:
+        left = deadline - time.perf_counter()
+        if left <= 0.01:
+            return False
+        self.solver.setOptionValue("time_limit", self.solver.getRunTime() + left)
+        self.solver.run()
+        return True
+
+    def _values(self, chosen: Iterable[int]) -> Array:
+        values = np.zeros(len(self.numbers) + len(self.classes))
+        for number in chosen:
+            values[self.column[number]] = 1.0
+            for class_ in self.problem.candidates[number].produces:
+                if class_ in self.y:
+                    values[self.y[class_]] = 1.0
+        return values
+
+    def _pruned(self, chosen: set[int]) -> set[int]:
+        """Keep one producer of each class, and what the roots reach."""
+        choice: dict[int, int] = {}
+        for number in derive(self.problem, chosen):
+            for class_ in self.problem.candidates[number].produces:
+                choice.setdefault(class_, number)
+        return check.needed(self.problem, choice)
+
+    def _round(self, values: Array) -> None:
+        """Offer the least trees where what the relaxation chose is cheap."""
+        choice = least_trees(
+            self.problem, lambda n: self.problem.cost(n) * max(0.0, 1 - values[self.column[n]]) + 1e-6 * self.unit
+        )
+        self._offer(check.needed(self.problem, choice))
+
+    def _offer(self, chosen: set[int]) -> None:
+        cost = check.cost(self.problem, chosen)
+        if cost < self.cost:
+            self.best, self.cost = frozenset(chosen), cost
+
+    def _fix(self, values: Array, duals: Array) -> None:
+        """Exclude candidates with which the bound would exceed the best cost."""
+        count = len(self.numbers)
+        slack = (self.cost - self.bound) / self.unit + 1e-6
+        out = np.flatnonzero((values[:count] < 1e-9) & (duals[:count] > slack)).astype(np.int32)
+        keep = [i for i in out if self.numbers[i] not in self.best]
+        if keep:
+            zeros = np.zeros(len(keep))
+            self.solver.changeColsBounds(len(keep), np.asarray(keep, np.int32), zeros, zeros)
+
+    def _cut(self, values: Array) -> bool:
+        """Add the loop formulas that the values violate; tell whether there are any."""
+        before = self.solver.getNumRow()
+        seen: set[frozenset[int]] = set()
+        for threshold in _THRESHOLDS:
+            for classes in self._loops(values, threshold):
+                if len(seen) < _SETS_AT_ONCE and frozenset(classes) not in seen:
+                    seen.add(frozenset(classes))
+                    self._add_formula(classes, values)
+        return self.solver.getNumRow() > before
+
+    def _loops(self, values: Array, threshold: float) -> list[list[int]]:
+        """Return sets of classes that wait for each other if only candidates above the threshold are taken."""
+        taken = [n for n, i in self.column.items() if values[i] > threshold]
+        derived = derive(self.problem, taken)
+        done = {c for n in derived for c in self.problem.candidates[n].produces}
+        waits: dict[int, set[int]] = {}
+        for number in set(taken).difference(derived):
+            for class_ in self.problem.candidates[number].produces:
+                if class_ in self.y and class_ not in done:
+                    waits.setdefault(class_, set()).update(self.problem.loads(number) - done)
+        found = components(waits)
+        group = {class_: i for i, members in enumerate(found) for class_ in members}
+        return [
+            members
+            for i, members in enumerate(found)
+            if all(group.get(load, i) == i for class_ in members for load in waits[class_])
+        ]
+
+    def _pairs(self) -> list[list[int]]:
+        """Return the classes that may wait for each other two by two: most loops of an e-graph."""
+        loads = edges(self.problem)
+        return [[c, d] for c, others in loads.items() for d in sorted(others) if c < d and c in loads[d]]
+
+    def _first(self, classes: list[int]) -> list[int]:
+        """Return the columns of candidates for some of the classes that load none of them."""
+        inside = set(classes)
+        first = {n for c in classes for n in self.problem.by_class[c] if not self.problem.loads(n) & inside}
+        return sorted(self.column[n] for n in first)
+
+    def _add_formula(self, classes: list[int], values: Array) -> None:
+        columns = self._first(classes)
+        sum_ = values[columns].sum()
+        wanted = sorted(classes, key=lambda c: (-values[self.y[c]], c))[:8]
+        for class_ in wanted:
+            if values[self.y[class_]] > sum_ + 1e-6:
+                indices = np.array([*columns, self.y[class_]], np.int32)
+                ones = np.array([1.0] * len(columns) + [-1.0])
+                self.solver.addRow(0.0, highspy.kHighsInf, len(indices), indices, ones)
+
+    def _pass_model(self) -> None:
+        rows = _Rows()
+        problem = self.problem
+        several = {n for n in self.numbers if len([c for c in problem.candidates[n].produces if c in self.y]) > 1}
+        for class_, numbers in problem.by_class.items():
+            single = [n for n in numbers if n not in several]
+            y = self.y[class_]
+            rows.add([self.column[n] for n in numbers], y, 0.0, 0.0 if len(single) == len(numbers) else np.inf)
+            users: dict[int, list[int]] = {}
+            for number in single:
+                for load in problem.loads(number):
+                    users.setdefault(load, []).append(self.column[number])
+            for load, columns in users.items():
+                if load not in problem.roots:
+                    rows.add([y] if len(columns) == len(numbers) else columns, self.y[load], -np.inf, 0.0)
+        for number in sorted(several):
+            for load in problem.loads(number) - problem.roots:
+                rows.add([self.column[number]], self.y[load], -np.inf, 0.0)
+        for pair in self._pairs():
+            first = self._first(pair)
+            for class_ in pair:
+                rows.add(first, self.y[class_], 0.0, np.inf)
+        model = highspy.HighsLp()
+        count = len(self.numbers) + len(self.classes)
+        model.num_col_, model.num_row_ = count, len(rows.lower)
+        model.col_cost_ = np.array([problem.cost(n) / self.unit for n in self.numbers] + [0.0] * len(self.classes))
+        model.col_lower_ = np.array([0.0] * len(self.numbers) + [float(c in problem.roots) for c in self.classes])
+        model.col_upper_ = np.ones(count)
+        model.row_lower_, model.row_upper_ = np.array(rows.lower), np.array(rows.upper)
+        model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        model.a_matrix_.start_ = np.array(rows.starts, np.int32)
+        model.a_matrix_.index_ = np.array(rows.columns, np.int32)
+        model.a_matrix_.value_ = np.array(rows.values)
+        self.solver.passModel(model)
+
+
+def simple_bound(problem: Problem[Any]) -> float:
+    """Return a bound without a program: the dearest chain, or the cheapest candidate of each needed class."""
+    below = chains_below(problem)
+    chain = max(below[root] for root in problem.roots)
+    if any(len(problem.candidates[n].produces) > 1 for root in problem.roots for n in problem.by_class[root]):
+        return chain
+    return max(chain, sum(min(map(problem.cost, problem.by_class[root])) for root in problem.roots))
+
+
+class _Rows:
+    """Rows of the form: sum of columns minus one column, between bounds."""
+
+    def __init__(self) -> None:
+        self.starts, self.columns, self.values = [0], list[int](), list[float]()
+        self.lower, self.upper = list[float](), list[float]()
+
+    def add(self, columns: list[int], minus: int, lower: float, upper: float) -> None:
+        """Append a row."""
+        self.columns += [*columns, minus]
+        self.values += [1.0] * len(columns) + [-1.0]
+        self.starts.append(len(self.columns))
+        self.lower.append(lower)
+        self.upper.append(upper)

@@ -1,0 +1,95 @@
+"""Improving a choice part by part: most classes keep what they have, those around one class are solved anew.
+
+Source: large neighbourhood search, Shaw, CP 1998.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from frittata.extract import check
+from frittata.extract.greedy import least_trees
+from frittata.extract.integer import Bounded, minimize
+from frittata.extract.problem import Problem, restricted
+from frittata.extract.regions import cut, forced, solve_each
+
+_FIRST_SIZE = 200
+_STEP_S = 2.0
+"""What one neighbourhood may take; one that is solved much faster grows."""
+
+
+def improve(problem: Problem[Any], found: Bounded, deadline: float) -> Bounded:
+    """Improve on a valid choice until it is as cheap as the bound or the time is up."""
+    rng = np.random.default_rng(0)
+    near = _neighbours(problem)
+    size = _FIRST_SIZE
+    second = _second_best(problem, found)
+    longest = 0.0
+    while not found.proven and (now := time.perf_counter()) + longest < deadline:
+        active = _active(problem, found)
+        ball = _ball(near, list(active)[int(rng.integers(len(active)))], size)
+        chosen = _solved_around(problem, {**second, **active}, ball, min(deadline, now + _STEP_S))
+        cost = check.cost(problem, chosen)
+        if cost < found.cost and check.is_valid(problem, chosen):
+            found = Bounded(chosen, cost, found.bound)
+            second = _second_best(problem, found)
+        spent = time.perf_counter() - now
+        longest = max(longest, spent)
+        size = int(np.clip(size * (1.3 if spent < _STEP_S / 3 else 0.7), 20, len(problem.by_class)))
+    return found
+
+
+def _solved_around(
+    problem: Problem[Any], choice_by_class: dict[int, int], ball: set[int], deadline: float
+) -> frozenset[int]:
+    """Choose anew in the ball, with no other candidates outside than those of the choice."""
+    numbers = {n for class_ in ball for n in problem.by_class[class_]}
+    numbers.update(choice_by_class.values())
+    part = restricted(problem, numbers)
+    regions = cut(part, forced(part))
+
+    def solve(region: Problem[Any], limit: float) -> Bounded:
+        return minimize(region, check.needed(region, choice_by_class), limit)
+
+    return solve_each(regions, solve, deadline).chosen
+
+
+def _active(problem: Problem[Any], found: Bounded) -> dict[int, int]:
+    """Return the chosen candidate of each class that has one."""
+    return {
+        class_: number
+        for number in sorted(found.chosen)
+        for class_ in problem.candidates[number].produces
+        if class_ in problem.by_class
+    }
+
+
+def _second_best(problem: Problem[Any], found: Bounded) -> dict[int, int]:
+    """Return for each class how to have it most cheaply once the choice is paid."""
+    return least_trees(problem, lambda number: 0.0 if number in found.chosen else problem.cost(number))
+
+
+def _neighbours(problem: Problem[Any]) -> dict[int, set[int]]:
+    near: dict[int, set[int]] = {class_: set() for class_ in problem.by_class}
+    for class_, numbers in problem.by_class.items():
+        for number in numbers:
+            for load in problem.loads(number):
+                near[class_].add(load)
+                near[load].add(class_)
+    return near
+
+
+def _ball(near: dict[int, set[int]], centre: int, size: int) -> set[int]:
+    """Return the classes nearest to one of them."""
+    out = {centre}
+    queue = deque([centre])
+    while queue and len(out) < size:
+        for other in near[queue.popleft()]:
+            if other not in out:
+                out.add(other)
+                queue.append(other)
+    return out
