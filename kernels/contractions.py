@@ -88,6 +88,17 @@ class Contraction:
         """The operations of the product alone."""
         return 2.0 * self.batches * self.rows * self.columns * self.depth
 
+    def turned(self) -> Contraction:
+        """Return the same with rows and columns exchanged: the product of the transposed sides."""
+        there = {"i": var("j", self.rows), "j": var("i", self.columns)}
+
+        def turn(index: Index) -> Index:
+            return {axis: at.substitute(there) for axis, at in index.items()}
+
+        left, right = (Side(side.element, turn(side.index)) for side in (self.right, self.left))
+        sizes = self.batches, self.columns, self.rows, self.depth
+        return Contraction(self.bodies, self.product, *sizes, left, right, turn(self.place))
+
     @property
     def output_offset(self) -> Affine:
         """The offset in each output."""
@@ -99,14 +110,14 @@ def only_product(bodies: tuple[Term, ...], op: str) -> Term | None:
     """Return the one contraction of bodies that are point-wise in it, of floats and of constant shapes; else None."""
     elements = [body.args[0] for body in bodies if body.op == "build"]
     every = list(terms.walk(*elements))
-    found = [term for term in every if term.op in BINDERS]
+    found = [term for term in every if term.op in (*BINDERS, "at", "scan")]
     products = [term for term in found if term.op == op]
     if len(elements) < len(bodies) or len(found) != 1 or len(products) != 1 or not _is_static(every):
         return None
     product = products[0]
     if not dtypes.is_float(product.dtype) or any(body.shape != bodies[0].shape for body in bodies):
         return None
-    if _is_under_view(elements, product) or not any(product in terms.walk(element) for element in elements):
+    if is_under_view(elements, product) or not any(product in terms.walk(element) for element in elements):
         return None
     shape = bodies[0].shape
     matches = all(shapes.dim_at(product.shape, axis) == shape[axis] for axis in range(-len(shape), 0))
@@ -117,7 +128,8 @@ def _is_static(every: list[Term]) -> bool:
     return all(isinstance(dim, int) for term in every for dim in term.shape)
 
 
-def _is_under_view(elements: list[Term], product: Term) -> bool:
+def is_under_view(elements: list[Term], product: Term) -> bool:
+    """Whether some view reads a term, or what is computed from it."""
     for element in elements:
         reached = {product}
         for term in terms.walk(element):
@@ -128,7 +140,7 @@ def _is_under_view(elements: list[Term], product: Term) -> bool:
     return False
 
 
-def split_index(name: str, extents: Mapping[int, int]) -> dict[int, Affine]:
+def split_index(name: int | str, extents: Mapping[int, int]) -> dict[int, Affine]:
     """Return the indices on axes that one variable runs over, the last axis fastest."""
     rest = var(name, int(np.prod(list(extents.values()), dtype=np.int64)))
     index: dict[int, Affine] = {}

@@ -1,0 +1,187 @@
+"""The kernel templates of the CUDA target: what each takes, what it is predicted to cost, and its source."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Protocol
+
+from frittata.egraph import program, shapes, terms
+from frittata.egraph.errors import LoweringError
+from frittata.egraph.machine import REFERENCE_GPU, Machine
+from frittata.egraph.ops import registry
+from frittata.egraph.program import Estimate
+from frittata.egraph.terms import Term
+from frittata.kernels.contractions import BINDERS, Contraction
+from frittata.kernels.cuda import work
+from frittata.kernels.cuda.flat import OUTPUT, flat_launch, flat_nest, flat_threads, write_flat
+from frittata.kernels.cuda.kernel import CudaKernel, ceil_div
+from frittata.kernels.cuda.products import write_product
+from frittata.kernels.cuda.rows import ROW, Rows, plans, sums_of, write_rows
+from frittata.kernels.cuda.tiles import choose_tile
+from frittata.kernels.loops import Loop
+from frittata.kernels.templates import contraction, convolution
+
+
+class CudaTemplate(program.Template, Protocol):
+    """A template that can also write its kernels."""
+
+    def write(self, name: str, bodies: tuple[Term, ...]) -> CudaKernel:
+        """Write the kernel that computes `bodies`.
+
+        Raises: LoweringError if `estimate` would return None.
+        """
+        ...
+
+
+class FlatTemplate:
+    """One thread for each output: bodies without folds or contractions."""
+
+    name = "pointwise"
+
+    def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
+        """Predict the slower of arithmetic and memory; None for bodies with folds or contractions."""
+        return None if _binds(bodies) else _flat_estimate(bodies, machine)
+
+    def write(self, name: str, bodies: tuple[Term, ...]) -> CudaKernel:
+        """Write a flat loop in steps of the grid."""
+        return write_flat(name, bodies)
+
+
+class NestTemplate(FlatTemplate):
+    """One thread for each output, with loops inside: what binds axes, as the last resort."""
+
+    name = "nest"
+
+    def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
+        """Predict what a thread waits for besides arithmetic and memory; None for what is pointwise."""
+        return _flat_estimate(bodies, machine) if _binds(bodies) else None
+
+
+class RowTemplate:
+    """A group of threads for each row: bodies with folds or contractions, whose loops lanes can share."""
+
+    name = "row"
+
+    def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
+        """Predict the best way to choose rows; None if there is none."""
+        found = _best_rows(bodies, machine)
+        return found[0] if found is not None else None
+
+    def write(self, name: str, bodies: tuple[Term, ...]) -> CudaKernel:
+        """Write the kernel of the rows that the reference device would run best."""
+        found = _best_rows(bodies, REFERENCE_GPU)
+        if found is None:
+            raise LoweringError("bodies whose loops cannot be shared among lanes", do="choose another template")
+        return write_rows(name, bodies, found[1])
+
+
+class ProductTemplate:
+    """Tiles in shared memory and registers: bodies that are point-wise in one contraction of floats."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
+        """Predict the slower of products, memory and loading tiles; None for other bodies."""
+        found = self._describe(bodies)
+        return _product_estimate(found, machine) if found is not None else None
+
+    def write(self, name: str, bodies: tuple[Term, ...]) -> CudaKernel:
+        """Write the kernel of the tiles that the reference device would run best."""
+        found = self._describe(bodies)
+        if found is None:
+            raise LoweringError(f"bodies that are not point-wise in one {self.name}", do="choose another template")
+        return write_product(name, found, choose_tile(found, REFERENCE_GPU))
+
+    def _describe(self, bodies: tuple[Term, ...]) -> Contraction | None:
+        if any(term.op == "at" for term in terms.walk(*bodies)):  # look-ups note failures in rows and flat loops only
+            return None
+        return (contraction if self.name == "contraction" else convolution).describe(bodies)
+
+
+TEMPLATES: tuple[CudaTemplate, ...] = (
+    FlatTemplate(),
+    RowTemplate(),
+    ProductTemplate("contraction"),
+    ProductTemplate("convolution"),
+    NestTemplate(),
+)
+"""All templates; the first or the last takes every body."""
+
+
+def by_name(name: str) -> CudaTemplate:
+    """Return a template.
+
+    Raises: LoweringError if there is none of that name.
+    """
+    for template in TEMPLATES:
+        if template.name == name:
+            return template
+    names = ", ".join(template.name for template in TEMPLATES)
+    raise LoweringError(f"the CUDA target has no template {name!r}", do=f"it has {names}")
+
+
+# ---- prices ----------------------------------------------------------------------------------------------------------
+
+
+def _binds(bodies: tuple[Term, ...]) -> bool:
+    return any(term.op in BINDERS or term.op == "scan" for term in terms.walk(*bodies))
+
+
+@lru_cache(maxsize=4096)
+def _flat_estimate(bodies: tuple[Term, ...], machine: Machine) -> Estimate:
+    nest = flat_nest(bodies)
+    blocks, threads = flat_launch(bodies)
+    loop = next((s for s in nest.body if isinstance(s, Loop) and s.var == OUTPUT), None)
+    size = flat_threads(bodies)
+    before = [s for s in nest.body if s is not loop]
+    arrays = (*nest.operands, *nest.results)
+    first = work.count(arrays, before, float(blocks * threads), OUTPUT)
+    done = work.count(arrays, loop.body if loop else [], float(size), OUTPUT)
+    done.units += first.units
+    done.traffic_bytes += first.traffic_bytes
+    rounds = ceil_div(size, blocks * threads)
+    serial = work.rounds_s(done.steps, rounds) + work.rounds_s(first.steps, 1)
+    return work.seconds(done, bodies, blocks * threads, serial, machine)
+
+
+@lru_cache(maxsize=4096)
+def _best_rows(bodies: tuple[Term, ...], machine: Machine) -> tuple[Estimate, Rows] | None:
+    ways = plans(bodies) if _binds(bodies) else ()
+    priced = [(_rows_estimate(bodies, rows, machine), rows) for rows in ways]
+    return min(priced, key=lambda pair: pair[0].seconds, default=None)
+
+
+def _rows_estimate(bodies: tuple[Term, ...], rows: Rows, machine: Machine) -> Estimate:
+    arrays = (*rows.nest.operands, *rows.nest.results)
+    done = work.count(arrays, rows.block, float(rows.count), ROW if rows.columns else None)
+    loops = [s for s in rows.block if isinstance(s, Loop)]
+    meets = sum(bool(sums_of(loop)) for loop in loops) * (rows.lanes > 1)
+    threads = rows.members * rows.lanes
+    waves = work.waves(rows.blocks, threads, machine)
+    serial = waves * (work.rounds_s(done.steps / rows.lanes, 1) + meets * work.MEET_S)
+    return work.seconds(done, bodies, rows.blocks * threads, serial, machine)
+
+
+def _product_estimate(found: Contraction, machine: Machine) -> Estimate:
+    tile = choose_tile(found, machine)
+    lines, columns = tile.blocks(found)
+    bodies = found.bodies
+    moved = sum(work.size_bytes(term) for term in (*bodies, *program.operands_of(*bodies)))
+    left = found.rows * columns * _units(found.left.element)
+    right = found.columns * lines * _units(found.right.element)
+    size = float(shapes.size(bodies[0].shape))
+    loaded = found.batches * found.depth * found.itemsize * (found.rows * columns + found.columns * lines)
+    after = sum(_units(body.args[0], found.product) for body in bodies) * size
+    units = found.batches * found.depth * float(left + right) + after
+    bandwidth = machine.memory_bytes_per_s if moved > machine.l3_bytes / 2 else machine.l3_bytes_per_s
+    busiest = max(tile.seconds(found, machine), moved / bandwidth, loaded / machine.l3_bytes_per_s)
+    taken = machine.launch_s + busiest + units / machine.scalar_per_s
+    return Estimate(taken, found.flops + units, moved)
+
+
+def _units(element: Term, known: Term | None = None) -> float:
+    """Return what evaluating an element once takes, with `known` given."""
+    own = (term for term in terms.walk(element) if term is not known and term.sort == "element")
+    below = set(terms.walk(known)) if known is not None else set[Term]()
+    return sum(registry.get(term.op, "element").cost for term in own if term not in below)

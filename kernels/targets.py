@@ -1,0 +1,137 @@
+"""Targets: what a program can be compiled for, each with its templates, its prices and its runtime.
+
+A third party adds one with `register`; `optimize(..., target=name)` then finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frittata.egraph.errors import FrittataError
+from frittata.egraph.machine import REFERENCE_GPU, Machine
+from frittata.egraph.program import Kernel, Program, Template
+from frittata.kernels import runtime, templates
+from frittata.kernels.cache import KernelCache
+from frittata.kernels.plain import plain_source
+
+Array = NDArray[Any]
+
+
+class Runnable(Protocol):
+    """A program ready to run, and what the report tells of it."""
+
+    @property
+    def program(self) -> Program:
+        """What it runs."""
+        ...
+
+    @property
+    def lowered(self) -> tuple[Any, ...]:
+        """Its steps in order, as the target wrote them."""
+        ...
+
+    @property
+    def steps(self) -> int:
+        """How many kernels a call runs."""
+        ...
+
+    @property
+    def distinct_kernels(self) -> int:
+        """How many of them differ."""
+        ...
+
+    @property
+    def newly_compiled(self) -> int:
+        """How many did not come from a cache."""
+        ...
+
+    @property
+    def arena_bytes(self) -> int:
+        """The memory that each concurrent call needs besides arguments, constants and outputs."""
+        ...
+
+    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+        """Run the program on arguments in the order of its inputs."""
+        ...
+
+    def measure(self, *arrays: Any, repeats: int = 10) -> NDArray[np.float64]:
+        """Return the least time of each step, in seconds."""
+        ...
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something to compile for.
+
+    `templates(form, library)` gives the templates to choose from, `build` makes a chosen program run, `source` writes a
+    kernel for readers. `machine` is the profile to price with when the caller gives none; None measures this machine.
+    `keeps_device_arrays` tells that arguments may lie on a device, and that results stay there.
+    """
+
+    name: str
+    templates: Callable[[str, bool], tuple[Template, ...]]
+    build: Callable[[Program, Mapping[str, Array], KernelCache], Runnable]
+    source: Callable[[Kernel], str] = plain_source
+    machine: Machine | None = None
+    keeps_device_arrays: bool = False
+
+
+def _cuda_templates(form: str, library: bool) -> tuple[Template, ...]:
+    from frittata.kernels.cuda import device
+    from frittata.kernels.cuda.templates import TEMPLATES
+
+    if form != "fast":
+        raise FrittataError(f'target="cuda" has no form {form!r}', do="leave out form: its kernels are plain source")
+    device.require("device", "simulator", "compiler")
+    return (*TEMPLATES, *templates.HOST_TEMPLATES)
+
+
+def _cuda_build(program: Program, value_by_param: Mapping[str, Array], cache: KernelCache) -> Runnable:
+    from frittata.kernels.cuda.runtime import build
+
+    return build(program, value_by_param)
+
+
+def _cuda_source(kernel: Kernel) -> str:
+    from frittata.kernels.cuda.runtime import kernel_source
+
+    return kernel_source(kernel)
+
+
+CPU = Target("cpu", templates.select, runtime.build)
+CUDA = Target("cuda", _cuda_templates, _cuda_build, _cuda_source, REFERENCE_GPU, keeps_device_arrays=True)
+
+_TARGET_BY_NAME: dict[str, Target] = {CPU.name: CPU, CUDA.name: CUDA}
+
+
+def register(target: Target) -> Target:
+    """Add a target.
+
+    Raises: FrittataError if the name is taken.
+    """
+    if target.name in _TARGET_BY_NAME:
+        raise FrittataError(
+            f"a target named {target.name!r} exists already", do="give it another name, or unregister it"
+        )
+    _TARGET_BY_NAME[target.name] = target
+    return target
+
+
+def unregister(name: str) -> None:
+    """Remove a target that `register` added."""
+    _TARGET_BY_NAME.pop(by_name(name).name)
+
+
+def by_name(name: str) -> Target:
+    """Return a target.
+
+    Raises: FrittataError if there is none of that name.
+    """
+    if name not in _TARGET_BY_NAME:
+        raise FrittataError(f"no target {name!r}", do=f"use one of {', '.join(_TARGET_BY_NAME)}")
+    return _TARGET_BY_NAME[name]

@@ -1,0 +1,28 @@
+"""The command for machines with a GPU: it says when there is none, and its scripts say what its torch functions do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import frittata as ft
+from bench import gpu_check
+from frittata.kernels.cuda import device
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: the command itself is the test")
+def test_without_a_gpu_it_fails_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert device.state() != "simulator"
+    monkeypatch.setattr("sys.argv", ["gpu_check"])
+    assert gpu_check.main() == 1
+    assert "No GPU" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("workload", gpu_check.WORKLOADS, ids=lambda workload: workload.name)
+def test_both_sides_of_a_timing_take_and_give_the_same(workload: gpu_check.Workload) -> None:
+    model = ft.parse(workload.script)
+    assert tuple(term.shape for term in model.main.inputs) == workload.shapes
+    found = workload.eager(*(torch.empty(shape, device="meta") for shape in workload.shapes))
+    assert [term.shape for term in model.main.outputs] == [tuple(found.shape)]

@@ -1,0 +1,61 @@
+"""Kernels compile for a device where the CUDA toolkit's compiler is installed, and to what they should."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+
+import pytest
+from kernel_cases import CASES, Case, build, case_named, element, load
+
+from frittata.egraph.machine import REFERENCE_GPU
+from frittata.kernels.cuda import device, runtime
+from frittata.kernels.cuda.kernel import CudaKernel
+from frittata.kernels.cuda.products import write_product
+from frittata.kernels.cuda.templates import TEMPLATES
+from frittata.kernels.cuda.tiles import TILES
+from frittata.kernels.templates import contraction
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("numba_cuda") is None, reason="needs numba-cuda and the CUDA toolkit's compiler"
+)
+SLOW_PATHS = {"sin", "cos"}
+"""Their ranges are reduced in float64 by the toolkit's own library."""
+
+
+def kernels(case: Case) -> list[CudaKernel]:
+    taken = [t for t in TEMPLATES if t.estimate(case.bodies, frozenset(), REFERENCE_GPU) is not None]
+    if taken[0].name == "pointwise":
+        taken = taken[:1]
+    return [t.write(case.name, case.bodies) for t in taken]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_kernel_compiles(case: Case) -> None:
+    for kernel in kernels(case):
+        text = device.ptx(kernel)
+        assert ".target sm_90" in text
+        assert not re.search(r"(?:div|rem)\.[su]64", text), "an index is divided with 64 bits"
+        if SLOW_PATHS & set(re.findall(r"math\.(\w+)", kernel.source)):
+            continue
+        has_row = "row0 = cuda.local" in kernel.source
+        assert has_row or not re.search(r"(?:ld|st)\.local", text), "registers are spilled or indexed"
+        if "f64" not in kernel.dtypes:
+            assert ".f64" not in text, "float64 by accident"
+
+
+@pytest.mark.parametrize("tile", TILES, ids=str)
+def test_sums_of_products_stay_in_registers(tile: object) -> None:
+    body = build(element("dot", load("a", 256, 64), load("b", 64, 256), depth=64), 256, 256)
+    work = contraction.describe((body,))
+    assert work is not None and tile in TILES
+    text = device.ptx(write_product("product", work, next(t for t in TILES if t is tile)))
+    assert "fma.rn.f32" in text
+    assert not re.search(r"(?:ld|st)\.local", text)
+
+
+def test_the_ptx_of_a_program_is_named_after_its_kernels() -> None:
+    executable = runtime.build(case_named("softmax-17").program("row"), {})
+    assert list(executable.ptx()) == ["softmax-17"]
+    assert "bar.sync" in executable.ptx()["softmax-17"]
+    assert ".target sm_80" in executable.ptx((8, 0))["softmax-17"]

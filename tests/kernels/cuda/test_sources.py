@@ -1,0 +1,137 @@
+"""The text of CUDA kernels: how it reads, its indices, and what lanes may share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kernel_cases import build, case_named, element, fold, load, number, reindex
+
+from frittata.egraph import indexing
+from frittata.egraph.errors import LoweringError
+from frittata.egraph.indexing import var
+from frittata.egraph.machine import REFERENCE_GPU
+from frittata.kernels.cuda import flat, products, rows, templates
+from frittata.kernels.cuda.tiles import Tile
+from frittata.kernels.cuda.writing import INDEX_LIMIT, Writer, name_quotients, spell_out, writer_for
+from frittata.kernels.loops import Apply, Array, Assign, AssignIndex, Load, Local, Loop, Store
+from frittata.kernels.templates import contraction
+
+
+@pytest.mark.parametrize(
+    ("name", "template"), [("softmax-130", "row"), ("window-fused", "convolution"), ("heads", "pointwise")]
+)
+def test_source_reads_well(name: str, template: str, golden: Any) -> None:
+    golden(f"{name}.cuda.txt", templates.by_name(template).write(name, case_named(name).bodies).source)
+
+
+def test_quotients_get_names_in_the_outermost_block_that_knows_them() -> None:
+    i, k = var("i", 100), var("k0", 5)
+    at = i // 7 * 5 + k
+    loop = Loop("k0", 5, [Store("out", at, Load("x", at + i % 7, "f32"))])
+    named = name_quotients([loop], ["i"])
+    assert [type(s) for s in named] == [AssignIndex, AssignIndex, Loop]
+    assert Writer().write(named, 0) == [
+        "q0 = int32(uint32(i) // uint32(7))",
+        "q1 = int32(uint32(i) % uint32(7))",
+        "for k0 in range(5):",
+        "    out[uint32(q0*5 + k0)] = x[uint32(q0*5 + k0 + q1)]",
+    ]
+
+
+def test_a_quotient_of_what_may_be_negative_rounds_down() -> None:
+    at = (var("i", 10) * -3) // 2 + 14
+    (store,) = name_quotients([Store("out", at, Local("t", "f32"))], ["i"])
+    assert Writer().lines(store) == ["out[uint32(((-i*3) // 2) + 14)] = t"]
+
+
+def test_large_arrays_are_indexed_with_64_bits() -> None:
+    small, large = Array("x", "f32", INDEX_LIMIT - 1), Array("x", "f32", INDEX_LIMIT)
+    assert not writer_for([small]).wide
+    wide = writer_for([small, large])
+    assert wide.lines(Assign("t", Load("x", var("i", INDEX_LIMIT) * 3, "f32"))) == ["t = x[i*3]"]
+    assert wide.index(var("i", INDEX_LIMIT) // 7) == "(i // 7)"
+
+
+@pytest.mark.parametrize("op", ["sign", "round"])
+def test_operators_that_the_device_lacks_are_spelled_by_others(op: str) -> None:
+    body = [Assign("t", Apply(op, (Local("x", "f32"),), "f32"))]
+    spell_out(body)  # type: ignore[arg-type]
+    text = "\n".join(Writer().write(body))  # type: ignore[arg-type]
+    assert op not in text and " if " in text
+
+
+def test_held_rows_that_do_not_fit_are_computed_again() -> None:
+    def softmax(extent: int) -> Any:
+        return templates.by_name("row").write("softmax", (build(_softmax(extent), 64, extent),))
+
+    assert "row0 = cuda.shared.array" in softmax(1000).source
+    assert "row0" not in softmax(50_000).source
+
+
+def _softmax(extent: int) -> Any:
+    e = load("x", 64, extent)
+    shifted = element("exp", element("sub", e, fold("max", e, -1, extent)))
+    return element("div", shifted, fold("sum", shifted, -1, extent))
+
+
+def test_a_fold_of_folds_is_one_fold() -> None:
+    total = fold("sum", fold("sum", load("x", 2, 3, 8, 9), -1, 9), -2, 8)
+    (joined,) = rows.join_folds((build(total, 2, 3, 1, 1),))
+    assert [t.attrs[2] for t in _folds(joined)] == [72]
+    mixed = fold("max", fold("sum", load("x", 2, 3, 8, 9), -1, 9), -2, 8)
+    assert rows.join_folds((build(mixed, 2, 3, 1, 1),)) == (build(mixed, 2, 3, 1, 1),)
+    (plan,) = [p for p in rows.plans((build(total, 2, 3, 1, 1),)) if p.count == 6]
+    assert [s.extent for s in plan.block if isinstance(s, Loop)] == [72]
+
+
+def _folds(body: Any) -> list[Any]:
+    from frittata.egraph import terms
+
+    return [term for term in terms.walk(body) if term.op == "fold"]
+
+
+def test_neighbouring_threads_have_neighbouring_columns() -> None:
+    (plan, *_) = rows.plans((build(fold("sum", load("x", 100, 64), -2, 100), 1, 64),))
+    assert plan.columns and plan.members == 32 and plan.lanes == 8
+    (plan, *_) = rows.plans((build(fold("sum", load("x", 64, 100), -1, 100), 64, 1),))
+    assert not plan.columns and plan.lanes == 32
+
+
+def test_a_loop_that_reads_its_own_running_sum_is_not_shared() -> None:
+    body = build(element("scan", load("x", 4, 6), op="sum", axis=-1, extent=6), 4, 6)
+    assert list(rows.plans((body,))) == []
+    assert templates.by_name("row").estimate((body,), frozenset(), REFERENCE_GPU) is None
+    with pytest.raises(LoweringError, match="cannot be shared"):
+        templates.by_name("row").write("scan", (body,))
+
+
+def test_one_thread_runs_a_scan() -> None:
+    body = build(element("scan", load("x", 4, 6), op="sum", axis=-1, extent=6), 4, 6)
+    kernel = flat.write_flat("scan", (body,))
+    assert (kernel.blocks, kernel.threads) == (1, 4)
+    backwards = reindex(element("scan", load("x", 4, 10**5), op="sum", axis=-1, extent=10**5), _flip(4, 10**5))
+    with pytest.raises(LoweringError, match="400000 bytes for each thread"):
+        flat.write_flat("scan", (build(backwards, 4, 10**5),))
+
+
+def _flip(rows_: int, columns: int) -> Any:
+    at = (var(-2, rows_), var(-1, columns) * -1 + (columns - 1))
+    return indexing.IndexMap((rows_, columns), (rows_, columns), at)
+
+
+def test_tiles_are_filled_along_the_memory_of_each_side() -> None:
+    transposed = reindex(load("w", 64, 48), indexing.permute_map((64, 48), (1, 0)))
+    body = build(element("dot", load("x", 32, 48), transposed, depth=48), 32, 64)
+    found = contraction.describe((body,))
+    assert found is not None
+    text = products.write_product("linear", found, Tile(16, 2, 4)).source
+    # both sides run along the depth: slices are padded by one word against bank conflicts
+    assert "left[uint32(n*33 + m)] = x[uint32(i*48 + k)]" in text
+    assert "right[uint32(n*65 + m)] = w[uint32(j*48 + k)]" in text
+    assert "inside" not in text and "min(" not in text
+
+
+def test_names_of_buffers_do_not_collide_with_the_kernels_own() -> None:
+    body = build(element("add", load("thread", 4), element("mul", load("cuda", 4), number(2))), 4)
+    assert "def add(x_thread, x_cuda, out):" in flat.write_flat("add", (body,)).source

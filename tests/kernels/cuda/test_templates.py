@@ -1,0 +1,80 @@
+"""Which template a GPU's prices choose, and that every body has one."""
+
+from __future__ import annotations
+
+import pytest
+from kernel_cases import CASES, RANDOM_CASES, build, case_named, element, fold, load, softmax
+
+from frittata.egraph.errors import LoweringError
+from frittata.egraph.machine import REFERENCE_GPU
+from frittata.egraph.terms import Term
+from frittata.kernels.cuda.kernel import MOST_THREADS, SHARED_BYTES
+from frittata.kernels.cuda.templates import TEMPLATES, by_name
+from frittata.kernels.cuda.tiles import DEPTH, TILES, choose_tile
+from frittata.kernels.templates import contraction
+
+
+def cheapest(body: Term) -> str:
+    priced = [(t.estimate((body,), frozenset(), REFERENCE_GPU), t.name) for t in TEMPLATES]
+    return min((estimate.seconds, name) for estimate, name in priced if estimate is not None)[1]
+
+
+def test_every_case_has_a_finite_price() -> None:
+    for case in (*CASES, *RANDOM_CASES):
+        found = [t.estimate(case.bodies, frozenset(), REFERENCE_GPU) for t in TEMPLATES]
+        assert found[0] is not None or found[-1] is not None
+        assert all(REFERENCE_GPU.launch_s < e.seconds < 1e-3 for e in found if e is not None), case.name
+
+
+def test_what_a_template_does_not_price_it_refuses_to_write() -> None:
+    bodies = case_named("gelu-bias").bodies
+    for name in ("row", "contraction", "convolution"):
+        assert by_name(name).estimate(bodies, frozenset(), REFERENCE_GPU) is None
+        with pytest.raises(LoweringError):
+            by_name(name).write("gelu", bodies)
+    with pytest.raises(LoweringError, match="it has pointwise, row"):
+        by_name("stencil")
+
+
+def test_prices_choose_the_template_of_each_kind() -> None:
+    assert cheapest(build(softmax(load("x", 4096, 1024), -1, 1024), 4096, 1024)) == "row"
+    assert cheapest(build(element("exp", load("x", 4096, 1024)), 4096, 1024)) == "pointwise"
+    large = element("dot", load("a", 1024, 1024), load("b", 1024, 1024), depth=1024)
+    assert cheapest(build(element("tanh", large), 1024, 1024)) == "contraction"
+    vector = element("dot", load("a", 1, 4096), load("b", 4096, 1), depth=4096)
+    assert cheapest(build(vector, 1, 1)) == "row"
+
+
+def test_sums_down_many_columns_go_to_threads_of_their_own() -> None:
+    down = build(fold("sum", load("x", 4, 1 << 20), -2, 4), 1, 1 << 20)
+    assert cheapest(down) == "nest"
+    few = build(fold("sum", load("x", 1 << 16, 64), -2, 1 << 16), 1, 64)
+    assert cheapest(few) == "row"
+
+
+def test_a_product_takes_its_flops_at_a_part_of_the_peak() -> None:
+    body = build(element("dot", load("a", 4096, 4096), load("b", 4096, 4096), depth=4096), 4096, 4096)
+    estimate = by_name("contraction").estimate((body,), frozenset(), REFERENCE_GPU)
+    assert estimate is not None
+    least = 4096**3 / REFERENCE_GPU.fma_f32_per_s
+    assert least / 0.75 < estimate.seconds < least / 0.5
+
+
+def test_large_products_have_large_tiles_and_small_ones_small() -> None:
+    def tile(m: int, n: int, k: int) -> tuple[int, int]:
+        body = build(element("dot", load("a", m, k), load("b", k, n), depth=k), m, n)
+        work = contraction.describe((body,))
+        assert work is not None
+        chosen = choose_tile(work, REFERENCE_GPU)
+        return chosen.rows, chosen.columns
+
+    assert tile(4096, 4096, 512) == (128, 128)
+    rows, columns = tile(8, 4096, 512)
+    assert rows <= 32 and columns <= 64
+    assert tile(128, 128, 512) < (64, 64)
+
+
+def test_tiles_fit_into_a_block() -> None:
+    for tile in TILES:
+        assert tile.threads <= MOST_THREADS
+        assert (tile.rows + tile.columns + 2) * DEPTH * 8 <= SHARED_BYTES

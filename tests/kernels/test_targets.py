@@ -1,0 +1,68 @@
+"""Targets: what there is, and that a third party can add one."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import frittata as ft
+from frittata.egraph.errors import CompileError, FrittataError
+from frittata.egraph.machine import REFERENCE, REFERENCE_GPU
+from frittata.kernels import targets
+
+MODEL = ft.parse("""
+def main(x: f32[4, 8]) -> f32[4, 8]:
+    v1: f32[4, 8] = softmax(x, axis=-1)
+    return v1
+""")
+
+
+def test_the_cpu_is_what_is_compiled_for() -> None:
+    fast = ft.optimize(MODEL, machine=REFERENCE)
+    assert fast.compilation.options.target == "cpu"
+    assert "@numba.njit" in fast.kernels[0].source
+
+
+def test_a_target_that_is_not_there_is_named() -> None:
+    with pytest.raises(FrittataError, match=r"no target 'tpu'(?s:.*)cpu, cuda"):
+        ft.optimize(MODEL, target="tpu", machine=REFERENCE)
+
+
+def test_a_third_party_adds_a_target(tmp_path: Path) -> None:
+    mine = replace(targets.CPU, name="mine", machine=replace(REFERENCE, name="mine"), source=lambda kernel: kernel.name)
+    targets.register(mine)
+    try:
+        fast = ft.optimize(MODEL, target="mine", cache=tmp_path)
+        assert fast.compilation.machine.name == "mine"
+        assert fast.kernels[0].source == "softmax"
+        x = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
+        np.testing.assert_allclose(fast(x).sum(-1), 1, rtol=1e-6)
+        with pytest.raises(FrittataError, match="exists already"):
+            targets.register(mine)
+    finally:
+        targets.unregister("mine")
+    with pytest.raises(FrittataError, match="no target 'mine'"):
+        targets.by_name("mine")
+
+
+def test_cuda_has_no_plain_form() -> None:
+    with pytest.raises(FrittataError, match="no form 'plain'"):
+        ft.optimize(MODEL, target="cuda", form="plain")
+
+
+def test_cuda_is_priced_by_a_gpu() -> None:
+    assert targets.CUDA.machine is REFERENCE_GPU
+
+
+@pytest.mark.skipif(importlib.util.find_spec("numba_cuda") is not None, reason="there is a CUDA compiler")
+def test_without_a_device_the_error_says_what_to_do() -> None:
+    from frittata.kernels.cuda import device
+
+    if device.state() != "none":
+        pytest.skip("there is a device")
+    with pytest.raises(CompileError, match="NUMBA_ENABLE_CUDASIM=1"):
+        ft.optimize(MODEL, target="cuda")
