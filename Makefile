@@ -5,13 +5,16 @@ INSTALLED := .venv/.installed
 TYPES_INSTALLED := .venv/.types-installed
 TORCH := $(shell sed -n 's/^torch = \["\(.*\)"\]$$/\1/p' pyproject.toml)
 
-.PHONY: demo test lint types bench wheel clean
+.PHONY: demo test fuzz lint types bench gpu-check wheel clean
 
 demo: $(INSTALLED)  ## show what the compiler does with one model
 	$(BIN)/python examples/demo.py
 
 test: $(INSTALLED)  ## run the test suite; ARGS="-k name" narrows it
 	$(BIN)/pytest -n auto $(ARGS)
+
+fuzz: $(INSTALLED)  ## try 3,000 random models; ARGS="--first-seed 100" tries others
+	$(BIN)/pytest -n auto tests/test_random_models.py --examples 3000 $(ARGS)
 
 lint: $(INSTALLED)  ## check style and imports
 	$(BIN)/ruff check .
@@ -21,6 +24,9 @@ types: $(TYPES_INSTALLED)  ## check types
 
 bench: $(INSTALLED)  ## measure against other compilers; ARGS go to the command
 	$(BIN)/python -m bench $(ARGS)
+
+gpu-check: $(INSTALLED)  ## on a machine with a GPU: check and time the CUDA kernels
+	$(BIN)/python -m bench.gpu_check $(ARGS)
 
 wheel: $(INSTALLED)  ## build the wheel, install it away from the sources, and try it
 	$(BIN)/python .ci/try_wheel.py
