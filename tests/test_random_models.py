@@ -24,6 +24,8 @@ from frittata.pipeline import choose_rules, saturate_model
 PARTS = 6
 """Each part has its seed, so that they can run side by side."""
 
+ALL_CHECKS: list[HealthCheck] = [*HealthCheck]  # type: ignore[list-item]
+
 Array = np.ndarray[Any, np.dtype[Any]]
 Try = Callable[..., None]
 
@@ -33,9 +35,10 @@ def try_models(request: pytest.FixtureRequest) -> Try:
     """Return a function that checks its share of the random models."""
 
     def run(check: Callable[[Sample], None], part: int, **options: Any) -> None:
-        count = -(-int(request.config.getoption("--examples")) // PARTS)
-        first = int(request.config.getoption("--first-seed"))
-        tried = settings(max_examples=count, suppress_health_check=list(HealthCheck), report_multiple_bugs=False)
+        examples, first = (request.config.getoption(name) for name in ("--examples", "--first-seed"))
+        assert isinstance(examples, int) and isinstance(first, int)
+        count = -(-examples // PARTS)
+        tried = settings(max_examples=count, suppress_health_check=ALL_CHECKS, report_multiple_bugs=False)
         seed(first * PARTS + part)(tried(given(sample=models(**options))(check)))()
 
     return run
@@ -84,7 +87,7 @@ def test_every_operator_can_be_drawn() -> None:
 
 def test_a_failure_prints_the_model_as_script() -> None:
     @seed(0)
-    @settings(max_examples=200, suppress_health_check=list(HealthCheck), report_multiple_bugs=False)
+    @settings(max_examples=200, suppress_health_check=ALL_CHECKS, report_multiple_bugs=False)
     @given(sample=models())
     def wrong(sample: Sample) -> None:
         assert all(term.op != "add" for term in sample.model.main.walk())

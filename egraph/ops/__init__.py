@@ -1,9 +1,20 @@
 """The operator registry: one row for each operator, in family modules. Importing the package fills it."""
 
-from frittata.egraph.ops import contractions, elements, externs, indices, orders, reductions, scalars, tensors, views, windows
+from frittata.egraph.ops import (
+    contractions,
+    elements,
+    externs,
+    indices,
+    orders,
+    reductions,
+    scalars,
+    tensors,
+    views,
+    windows,
+)
 from frittata.egraph.ops.registry import Op, every, get, names, nearest, register, unregister
 
 __all__ = ["FAMILIES", "Op", "every", "get", "names", "nearest", "register", "unregister"]
 
-FAMILIES = (scalars, elements, tensors, reductions, contractions, views, windows, indices, externs)
+FAMILIES = (scalars, elements, tensors, reductions, contractions, views, windows, indices, orders, externs)
 """The modules whose rows make up the registry."""

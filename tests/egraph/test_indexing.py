@@ -108,7 +108,7 @@ def test_each_view_and_their_composition_read_what_numpy_reads(
 
 @given(views())
 def test_a_linear_offset_says_where_a_view_lies_in_memory(case: tuple[Array, list[tuple[IndexMap, Array]]]) -> None:
-    start, chain = case
+    _, chain = case
     whole = None
     for mapping, expected in chain:
         whole = mapping if whole is None else indexing.compose(mapping, whole)

@@ -12,6 +12,7 @@ from frittata.egraph.errors import LoweringError
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.terms import Term
 from frittata.kernels.gemm_schedule import Sizes, schedule
+from frittata.kernels.lowered import LoweredKernel
 from frittata.kernels.packing import tile_rows
 from frittata.kernels.templates.contraction import CONTRACTION, describe
 
@@ -188,6 +189,7 @@ def test_tiles_fit_registers_and_chunks_cover_everything() -> None:
 def test_generated_source_says_what_it_computes() -> None:
     case = Case("linear", (build(product(64, 768, 768), 64, 768),))
     lowered = executable(case, NAME, {"b": case.values()[1]}).lowered[0]
+    assert isinstance(lowered, LoweredKernel)
     assert "dot(load(x0), load(x1), 768)" in lowered.source
     assert "(64, 768) x (768, 768): tiles of 6 rows x 16 columns" in lowered.source
     assert len(lowered.source.splitlines()) < 20

@@ -76,6 +76,7 @@ def check_no_live_buffer_is_overwritten(program: Program, plan: Plan) -> None:
         if isinstance(step, View):
             alias[step.name] = alias.get(step.source, step.source)
             continue
+        assert isinstance(step, Kernel)
         written = [byte for output in step.outputs for byte in span(output.name)]
         assert len(written) == len(set(written))
         for output in step.outputs:

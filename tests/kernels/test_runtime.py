@@ -17,6 +17,7 @@ from frittata.egraph.ops.registry import tensor
 from frittata.egraph.program import Estimate, Kernel, Output, Program, View
 from frittata.egraph.terms import TensorType
 from frittata.kernels import runtime
+from frittata.kernels.lowered import LoweredKernel
 from frittata.kernels.runtime import Executable
 
 WEIGHT = np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32)
@@ -102,10 +103,16 @@ def test_callers_in_several_threads_do_not_disturb_each_other() -> None:
     assert wrong == []
 
 
+def chunks(executable: runtime.Executable) -> int:
+    (lowered,) = executable.lowered
+    assert isinstance(lowered, LoweredKernel)
+    return lowered.chunks
+
+
 def test_results_do_not_depend_on_the_number_of_threads() -> None:
     case = case_named("softmax-large")
     executable = runtime.build(case.program("nest"), {})
-    assert executable.lowered[0].chunks > 1
+    assert chunks(executable) > 1
     values = case.values()
     before = numba.get_num_threads()
     results: list[Array] = []
@@ -122,7 +129,7 @@ def test_few_outer_rows_are_cut_on_two_loops() -> None:
     x = load("x", 3, 400, 100)
     case = Case("tall", (build(element("exp", element("add", x, load("b", 100))), 3, 400, 100),))
     executable = runtime.build(case.program("nest"), {})
-    assert executable.lowered[0].chunks == 15
+    assert chunks(executable) == 15
     values = case.values()
     np.testing.assert_allclose(executable(*values)[0], case.expected(values)[0], rtol=1e-5)
 
