@@ -75,10 +75,10 @@ def ruleset_of(family: str) -> str:
     return "family_" + re.sub(r"\W", "_", family)
 
 
-def _fact_rules() -> str:
+def _fact_rules(ops: Iterable[Op]) -> str:
     """Facts move up from operands to results; leaves are set when they are loaded."""
     out = ["(ruleset facts)"]
-    for op in registry.every():
+    for op in ops:
         if op.sort == "tensor" and op.operands and all(sort == "tensor" for _, sort in op.operands):
             names = [f"x{i}" for i in range(len(op.operands))]
             given = " ".join([*names, *(f"a{i}" for i in range(len(op.attrs)))])
@@ -105,6 +105,10 @@ _TABLES = f"""
 """
 
 
+_ALWAYS = ("t_full", "e_const")
+"""Operators that the facts mention."""
+
+
 @cache
 def _parse(text: str) -> tuple[Any, ...]:
     return tuple(bindings.EGraph().parse_program(text))
@@ -121,14 +125,15 @@ class Statistics:
 
 
 class Engine:
-    """One e-graph in egglog."""
+    """One e-graph in egglog, of those operators that can occur in it: declaring one takes a millisecond."""
 
-    def __init__(self) -> None:
+    def __init__(self, keys: Iterable[str]) -> None:
         self._egraph = bindings.EGraph()
+        self.ops = [registry.by_key(key) for key in sorted({*keys, *_ALWAYS})]
         self._number_by_term: dict[Term, int] = {}
         self._seen_by_table: dict[str, set[Any]] = {}
         self._plans: list[Plan] = []
-        self._run_text(_TABLES + "".join(schema_of(op) for op in registry.every()))
+        self._run_text(_TABLES + "".join(map(schema_of, self.ops)))
 
     def load(self, roots: Iterable[Term], constants: Callable[[Term], bool]) -> None:
         """Insert every term under `roots`, one node at a time; `constants` tells the leaves known before run time."""
@@ -153,7 +158,7 @@ class Engine:
             else:
                 commands.append(_set("dt", [name], _int(interning.intern(term.type.dtype))))
         self._run(commands, "loading the model")
-        self._run_text(_fact_rules())  # after the data: egglog plans joins by the tables it sees
+        self._run_text(_fact_rules(self.ops))  # after the data: egglog plans joins by the tables it sees
 
     def add(self, family: str, programs: Iterable[Program]) -> None:
         """Declare the rules of a family as a ruleset of its name."""

@@ -72,12 +72,13 @@ def saturate(
     Raises: SaturationError if egglog fails or an unsound merge is found.
     """
     start = time.perf_counter()
-    engine = Engine()
-    engine.load(roots, constants)
-    loaded = time.perf_counter()
     names = {p.number: p.name for programs in programs_by_family.values() for p in programs}
     used = {family for phase in phases for family in phase.families}
-    for family, programs in _able(roots, {f: p for f, p in programs_by_family.items() if f in used}).items():
+    able, operators = _able(roots, {f: p for f, p in programs_by_family.items() if f in used})
+    engine = Engine(operators)
+    engine.load(roots, constants)
+    loaded = time.perf_counter()
+    for family, programs in able.items():
         engine.add(family, programs)
     reports = [_run_phase(engine, phase, set(programs_by_family)) for phase in phases]
     before = time.perf_counter()
@@ -85,8 +86,10 @@ def saturate(
     return Saturation(result, reports, loaded - start, time.perf_counter() - before, names)
 
 
-def _able(roots: tuple[Term, ...], programs_by_family: Mapping[str, tuple[Program, ...]]) -> dict[str, list[Program]]:
-    """Keep the rules that can ever match: whose operators are in the model or made by such rules."""
+def _able(
+    roots: tuple[Term, ...], programs_by_family: Mapping[str, tuple[Program, ...]]
+) -> tuple[dict[str, list[Program]], set[str]]:
+    """Keep the rules that can ever match: whose operators are in the model or made by such rules. Return both."""
     present = {f"{term.sort[0]}_{term.op}" for term in walk(*roots)}
     waiting = [(family, program) for family, programs in programs_by_family.items() for program in programs]
     kept: set[int] = set()
@@ -96,7 +99,8 @@ def _able(roots: tuple[Term, ...], programs_by_family: Mapping[str, tuple[Progra
             break
         kept.update(p.number for p in ready)
         present = present.union(*(p.makes for p in ready))
-    return {family: [p for p in programs if p.number in kept] for family, programs in programs_by_family.items()}
+    able = {family: [p for p in programs if p.number in kept] for family, programs in programs_by_family.items()}
+    return able, present
 
 
 def _run_phase(engine: Engine, phase: Phase, known: set[str]) -> PhaseReport:

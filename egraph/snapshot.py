@@ -11,7 +11,6 @@ import numpy as np
 from frittata.egraph import dtypes, interning
 from frittata.egraph.engine import CONFLICT, Engine
 from frittata.egraph.errors import SaturationError
-from frittata.egraph.ops import registry
 from frittata.egraph.terms import Sort, TensorType, Term, walk
 
 
@@ -73,7 +72,7 @@ def read(engine: Engine, roots: tuple[Term, ...], rule_names: dict[int, str]) ->
             out.types.append(None)
         return number_by_value[key]
 
-    for op in registry.every():
+    for op in engine.ops:
         rule_by_columns = {tuple(row.inputs): engine.integer(row.output) for row in rows[f"by_{op.key}"]}
         split = len(op.operands)
         for row in rows[op.key]:
