@@ -8,8 +8,9 @@ expressions of the variables "g", "i", "j" and "k".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -73,6 +74,10 @@ class Contraction:
     right: Side
     place: Index
 
+    def leaves(self, sides: Iterable[Term]) -> set[Term]:
+        """Return the buffers that the bodies read beside the product, and those of `sides` of it."""
+        return leaves_beside(self.product, (*self.bodies, *sides))
+
     @property
     def dtype(self) -> str:
         """The dtype of the product."""
@@ -90,7 +95,7 @@ class Contraction:
 
     def turned(self) -> Contraction:
         """Return the same with rows and columns exchanged: the product of the transposed sides."""
-        there = {"i": var("j", self.rows), "j": var("i", self.columns)}
+        there: dict[int | str, Affine] = {"i": var("j", self.rows), "j": var("i", self.columns)}
 
         def turn(index: Index) -> Index:
             return {axis: at.substitute(there) for axis, at in index.items()}
@@ -99,11 +104,23 @@ class Contraction:
         sizes = self.batches, self.columns, self.rows, self.depth
         return Contraction(self.bodies, self.product, *sizes, left, right, turn(self.place))
 
-    @property
+    @cached_property
     def output_offset(self) -> Affine:
         """The offset in each output."""
         shape = shapes.concrete(self.bodies[0].shape)
         return indexing.flatten(tuple(self.place.get(axis, Affine()) for axis in range(-len(shape), 0)), shape)
+
+
+def leaves_beside(product: Term, roots: Iterable[Term]) -> set[Term]:
+    """Return the buffers that terms read otherwise than through a product."""
+    seen: set[Term] = set()
+    stack = [*roots]
+    while stack:
+        term = stack.pop()
+        if term not in seen and term is not product:
+            seen.add(term)
+            stack.extend(term.args)
+    return {term for term in seen if term.op == "input"}
 
 
 def only_product(bodies: tuple[Term, ...], op: str) -> Term | None:

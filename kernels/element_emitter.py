@@ -15,14 +15,15 @@ from frittata.egraph import indexing, shapes
 from frittata.egraph.errors import LoweringError
 from frittata.egraph.indexing import Affine, IndexMap
 from frittata.egraph.terms import Term
-from frittata.kernels import memory, simd, vmath
+from frittata.kernels import lookups, memory, simd, vmath
+from frittata.kernels.guards import Guard
 from frittata.kernels.index_values import Along, IndexValues
+from frittata.kernels.lookups import LookedUp, Place
+from frittata.kernels.points import place_of
 from frittata.kernels.simd import Builder, Lane, Value, lane_of
 
 Index = Mapping[int, Affine]
 """For each axis the index there; an axis that is missing has index 0."""
-Place = tuple[tuple[int, Affine], ...]
-"""The part of an index that an element depends on."""
 
 
 class ElementEmitter:
@@ -42,8 +43,10 @@ class ElementEmitter:
         value_by_variable: Mapping[int | str, Value],
         along: Along | None = None,
         holes: Mapping[Term, Value] | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.builder = builder
+        self.guard = guard
         self.values = IndexValues(builder, dict(value_by_variable), along)
         self._pointer_by_leaf = pointer_by_leaf
         self._holes = dict(holes or {})
@@ -60,8 +63,10 @@ class ElementEmitter:
         Variables that are given again must have the same values, unless they are the one along the lanes.
         """
         scalars = {**self.values.scalar_by_key, **(value_by_variable or {})}
-        new = ElementEmitter(self.builder, self._pointer_by_leaf, scalars, along, {**self._holes, **(holes or {})})
+        every_hole = {**self._holes, **(holes or {})}
+        new = ElementEmitter(self.builder, self._pointer_by_leaf, scalars, along, every_hole, self.guard)
         new.values.origins.update(self.values.origins)
+        new.values.keep_vectors(self.values, along)
         if not holes:
             moving = self.values.moving(along)
             new._known = {key: value for key, value in self._known.items() if moving.isdisjoint(_variables(key[1]))}
@@ -90,8 +95,20 @@ class ElementEmitter:
         place = place_of(element, index)
         key = (element, place)
         if key not in self._known:
+            for lookup in lookups.lookups_in(at for _, at in place):
+                self.look_up(lookup)
             self._known[key] = self._computed(element, dict(place))
         return self._known[key]
+
+    def look_up(self, key: LookedUp) -> None:
+        """Compute the index that a look-up gives, if that has not been done, and check it."""
+        if self.values.knows(key):
+            return
+        if self.guard is None:
+            raise LoweringError("no status to note a wrong index in", do="choose another template")
+        value = self.emit_narrow(key.element, dict(key.place))
+        valid = self.values.along.valid if self.values.along is not None else None
+        self.values.define(key, self.guard.index(self.builder, value, key.element, key.extent, valid), key.origins)
 
     def _computed(self, e: Term, index: Index) -> Value:
         match e.op:
@@ -102,6 +119,12 @@ class ElementEmitter:
                 return vmath.cast(self.builder, self.values.value(self.values.clamped(index, axis, extent)), dtype)
             case "cast":
                 return vmath.cast(self.builder, self.emit_narrow(e.args[0], index), e.dtype)
+            case "at":
+                looked_up, indices = e.args
+                axis, extent = e.attrs
+                key = lookups.looked_up(indices, place_of(indices, index), extent)
+                self.look_up(key)
+                return self.emit_narrow(looked_up, {**index, axis: lookups.as_index(key)})
             case "fold" | "dot" | "window_dot":
                 raise LoweringError(f"no vector code for a {e.op} inside an element", do="make it a hole")
             case _:
@@ -148,12 +171,6 @@ class ElementEmitter:
             if axis in mentioned
         }
         return {i - rank: mapping.sources[i].substitute(by_key) for i in needed}
-
-
-def place_of(element: Term, index: Index) -> Place:
-    """Return the part of an index that an element depends on."""
-    rank = len(element.shape)
-    return tuple((axis, index[axis]) for axis in range(-rank, 0) if element.shape[axis] != 1 and axis in index)
 
 
 def _variables(place: Place) -> set[int | str]:

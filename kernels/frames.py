@@ -25,7 +25,7 @@ from frittata.kernels.points import Points, reduction
 from frittata.kernels.simd import VECTOR_BYTES, Lane
 
 LANES = "k"
-_ATOMS = frozenset({"load", "const", "iota", "fold", "reindex", "cast"})
+_ATOMS = frozenset({"load", "const", "iota", "fold", "reindex", "at", "cast"})
 
 
 @dataclass(frozen=True)

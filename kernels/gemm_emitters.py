@@ -14,6 +14,7 @@ from frittata.kernels import memory, simd
 from frittata.kernels.contractions import Contraction, Side, loads_of
 from frittata.kernels.element_emitter import ElementEmitter
 from frittata.kernels.flow import for_range
+from frittata.kernels.gemm_schedule import Source
 from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.intrinsics import table_pointer
 from frittata.kernels.packing import RegisterTile
@@ -57,7 +58,7 @@ class Code:
 
     # ---- the register tile -------------------------------------------------------------------------------------------
 
-    def dot_tile(self, rows: int, panels: int, direct: bool, prefetch: bool) -> Emit:
+    def dot_tile(self, rows: int, panels: int, left: Source, prefetch: bool) -> Emit:
         """Return what emits `tile(table, g, i, j, panel, row, ahead)`, which computes `rows` rows of the outputs.
 
         Rows start at i, columns at j; `panel` and `row` are addresses of the sides, `row` unless rows lie in a buffer.
@@ -69,8 +70,10 @@ class Code:
             pointers = self.pointers(builder, table)
             variables: dict[int | str, Value] = {"g": g, "j": j}
             variables.update({f"i{r}": builder.add(i, I64(r)) for r in range(rows)})
-            if direct:
+            if left == "direct":
                 a_pointers, stride = self._rows_in_place(builder, pointers, variables, rows)
+            elif left == "packed":
+                a_pointers, stride = [memory.advance(builder, row, r) for r in range(rows)], rows
             else:
                 a_pointers, stride = [memory.advance(builder, row, r * work.depth) for r in range(rows)], 1
             sums = emit_panels_tile(

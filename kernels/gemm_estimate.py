@@ -6,8 +6,8 @@ from frittata.egraph import dtypes, program, shapes, terms
 from frittata.egraph.machine import Machine
 from frittata.egraph.ops import registry
 from frittata.egraph.program import Estimate
-from frittata.egraph.terms import Term
-from frittata.kernels.contractions import Contraction, Side
+from frittata.egraph.terms import Scalar, Term
+from frittata.kernels.contractions import Contraction, Side, loads_of
 from frittata.kernels.gemm_emitters import moves_along
 from frittata.kernels.gemm_kernel import sizes_of
 from frittata.kernels.gemm_schedule import Schedule, Sizes, schedule, tile_cycles
@@ -20,6 +20,12 @@ _COPY_UNITS = 2.0
 _TRANSPOSE_UNITS = 4.0
 _GATHER_UNITS = 12.0
 """Additions that moving one element into scratch memory is worth."""
+_CLAMPED_UNITS = 30.0
+"""The same where the index may be clamped: lane by lane."""
+_STRIDED_ROWS = 1.4
+"""How much longer steps take that read the left side in place, each from another cache line."""
+_SCATTER_UNITS = 4.0
+"""Additions that storing one element by itself is worth."""
 
 
 def estimate(
@@ -30,13 +36,19 @@ def estimate(
     plan = schedule(sizes)
     threads = min(machine.threads, plan.chunks)
     share = threads / machine.threads * _balance(plan.chunks, threads)
-    arithmetic = _fma_units(sizes, plan) / (machine.fma_f32_per_s * share)
-    scalar = (_epilogue_units(work) + _scratch_units(work, sizes, plan, pack_units)) * work.itemsize / 4
+    arithmetic = _fma_units(sizes, plan) * _apart(work, sizes) / (machine.fma_f32_per_s * share)
+    scalar = _epilogue_units(work) + _strided_units(work, sizes.lanes) + _scratch_units(work, sizes, plan, pack_units)
+    scalar *= work.itemsize / 4
     moved = sum(_bytes(term) for term in (*work.bodies, *program.operands_of(*work.bodies)))
     seconds = arithmetic + scalar / (machine.scalar_per_s * share)
     seconds = max(seconds, _traffic_s(work, constants, machine, moved))
     overhead = machine.launch_s + (machine.sync_s if plan.chunks > 1 else 0.0)
     return Estimate(overhead + seconds, work.flops + _epilogue_units(work), moved)
+
+
+def _apart(work: Contraction, sizes: Sizes) -> float:
+    rows = work.left.rows() if sizes.left == "direct" else None
+    return _STRIDED_ROWS if rows is not None and abs(rows[2]) > 1 else 1.0
 
 
 def _balance(chunks: int, threads: int) -> float:
@@ -63,6 +75,27 @@ def _epilogue_units(work: Contraction) -> float:
     return max(0.0, cost) * shapes.size(work.bodies[0].shape)
 
 
+def _strided_units(work: Contraction, lanes: int) -> float:
+    """Return what loads and stores of the epilogue take if the bodies' elements are apart along the columns."""
+    if work.output_offset.factor_of("j") in (0, 1):
+        return 0.0
+    bodies = [Side(_around(body.args[0], work.product), work.place) for body in work.bodies]
+    each = sum(_GATHER_UNITS for body in bodies if not moves_along(body, "j", lanes))
+    return (each + _SCATTER_UNITS * len(bodies)) * shapes.size(work.bodies[0].shape)
+
+
+def _around(element: Term, product: Term) -> Term:
+    """Return what is left of an element when its product is a number."""
+    number = registry.element("const", value=Scalar.of(0, product.dtype))
+
+    def replace(term: Term, args: tuple[Term, ...]) -> Term:
+        if term is product:
+            return number
+        return term if args == term.args else registry.make(term.op, term.sort, args, term.attrs)
+
+    return terms.rebuild_all((element,), replace)[0]
+
+
 def _cost(*elements: Term) -> float:
     return sum(registry.get(t.op, "element").cost for t in terms.walk(*elements) if t.sort == "element")
 
@@ -82,6 +115,8 @@ def _move_units(side: Side, keys: tuple[str, ...], lanes: int) -> float:
     """Return what evaluating an element of a side takes, by whether its loads are consecutive along the first key."""
     smooth = [moves_along(side, key, lanes) for key in keys]
     move = _COPY_UNITS if smooth[0] else _TRANSPOSE_UNITS if any(smooth) else _GATHER_UNITS
+    if any(offset is None for _, offset in loads_of(side.element, side.index)):
+        move = _CLAMPED_UNITS
     return move + _cost(side.element)
 
 

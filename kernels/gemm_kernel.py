@@ -12,7 +12,7 @@ from frittata.kernels.gemm_constants import packed_panels, packed_rows
 from frittata.kernels.gemm_emitters import Code, Emit, lanes_of
 from frittata.kernels.gemm_schedule import Sizes, Source, schedule
 from frittata.kernels.intrinsics import make_tile_intrinsic
-from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch, aligned
+from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch, Unread, aligned
 from frittata.kernels.packing import tile_rows
 from frittata.kernels.tiles import unroll_for
 
@@ -24,7 +24,7 @@ def sizes_of(work: Contraction, constants: frozenset[str]) -> Sizes:
     """Return the sizes of a contraction and where its sides are read from."""
     right: Source = "packed" if work.right.is_constant(constants) else "scratch"
     left: Source = "packed" if work.left.is_constant(constants) else "scratch"
-    if work.left.rows() is not None:
+    if left == "scratch" and work.left.rows() is not None:
         left = "direct"
     lanes = lanes_of(work.dtype)
     return Sizes(work.batches, work.rows, work.columns, work.depth, lanes, work.itemsize, left, right)
@@ -65,14 +65,14 @@ class _Kernel:
 
     def lowered(self, pack: PanelPacker) -> LoweredKernel:
         work, sizes, plan = self._work, self._sizes, self._plan
-        arguments: list[Argument] = [*map(Operand, range(len(self._operands))), *map(Result, range(len(work.bodies)))]
+        arguments: list[Argument] = [*self._addresses(), *map(Result, range(len(work.bodies)))]
         setup: list[str] = []
         if sizes.right == "packed":
             setup.append(f"packed = table[{len(arguments)}]")
             arguments.append(packed_panels(work, self._operands, self._code.width))
         if sizes.left == "packed":
             setup.append(f"rows = table[{len(arguments)}]")
-            arguments.append(packed_rows(work, self._operands))
+            arguments.append(packed_rows(work, self._operands, self._tiling))
         if "scratch" in (sizes.left, sizes.right):
             scratch = Scratch(self._panels_bytes + self._rows_bytes)
             setup.append(f"scratch = table[{len(arguments)}] + chunk*{scratch.stride_bytes}")
@@ -90,6 +90,13 @@ class _Kernel:
         key = "\n".join([structure(work.bodies), str(plan), str(sizes)])
         text = "\n".join(lines) + "\n"
         return LoweredKernel(self._name, text, self._namespace, plan.chunks, tuple(arguments), key)
+
+    def _addresses(self) -> Iterator[Argument]:
+        """The operands, without those that are read only in packed form."""
+        sides = ((self._work.left, self._sizes.left), (self._work.right, self._sizes.right))
+        read = self._work.leaves([side.element for side, source in sides if source != "packed"])
+        for number, leaf in enumerate(self._operands):
+            yield Operand(number) if leaf in read else Unread()
 
     def _summary(self) -> str:
         s = self._sizes
@@ -204,7 +211,7 @@ class _Kernel:
         """Spell a loop over tiles of one size, which start at row t*rows + extra."""
         name = f"tile_{rows}x{panels * self._code.width}"
         if name not in self._namespace:
-            emit = self._code.dot_tile(rows, panels, self._sizes.left == "direct", self._plan.prefetch)
+            emit = self._code.dot_tile(rows, panels, self._sizes.left, self._plan.prefetch)
             self._namespace[name] = make_tile_intrinsic(name, emit, 6)
         row = _times("t", rows) + (f" + {extra}" if extra else "")
         column = f"p*{self._group * self._code.width}"

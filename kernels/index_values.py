@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from math import gcd
 
@@ -33,6 +33,7 @@ class IndexValues:
     along: Along | None = None
     origins: dict[int | str, set[int | str]] = field(default_factory=dict[int | str, set[int | str]])
     """What the variables that stand for clamped expressions depend on."""
+    _defined: set[int | str] = field(default_factory=set[int | str])
     _vector_by_key: dict[int | str, Value] = field(default_factory=dict[int | str, Value])
     _known: dict[tuple[Affine, bool], Value] = field(default_factory=dict[tuple[Affine, bool], Value])
     _clamped: dict[tuple[Affine, int], Affine] = field(default_factory=dict[tuple[Affine, int], Affine])
@@ -66,6 +67,26 @@ class IndexValues:
             return set()
         moving = {a.key for a in (self.along, along) if a is not None}
         return moving | {key for key, origin in self.origins.items() if origin & moving}
+
+    def knows(self, key: int | str) -> bool:
+        """Whether a variable has a value for the present lanes."""
+        return key in self._defined
+
+    def define(self, key: int | str, value: Value, origins: Set[int | str]) -> None:
+        """Give a variable a value, which may differ from lane to lane; `origins` are what it depends on."""
+        self._defined.add(key)
+        self.origins[key] = set(origins)
+        self.scalar_by_key[key] = simd.extract(self.builder, value, 0)
+        if simd.lane_of(value).lanes > 1:
+            self._vector_by_key[key] = value
+
+    def keep_vectors(self, outer: IndexValues, along: Along | None) -> None:
+        """Take over what was defined outside and is the same here, where the lanes run along `along`."""
+        moving = outer.moving(along)
+        for key in outer._defined - moving:
+            self._defined.add(key)
+            if key in outer._vector_by_key:
+                self._vector_by_key[key] = outer._vector_by_key[key]
 
     def clamped(self, index: Mapping[int, Affine], axis: int, extent: int) -> Affine:
         """Return the index on an axis, clamped to 0 .. extent - 1 where it could lie outside."""

@@ -36,6 +36,11 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class Unread:
+    """No address: an operand that the kernel reads only in packed form."""
+
+
+@dataclass(frozen=True)
 class Result:
     """The address of the buffer that body number `index` fills."""
 
@@ -86,7 +91,7 @@ class Status:
     words: int
 
 
-Argument = Operand | Result | PackedConstant | Table | Scratch | Status
+Argument = Operand | Unread | Result | PackedConstant | Table | Scratch | Status
 
 
 @dataclass(frozen=True, eq=False)

@@ -84,7 +84,13 @@ def pack_panels(weights: NDArray[Any], width: int) -> NDArray[Any]:
     """Cut (depth, columns) into panels (ceil(columns / width), depth, width), aligned; missing columns are zeros."""
     depth, columns = weights.shape
     panels = aligned_zeros((-(-columns // width), depth, width), weights.dtype)
+    fill_panels(panels, weights)
+    return panels
+
+
+def fill_panels(panels: NDArray[Any], weights: NDArray[Any]) -> None:
+    """Cut (depth, columns) into zeroed panels (ceil(columns / width), depth, width)."""
+    width = panels.shape[-1]
     for i, panel in enumerate(panels):
         part = weights[:, i * width : (i + 1) * width]
         panel[:, : part.shape[1]] = part
-    return panels

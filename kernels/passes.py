@@ -17,6 +17,7 @@ from frittata.egraph.ops import registry
 from frittata.egraph.terms import Term
 from frittata.kernels.frames import LANES, Frame, Loop
 from frittata.kernels.holding import is_worth_holding
+from frittata.kernels.lookups import LookedUp, lookups_in
 from frittata.kernels.lowered import aligned
 from frittata.kernels.points import Point, Points
 
@@ -24,6 +25,8 @@ _SIMPLE_UNITS = 0.5
 """What a load, a store or an operator of cost one costs: the processor takes several at a time."""
 _TRANSPOSE_UNITS = 5.0
 """What an element costs that is loaded in vectors along a row loop, which are transposed in registers."""
+_EVERY_OTHER_UNITS = 1.5
+"""What an element costs that is loaded with stride two: two vectors and a shuffle."""
 _GATHER_UNITS = 12.0
 """What an element costs that is loaded by itself, and put into its lane."""
 _PASS_UNITS = 40.0
@@ -79,6 +82,11 @@ class Passes:
         outside = (p for p in self.computed(number) if not p.keys & self.frame.inner)
         return [p for p in outside if p.term.op != "const" and not self.is_known(p, number)]
 
+    def fixed_lookups(self, number: int) -> list[LookedUp]:
+        """Return the looked-up indices that are the same throughout a pass."""
+        found = (key for p in self.computed(number) for key in lookups_in(p.where.index.values()))
+        return [key for key in dict.fromkeys(found) if not key.origins & self.frame.inner]
+
     def unroll(self, number: int) -> int:
         """Return how many vectors a turn of the innermost loop takes."""
         needed = -(-self.frame.extent // self.frame.lanes)
@@ -111,10 +119,10 @@ class Passes:
     def _strided(self, loop: Loop) -> list[Point]:
         out: list[Point] = []
         for point in self.points.walk(self.outputs):
-            if point.term.op == "load":
-                offset = self.points.offset(point)
-                if offset.factor_of(LANES) not in (0, 1) and offset.factor_of(loop.key) == 1:
-                    out.append(point)
+            if point.term.op != "load" or self.points.step(point, loop.key) != 1:
+                continue
+            if self.points.step(point, LANES) not in (0, 1):
+                out.append(point)
         return out
 
     @cached_property
@@ -162,8 +170,11 @@ class Passes:
             return _SIMPLE_UNITS
         if point.term.op not in ("load", "iota"):
             return _own_units(point.term)
-        if self.points.offset(point).factor_of(LANES) in (0, 1):
+        step = self.points.step(point, LANES)
+        if step in (0, 1):
             return _SIMPLE_UNITS
+        if step == 2 and point.term.op == "load":
+            return _EVERY_OTHER_UNITS
         return _TRANSPOSE_UNITS if point in self.transposed else _GATHER_UNITS
 
     def _row_bytes(self, point: Point) -> int:

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frittata.egraph import dtypes, shapes
-from frittata.egraph.errors import ModelError
 from frittata.egraph.interpret import Interpreter
 from frittata.egraph.program import Join, Program, View
-from frittata.egraph.terms import TensorType, Term
+from frittata.egraph.terms import TensorType, Term, walk
 from frittata.kernels.lowered import aligned
 
 Array = NDArray[Any]
@@ -175,25 +174,34 @@ def assign_offsets(lives: list[Life]) -> tuple[dict[Hashable, int], int]:
 
 
 def evaluate_constants(program: Program, value_by_param: Mapping[str, Array]) -> dict[str, Array]:
-    """Compute the constants of a program, in float64 and then rounded; equal terms share one array.
+    """Compute the constants of a program as contiguous arrays; equal terms share one.
 
     Raises: ModelError if a param has no value.
     """
-    interpreter = Interpreter(value_by_param, "f64")
+    values = constant_values(program, value_by_param)
+    array_by_id = {id(value): np.require(value, requirements=["C", "A"]) for value in values.values()}
+    return {name: array_by_id[id(value)] for name, value in values.items()}
+
+
+def constant_values(program: Program, value_by_param: Mapping[str, Array]) -> dict[str, Array]:
+    """Compute the constants of a program, in float64 and then rounded; equal terms share one array.
+
+    What only moves the values of a param is a view of them, so that large weights are not copied here.
+
+    Raises: ModelError if a param has no value.
+    """
     array_by_term: dict[Term, Array] = {}
     for term in program.constants.values():
         if term not in array_by_term:
-            array_by_term[term] = _constant(term, value_by_param, interpreter)
+            array_by_term[term] = _constant(term, value_by_param)
     return {name: array_by_term[term] for name, term in program.constants.items()}
 
 
-def _constant(term: Term, value_by_param: Mapping[str, Array], interpreter: Interpreter) -> Array:
-    dtype = dtypes.to_numpy(term.dtype)
-    if term.op == "param" and term.attrs[0] in value_by_param:
-        value = np.asarray(value_by_param[term.attrs[0]])
-        if value.shape != term.shape:
-            raise ModelError(f"param {term.attrs[0]!r} has shape {value.shape}, declared {shapes.fmt(term.shape)}")
-    else:
-        value = interpreter.tensor(term)
+_MOVES = frozenset({"param", "permute", "reshape", "slice"})
+
+
+def _constant(term: Term, value_by_param: Mapping[str, Array]) -> Array:
+    precision = "native" if all(part.op in _MOVES for part in walk(term)) else "f64"
+    value = Interpreter(value_by_param, precision).tensor(term)
     with np.errstate(over="ignore"):
-        return np.require(value, dtype, ["C", "A"])
+        return np.asarray(value).astype(dtypes.to_numpy(term.dtype), copy=False)

@@ -15,6 +15,7 @@ from frittata.egraph import indexing, shapes
 from frittata.egraph.indexing import Affine, Quot
 from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import Term
+from frittata.kernels.lookups import Place, as_index, depends_on, looked_up, lookups_in
 
 Keys = frozenset[int | str]
 
@@ -32,7 +33,7 @@ class Where:
     @cached_property
     def keys_by_axis(self) -> dict[int, Keys]:
         """The variables that each axis depends on."""
-        return {axis: frozenset(at.variables()) for axis, at in self.index.items()}
+        return {axis: depends_on([at]) for axis, at in self.index.items()}
 
     @cached_property
     def _known(self) -> dict[Shape, Keys]:
@@ -103,6 +104,8 @@ class Points:
             return ()
         if term.op == "fold":
             return (self.at(reduction(term).element, self._inside(where)),)
+        if term.op == "at":
+            return self.at(term.args[1], where), self.at(term.args[0], self._looked_up(term, where))
         return tuple(self.at(arg, where) for arg in term.args)
 
     def walk(self, roots: Iterable[Point], is_known: Callable[[Point], bool] = lambda _: False) -> Iterator[Point]:
@@ -132,6 +135,18 @@ class Points:
         at = tuple(_clamped(where.index.get(axis, Affine()), shape[axis]) for axis in range(-len(shape), 0))
         return indexing.flatten(at, shape)
 
+    def step(self, point: Point, key: str) -> int | None:
+        """Return by how much the offset of a load or an iota moves with a variable; None if it is not linear in it."""
+        offset = self.offset(point)
+        if any(key in lookup.origins for lookup in lookups_in([offset])):
+            return None
+        return offset.factor_of(key)
+
+    def _looked_up(self, term: Term, where: Where) -> Where:
+        axis, extent = term.attrs
+        key = looked_up(term.args[1], place_of(term.args[1], where.index), extent)
+        return self._where({**where.index, axis: as_index(key)}, where.clamped)
+
     def _view(self, term: Term, where: Where) -> Where:
         if (where, term) not in self._mapped:
             mapping, (inner,) = term.attrs[0], term.args
@@ -153,6 +168,12 @@ class Points:
     def _where(self, index: Mapping[int, Affine], clamped: bool) -> Where:
         key = (tuple(sorted(((a, at) for a, at in index.items()), key=lambda pair: pair[0])), clamped)
         return self._known.setdefault(key, Where(dict(key[0]), clamped))
+
+
+def place_of(element: Term, index: Mapping[int, Affine]) -> Place:
+    """Return the part of an index that an element depends on."""
+    rank = len(element.shape)
+    return tuple((axis, index[axis]) for axis in range(-rank, 0) if element.shape[axis] != 1 and axis in index)
 
 
 def _is_outside(at: Affine, extent: int) -> bool:

@@ -6,10 +6,10 @@ and 0.8 to 1.5 times their sum.
 
 from __future__ import annotations
 
-from frittata.egraph import dtypes, program, shapes
 from frittata.egraph.machine import Machine
 from frittata.egraph.program import Estimate
 from frittata.egraph.terms import Term
+from frittata.kernels.traffic import moved_bytes
 
 _SHARE_OF_ONE_THREAD = 0.6
 """The part of a machine's bandwidth that one of its threads reaches."""
@@ -17,7 +17,7 @@ _SHARE_OF_ONE_THREAD = 0.6
 
 def roofline(bodies: tuple[Term, ...], units: float, chunks: int, machine: Machine) -> Estimate:
     """Predict a kernel of `units` additions in vector code that reads its operands and writes its results once."""
-    moved = sum(_bytes(term) for term in (*bodies, *program.operands_of(*bodies)))
+    moved = moved_bytes(bodies)
     bandwidth = machine.memory_bytes_per_s if moved > machine.l3_bytes / 2 else machine.l3_bytes_per_s
     threads = min(chunks, machine.threads)
     if threads < machine.threads:
@@ -25,7 +25,3 @@ def roofline(bodies: tuple[Term, ...], units: float, chunks: int, machine: Machi
     compute = units / machine.scalar_per_s * machine.threads / threads
     started = machine.launch_s + (machine.sync_s if chunks > 1 else 0.0)
     return Estimate(started + compute + moved / bandwidth, units, moved)
-
-
-def _bytes(term: Term) -> float:
-    return float(shapes.size(term.shape) * dtypes.itemsize(term.dtype))

@@ -15,6 +15,7 @@ from frittata.kernels import memory, simd
 from frittata.kernels.element_emitter import ElementEmitter
 from frittata.kernels.flow import for_range
 from frittata.kernels.frames import LANES, Loop
+from frittata.kernels.guards import guard_of
 from frittata.kernels.index_values import Along
 from frittata.kernels.intrinsics import table_pointer, table_value
 from frittata.kernels.lowered import aligned
@@ -49,7 +50,8 @@ class RowEmitter:
         self._results = [table_pointer(builder, table, i, body.dtype) for i, body in outputs]
         self._held = self._held_rows(table, len(leaves) + len(bodies), chunk)
         variables: _Variables = dict(zip((loop.key for loop in plan.frame.rows), rows, strict=True))
-        self._base = ElementEmitter(builder, pointers, variables)
+        guard = guard_of(builder, table, len(leaves) + len(bodies) + bool(plan.scratch_bytes), bodies)
+        self._base = ElementEmitter(builder, pointers, variables, guard=guard)
         shape = plan.frame.shape
         reduced = plan.frame.is_reduced
         index = {a: Affine() if reduced and a in plan.frame.bound else at for a, at in plan.frame.index.items()}
@@ -268,6 +270,8 @@ class RowEmitter:
 
     def _hoist(self, emitter: ElementEmitter, number: int) -> None:
         """Emit what is the same throughout a pass before its loops."""
+        for key in self._plan.fixed_lookups(number):
+            emitter.look_up(key)
         for point in self._plan.uniform(number):
             emitter.emit_narrow(point.term, point.where.index)
 

@@ -8,8 +8,9 @@ from typing import Any
 from frittata.egraph import program
 from frittata.egraph.terms import Term
 from frittata.kernels import source
+from frittata.kernels.lookups import sites
 from frittata.kernels.lower import result_names
-from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch
+from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch, Status
 from frittata.kernels.passes import Passes
 
 
@@ -33,5 +34,7 @@ def row_kernel(
     arguments: list[Argument] = [*map(Operand, range(len(operands))), *map(Result, range(len(bodies)))]
     if plan.scratch_bytes:
         arguments.append(Scratch(plan.scratch_bytes))
+    if words := len(sites(bodies)):
+        arguments.append(Status(words))
     key = f"{[str(leaf.type) for leaf in operands]} {plan.frame.describe()}"
     return LoweredKernel(name, "\n".join(text) + "\n", namespace, chunks, tuple(arguments), key)

@@ -21,7 +21,7 @@ from frittata.kernels.cache import KernelCache
 from frittata.kernels.compile import CompiledKernel
 from frittata.kernels.lowered import LoweredKernel, Scratch, Status
 from frittata.kernels.plain import compile_plain
-from frittata.kernels.plan import evaluate_constants, plan_buffers
+from frittata.kernels.plan import constant_values, evaluate_constants, plan_buffers
 from frittata.kernels.segments import Bound, Layout, Lowered, Segment
 from frittata.kernels.tables import Tables, address, aligned_bytes, part_of, quick_address
 
@@ -38,7 +38,7 @@ def build(program_: Program, value_by_param: Mapping[str, Array], cache: KernelC
     sources = [KernelSource(k.source, k.name, k.namespace, k.key, tuple(sorted(k.fastmath))) for k in kernels]
     missing = {source.digest for source in sources if cache is None or not cache.has(source.digest)}
     compiled = tuple(compile_kernels(sources, cache))
-    return Executable(program_, lowered, compiled, evaluate_constants(program_, value_by_param), len(missing))
+    return Executable(program_, lowered, compiled, constant_values(program_, value_by_param), len(missing))
 
 
 def lower_kernels(program_: Program) -> tuple[Lowered, ...]:

@@ -241,12 +241,13 @@ def reduce(builder: Builder, fold: str, value: Value) -> Value:
     lanes = lane_of(value).lanes
     while lanes > 1:
         lanes //= 2
-        low, high = (_slice(builder, value, start, lanes) for start in (0, lanes))
+        low, high = (part(builder, value, start, lanes) for start in (0, lanes))
         value = combine(builder, low, high)
     return value
 
 
-def _slice(builder: Builder, value: Value, start: int, lanes: int) -> Value:
+def part(builder: Builder, value: Value, start: int, lanes: int) -> Value:
+    """Return some consecutive lanes."""
     if lanes == 1:
         return extract(builder, value, start)
     numbers = ir.Constant(ir.VectorType(I32, lanes), list(range(start, start + lanes)))

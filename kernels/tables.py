@@ -23,6 +23,7 @@ from frittata.kernels.lowered import (
     Result,
     Scratch,
     Status,
+    Unread,
 )
 from frittata.kernels.plan import InArena, InArgument, InConstant, Place, Plan
 
@@ -60,6 +61,7 @@ class Tables:
             results = [output.name for output in kernel.outputs]
             for position, argument in enumerate(low.arguments):
                 self._add(argument, names, results, (number, position))
+        self._forget_packed(program_, lowered)
         self.fixed = np.array(self._entries, np.int64)
         self.in_arena = np.array(self._in_arena, np.intp)
 
@@ -67,6 +69,8 @@ class Tables:
         match argument:
             case Operand(index=index):
                 self._add_place(self._plan.place_by_name[names[index]])
+            case Unread():
+                self._entries.append(0)
             case Result(index=index):
                 self._add_place(self._plan.place_by_name[results[index]])
             case Status(words=words):
@@ -83,7 +87,7 @@ class Tables:
     def _add_place(self, place: Place) -> None:
         entry = len(self._entries)
         if isinstance(place, InConstant):
-            self._add_array(self.constants[place.name], place.offset)
+            self._add_array(self._contiguous(place.name), place.offset)
         elif isinstance(place, InArena):
             self._in_arena.append(entry)
             self._entries.append(place.offset)
@@ -95,6 +99,21 @@ class Tables:
     def _add_array(self, array: Array, offset: int = 0) -> None:
         self._kept.append(array)
         self._entries.append(address(array) + offset)
+
+    def _contiguous(self, name: str) -> Array:
+        """Lay a constant out as kernels read it, once."""
+        array = self.constants[name]
+        if not (array.flags.c_contiguous and array.flags.aligned):
+            array = self.constants[name] = np.require(array, requirements=["C", "A"])
+        return array
+
+    def _forget_packed(self, program_: Program, lowered: Sequence[LoweredKernel | HostStep]) -> None:
+        """Drop constants that only packing needed: beside weights and their packed form there is no third copy."""
+        steps = zip(program_.kernels, lowered, strict=True)
+        names = {name for kernel, low in steps if isinstance(low, HostStep) for name in kernel.operands}
+        places = (self._plan.place_by_name[name] for name in names.union(program_.outputs))
+        needed = {place.name for place in places if isinstance(place, InConstant)}
+        self.constants = {name: array for name, array in self.constants.items() if name in needed}
 
     def _pack(self, argument: PackedConstant, names: list[str]) -> Array:
         arrays = [self.constants[names[i]] for i in argument.operands]

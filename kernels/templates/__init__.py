@@ -4,17 +4,32 @@ from __future__ import annotations
 
 from frittata.egraph.errors import LoweringError
 from frittata.egraph.machine import Machine
+from frittata.egraph.program import Template
 from frittata.egraph.terms import Term
-from frittata.kernels.lowered import KernelTemplate
+from frittata.kernels.lowered import HostTemplate, KernelTemplate
 from frittata.kernels.templates.contraction import CONTRACTION
-from frittata.kernels.templates.convolution import CONVOLUTION
+from frittata.kernels.templates.convolution import CHANNELS, CONVOLUTION
+from frittata.kernels.templates.host import OPAQUE
 from frittata.kernels.templates.library import LIBRARY
 from frittata.kernels.templates.nest import NEST
 from frittata.kernels.templates.pointwise import POINTWISE
 from frittata.kernels.templates.row import ROW
+from frittata.kernels.templates.scan import SCAN
+from frittata.kernels.templates.stencil import STENCIL
 
-TEMPLATES: tuple[KernelTemplate, ...] = (POINTWISE, ROW, CONTRACTION, CONVOLUTION, LIBRARY, NEST)
+TEMPLATES: tuple[KernelTemplate, ...] = (
+    POINTWISE, ROW, CONTRACTION, CONVOLUTION, CHANNELS, STENCIL, LIBRARY, SCAN, NEST,
+)  # fmt: skip
 """All templates; the last takes every body."""
+
+
+HOST_TEMPLATES: tuple[HostTemplate, ...] = (OPAQUE,)
+"""Templates of steps that run in Python, between kernels."""
+
+
+def host_by_name(name: str) -> HostTemplate | None:
+    """Return a template of host steps, None if the name is that of kernels."""
+    return next((template for template in HOST_TEMPLATES if template.name == name), None)
 
 
 def by_name(name: str) -> KernelTemplate:
@@ -28,11 +43,12 @@ def by_name(name: str) -> KernelTemplate:
     raise LoweringError(f"no kernel template {name!r}", do=f"use one of {', '.join(t.name for t in TEMPLATES)}")
 
 
-def select(form: str, library: bool) -> tuple[KernelTemplate, ...]:
+def select(form: str, library: bool) -> tuple[Template, ...]:
     """Return the templates to choose from; the plain form has one for all bodies."""
+    every = (*TEMPLATES, *HOST_TEMPLATES)
     if form == "plain":
-        return TEMPLATES
-    return tuple(template for template in TEMPLATES if library or template is not LIBRARY)
+        return every
+    return tuple(template for template in every if library or template is not LIBRARY)
 
 
 def cheapest(bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> str:

@@ -6,6 +6,9 @@ window offsets. Windows are packed by each chunk as it needs them; groups are ba
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
+
 from frittata.egraph import shapes
 from frittata.egraph.errors import LoweringError
 from frittata.egraph.indexing import Affine, IndexMap, var
@@ -20,31 +23,46 @@ from frittata.kernels.gemm_emitters import Code, lanes_of
 from frittata.kernels.gemm_estimate import estimate
 from frittata.kernels.lowered import LoweredKernel
 
+_FEW_PIXELS = 256
+"""Up to here lanes along channels may be worth what packing and storing along them costs."""
 
+
+@dataclass(eq=False)
 class ConvolutionTemplate:
     """Takes bodies that are point-wise in one convolution, whose operands are point-wise in buffers."""
 
-    name = "convolution"
+    name: str
+    turned: bool
+    """Whether lanes run along output channels instead of pixels: for images of few pixels."""
 
     def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
         """Predict the time of the register tiles, of packing windows and of the epilogue; None for other bodies."""
-        work = describe(bodies)
+        work = self._work(bodies)
         if work is None:
             return None
-        windows = window_packing.describe(work)
+        windows = None if self.turned else window_packing.describe(work)
         return estimate(work, constants, machine, windows.units(lanes_of(work.dtype)) if windows else None)
 
     def lower(self, name: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> LoweredKernel:
         """Write loops over panels of pixels and tiles of channels around vector code."""
-        work = describe(bodies)
+        work = self._work(bodies)
         if work is None:
             raise LoweringError("the convolution template takes bodies that are point-wise in one window_dot")
-        return gemm_kernel.lower(name, work, constants, window_packing.pack_windows(work) or Code.pack_panel)
+        pack = None if self.turned else window_packing.pack_windows(work)
+        return gemm_kernel.lower(name, work, constants, pack or Code.pack_panel)
+
+    def _work(self, bodies: tuple[Term, ...]) -> Contraction | None:
+        work = describe(bodies)
+        if work is None or not self.turned:
+            return work
+        return work.turned() if work.columns <= _FEW_PIXELS else None
 
 
-CONVOLUTION = ConvolutionTemplate()
+CONVOLUTION = ConvolutionTemplate("convolution", turned=False)
+CHANNELS = ConvolutionTemplate("channels", turned=True)
 
 
+@lru_cache(maxsize=4096)
 def describe(bodies: tuple[Term, ...]) -> Contraction | None:
     """Name the axes of a convolution as those of a contraction."""
     product = only_product(bodies, "window_dot")

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frittata.egraph import dtypes, program, shapes
+from frittata.egraph import dtypes, program
 from frittata.egraph.machine import Machine
 from frittata.egraph.program import Estimate
 from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Term
 from frittata.kernels import source
 from frittata.kernels.loops import Loop, Nest, Row, Statement, statements
+from frittata.kernels.lookups import sites
 from frittata.kernels.lower import lower, result_names
-from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch, aligned
+from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch, Status, aligned
 from frittata.kernels.pointers import POINTERS
+from frittata.kernels.traffic import moved_bytes
 from frittata.kernels.work import work_units
 
 _MOST_CHUNKS = 16
@@ -43,7 +45,7 @@ class NestTemplate:
         if any(isinstance(dim, Sym) for term in (*bodies, *program.operands_of(*bodies)) for dim in term.shape):
             return None
         flops = work_units(bodies)
-        moved = sum(_bytes(term) for term in (*bodies, *program.operands_of(*bodies)))
+        moved = moved_bytes(bodies)
         bandwidth = machine.memory_bytes_per_s if moved > machine.l3_bytes / 2 else machine.l3_bytes_per_s
         threads = 1 if flops < _LEAST_CHUNK_UNITS else machine.threads
         compute = flops / (machine.scalar_per_s * _SHARE_OF_VECTOR_PEAK * threads / machine.threads)
@@ -57,6 +59,8 @@ class NestTemplate:
         arguments: list[Argument] = [*map(Operand, range(len(nest.operands))), *map(Result, range(len(nest.results)))]
         if scratch:
             arguments.append(Scratch(scratch))
+        if nest.status_words:
+            arguments.append(Status(len(sites(bodies))))
         lines = [
             *source.comment(bodies, result_names(bodies)),
             f"def {name}(table, chunk):",
@@ -69,10 +73,6 @@ class NestTemplate:
 
 
 NEST = NestTemplate()
-
-
-def _bytes(term: Term) -> float:
-    return float(shapes.size(term.shape) * dtypes.itemsize(term.dtype))
 
 
 def _row_bytes(row: Row) -> int:
@@ -88,6 +88,8 @@ def _bindings(nest: Nest, scratch: int) -> list[str]:
         at = f"table[{len(arrays)}] + chunk*{scratch} + {offset}"
         lines.append(f"{row.array} = {row.dtype}_pointer({at})")
         offset += aligned(_row_bytes(row))
+    if nest.status_words:
+        lines.append(f"status = i64_pointer(table[{len(arrays) + bool(scratch)}])")
     return lines
 
 

@@ -11,8 +11,8 @@ from frittata.egraph import indexing
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.ops.elements import window_extents
 from frittata.egraph.terms import Term
-from frittata.kernels import window_packing
-from frittata.kernels.templates.convolution import CONVOLUTION, describe
+from frittata.kernels import templates, window_packing
+from frittata.kernels.templates.convolution import CHANNELS, CONVOLUTION, describe
 
 NAME = CONVOLUTION.name
 
@@ -64,6 +64,27 @@ def test_windows(extents: tuple[int, ...], kernel: tuple[int, ...], padding: int
     e, shape = convolution(extents, kernel, batch=2, stride=stride, padding=padding, dilation=dilation)
     check(Case("windows", (build(e, *shape),)), NAME, ("w",))
     assert is_fast(build(e, *shape)) == (len(kernel) < 3 and stride < 3)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(
+    ("extents", "kernel", "padding", "groups"),
+    [((7, 7), (1, 1), 0, 1), ((7, 5), (2, 3), 1, 1), ((1, 1), (1, 1), 0, 1), ((9, 9), (3, 3), 1, 2)],
+)
+def test_lanes_along_channels(
+    extents: tuple[int, ...], kernel: tuple[int, ...], padding: int, groups: int, stride: int
+) -> None:
+    e, shape = convolution(
+        extents, kernel, batch=2, inputs=6, outputs=26, stride=stride, padding=padding, groups=groups
+    )
+    check(Case("channels", (build(residual(e, shape), *shape), build(e, *shape))), CHANNELS.name, ("w", "b"))
+
+
+def test_lanes_along_channels_are_for_few_pixels() -> None:
+    e, shape = convolution((1, 1), (1, 1), inputs=96, outputs=64)
+    assert templates.cheapest((build(e, *shape),), frozenset("w"), REFERENCE) == CHANNELS.name
+    e, shape = convolution((28, 28), (1, 1), inputs=96, outputs=64)
+    assert CHANNELS.estimate((build(e, *shape),), frozenset("w"), REFERENCE) is None
 
 
 @pytest.mark.parametrize("groups", [1, 2, 6])

@@ -19,7 +19,7 @@ from frittata.kernels.memory import store_masked
 from frittata.kernels.simd import I64
 
 LANES = 8
-BINDERS = {"fold", "dot", "window_dot"}
+BINDERS = {"fold", "dot", "window_dot", "at", "scan"}
 POINTWISE = [case for case in CASES if not any(t.op in BINDERS for t in terms.walk(*case.bodies))]
 
 

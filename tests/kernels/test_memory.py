@@ -69,6 +69,32 @@ def test_masked_lanes_leave_memory_alone(dtype: str, count: int, known: bool) ->
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("lanes", [1, 2, 8])
+def test_stride_two_takes_every_other_element(dtype: str, lanes: int) -> None:
+    lane, x = Lane(dtype, lanes), data(dtype)[: 2 * lanes]
+
+    def emit(builder: Any, source: Any, result: Any, count: Any) -> None:
+        memory.store(builder, memory.load_strided(builder, lane, source, 1, 2), result, 0)
+
+    expected = np.ones(lanes, x.dtype)
+    expected[:] = x[1::2]
+    np.testing.assert_array_equal(run(emit, f"every other {lane}", dtype, x, lanes, lanes), expected)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bool"])
+@pytest.mark.parametrize("count", [1, 3, 5, 7])
+def test_the_first_lanes_are_stored_in_parts(dtype: str, count: int) -> None:
+    lane, x = Lane(dtype, 8), data(dtype)
+
+    def emit(builder: Any, source: Any, result: Any, _: Any) -> None:
+        memory.store_masked(builder, memory.load(builder, lane, source, 2), result, 4, count)
+
+    expected = np.ones(16, x.dtype)
+    expected[4 : 4 + count] = x[2 : 2 + count]
+    np.testing.assert_array_equal(run(emit, f"part {lane} {count}", dtype, x, 16, count), expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("lanes", [1, 8])
 def test_strided_lanes_are_gathered_and_scattered(dtype: str, lanes: int) -> None:
     lane, x = Lane(dtype, lanes), data(dtype)

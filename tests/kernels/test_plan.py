@@ -24,6 +24,7 @@ from frittata.kernels.plan import (
     Life,
     Plan,
     assign_offsets,
+    constant_values,
     evaluate_constants,
     plan_buffers,
     size_bytes,
@@ -124,6 +125,18 @@ def test_constants_are_computed_in_float64_and_rounded_once() -> None:
     assert constants["c"][0] == np.float32(value.astype(np.float64).sum())
     assert constants["c"] is constants["d"]
     assert constants["e"] is value
+
+
+def test_what_only_moves_a_param_is_a_view_of_it() -> None:
+    weight = tensor("param", name="w", shape=(3, 4), dtype="f32")
+    moved = tensor("permute", weight, permutation=(1, 0))
+    scaled = tensor("square", moved)
+    program = Program({}, {"m": moved, "s": scaled}, (), ("m",))
+    value = np.arange(12, dtype=np.float32).reshape(3, 4)
+    found = constant_values(program, {"w": value})
+    assert np.shares_memory(found["m"], value) and not np.shares_memory(found["s"], value)
+    np.testing.assert_array_equal(found["m"], value.T)
+    assert evaluate_constants(program, {"w": value})["m"].flags.c_contiguous
 
 
 def test_constants_are_found_by_name() -> None:

@@ -194,6 +194,63 @@ def _indices() -> Iterator[Case]:
     yield Case("clamped-iota", (build(element("add", narrow, first), 6),))
 
 
+def within(e: Term, extent: int) -> Term:
+    """Return an integer element clamped to the places of an axis, so that any draw of it can be looked up."""
+    return element("min", element("max", e, number(0, e.dtype)), number(extent - 1, e.dtype))
+
+
+def at(e: Term, i: Term, axis: int, extent: int) -> Term:
+    """Look an element up at indices that are clamped."""
+    return element("at", e, within(i, extent), axis=axis, extent=extent)
+
+
+def scan(op: str, e: Term, axis: int, extent: int) -> Term:
+    return element("scan", e, op=op, axis=axis, extent=extent)
+
+
+def _lookups() -> Iterator[Case]:
+    for dtype in ("i32", "i64"):
+        ids = reindex(load("ids", 3, 5, dtype=dtype), indexing.reshape_map((3, 5), (3, 5, 1)))
+        rows = reindex(load("w", 9, 17), indexing.reshape_map((9, 17), (9, 1, 1, 17)))
+        words = at(rows, ids, -4, 9)
+        yield Case(f"rows-{dtype}", (build(words, 3, 5, 17),))
+    placed = element("add", words, load("p", 5, 17))
+    normed = layer_norm(placed, load("g", 17), load("b", 17), 17)
+    yield Case("rows-layer-norm", (build(placed, 3, 5, 17), build(normed, 3, 5, 17)))
+    x = load("x", 4, 6, 19)
+    yield Case("lanes", (build(at(x, load("i", 4, 6, 21, dtype="i64"), -1, 19), 4, 6, 21),))
+    yield Case("columns", (build(at(element("exp", x), load("i", 4, 3, 19, dtype="i64"), -2, 6), 4, 3, 19),))
+    yield Case("one-place", (build(at(load("x", 1, 5), load("i", 3, 1, dtype="i32"), -2, 1), 3, 5),))
+    first = at(reindex(x, indexing.reshape_map((4, 6, 19), (4, 6, 1, 19))), load("i", 7, 19, dtype="i64"), -3, 6)
+    both = at(first, load("j", 7, 19, dtype="i32"), -4, 4)
+    yield Case("two-axes", (build(both, 7, 19),))
+    chained = at(load("x", 9), at(load("i", 8, dtype="i64"), load("j", 33, dtype="i32"), -1, 8), -1, 9)
+    yield Case("looked-up-index", (build(element("mul", chained, load("y", 33)), 33),))
+    shifted = element("sub", element("iota", axis=-1, extent=37), number(3, "i64"))
+    yield Case("moved-back", (build(at(load("x", 2, 40), shifted, -1, 40), 2, 37),))
+    looked = at(load("x", 3, 40), load("i", 3, 17, dtype="i64"), -1, 40)
+    yield Case("folded-look-ups", (build(fold("sum", looked, -1, 17), 3, 1),))
+    yield Case("softmax-of-look-ups", (build(softmax(looked, -1, 17), 3, 17),))
+    down = at(load("x", 40, 9), load("i", 6, 9, dtype="i64"), -2, 40)
+    yield Case("folded-down", (build(fold("max", down, -2, 6), 1, 9),))
+
+
+def _scans() -> Iterator[Case]:
+    x = load("x", 5, 7, 17)
+    for op, axis, extent in (("sum", -1, 17), ("max", -2, 7), ("min", -3, 5), ("sum", -2, 7)):
+        yield Case(f"scan-{op}{axis}", (build(scan(op, element("tanh", x), axis, extent), 5, 7, 17),))
+    yield Case("scan-line", (build(element("mul", scan("prod", load("x", 33), -1, 33), load("y", 33)), 33),))
+    yield Case("scan-nan", (build(scan("max", load("x", 4, 9), -1, 9), 4, 9),), special=True)
+    yield Case("scan-constant", (build(scan("sum", number(0.5), -1, 6), 3, 6),))
+    whole = scan("sum", load("i", 3, 8, dtype="i64"), -2, 3)
+    yield Case("scan-i64", (build(element("add", whole, load("i", 3, 8, dtype="i64")), 3, 8),))
+    yield Case("scan-one", (build(scan("sum", load("x", 5, 1), -1, 1), 5, 1),))
+    across = element("add", scan("sum", load("x", 6, 9), -1, 9), scan("sum", load("x", 6, 9), -2, 6))
+    yield Case("scan-both-ways", (build(across, 6, 9),))
+    running = scan("sum", load("x", 6, 9), -2, 6)
+    yield Case("scan-softmax", (build(softmax(running, -1, 9), 6, 9),))
+
+
 def _folds() -> Iterator[Case]:
     for op in ("sum", "prod", "max", "min"):
         yield Case(f"fold-{op}", (build(fold(op, load("x", 7, 17), -1, 17), 7, 1),))
@@ -220,6 +277,36 @@ def _folds() -> Iterator[Case]:
     yield Case("column", (build(column, 6, 9),))
     large = softmax(element("mul", load("x", 64, 300), number(0.1)), -1, 300)
     yield Case("softmax-large", (build(large, 64, 300),))
+
+
+def pool(e: Term, op: str, kernel: tuple[int, ...], stride: int, low: int) -> tuple[Term, tuple[int, ...]]:
+    """Return folds over windows, the first of which starts `low` outside, and the shape of the result."""
+    rank, shape = len(kernel), shapes.concrete(e.shape)
+    out = tuple((n + 2 * low - k) // stride + 1 for n, k in zip(shape[-rank:], kernel, strict=True))
+    view = indexing.pool_map(shape, kernel, (low,) * rank, (stride,) * rank, (1,) * rank, out)
+    folded = reindex(e, view)
+    for place, extent in reversed(list(enumerate(kernel))):
+        folded = fold(op, folded, place - rank - len(shape), extent)
+    return folded, (*shape[:-rank], *out)
+
+
+def padded(e: Term, margin: int, value: float) -> Term:
+    """Return an image with a margin on its last axis, as a condition on the index."""
+    shape = shapes.concrete(e.shape)
+    place = element("iota", axis=-1, extent=shape[-1] + 2 * margin, dtype="i32")
+    low, high = (element(op, place, number(n, "i32")) for op, n in (("ge", margin), ("lt", margin + shape[-1])))
+    amounts = (*(0,) * (len(shape) - 1), margin)
+    moved = reindex(e, indexing.pad_map(shape, amounts, amounts))
+    return element("where", element("and", low, high), moved, number(value, e.dtype))
+
+
+def _pools() -> Iterator[Case]:
+    largest, shape = pool(load("x", 2, 3, 9, 17), "max", (3, 3), 2, 1)
+    yield Case("pool-max", (build(element("add", largest, load("b", 3, 1, 1)), *shape),), special=True)
+    total, shape = pool(padded(element("exp", load("x", 3, 7, 9)), 1, 0), "sum", (2, 3), 1, 0)
+    yield Case("pool-mean", (build(element("mul", total, number(1 / 6)), *shape),))
+    least, shape = pool(load("x", 3, 11, dtype="f64"), "min", (4,), 3, 1)
+    yield Case("pool-lines", (build(least, *shape),), special=True)
 
 
 def _contractions() -> Iterator[Case]:
@@ -330,7 +417,9 @@ class _Grower:
         return element("tanh", element("dot", element("abs", left), right, depth=k))
 
 
-CASES: tuple[Case, ...] = (*_pointwise(), *_indices(), *_folds(), *_contractions(), *_windows())
+CASES: tuple[Case, ...] = (
+    *_pointwise(), *_indices(), *_lookups(), *_scans(), *_folds(), *_pools(), *_contractions(), *_windows(),
+)  # fmt: skip
 RANDOM_CASES: tuple[Case, ...] = tuple(map(random_case, range(4)))
 
 

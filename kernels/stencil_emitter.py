@@ -1,0 +1,256 @@
+"""The pieces of a stencil's kernel as vector code: what fills a line of scratch memory, and register tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from frittata.egraph import indexing, shapes
+from frittata.egraph.indexing import Affine, var
+from frittata.egraph.terms import Term
+from frittata.kernels import memory, simd
+from frittata.kernels.element_emitter import ElementEmitter
+from frittata.kernels.flow import for_range
+from frittata.kernels.index_values import Along
+from frittata.kernels.intrinsics import table_pointer
+from frittata.kernels.simd import I64, Builder, Lane, Value
+from frittata.kernels.stencil_schedule import StencilPlan
+from frittata.kernels.stencils import DOT, clamps
+
+_Sums = list[Value]
+
+
+@dataclass(frozen=True)
+class StencilCode:
+    """Emits the pieces of one kernel, whose table starts with its `operands` and goes on with its results."""
+
+    plan: StencilPlan
+    operands: tuple[Term, ...]
+
+    @property
+    def _lane(self) -> Lane:
+        return Lane(self.plan.work.dtype, self.plan.lanes)
+
+    def _pointers(self, builder: Builder, table: Value) -> dict[Term, Value]:
+        return {leaf: table_pointer(builder, table, n, leaf.dtype) for n, leaf in enumerate(self.operands)}
+
+    # ---- scratch memory ----------------------------------------------------------------------------------------------
+
+    def clear(self, builder: Builder, _table: Value, scratch: Value) -> None:
+        """Emit `clear(table, scratch)`: margins are zero, and stay so."""
+        target = memory.pointer_from_address(builder, self._lane, scratch)
+        zero = simd.constant(self._lane, 0)
+        count = self.plan.scratch_elements
+
+        def step(k: Value, _: _Sums) -> _Sums:
+            memory.store(builder, zero, target, k)
+            return []
+
+        for_range(builder, 0, count - count % self.plan.lanes, self.plan.lanes, [], step)
+        if count % self.plan.lanes:
+            rest = count - count % self.plan.lanes
+            memory.store_masked(builder, zero, target, I64(rest), count - rest)
+
+    def fill(self, builder: Builder, table: Value, g: Value, c: Value, line: Value, row: Value, scratch: Value) -> None:
+        """Emit `fill(table, g, c, line, row, scratch)`: a line, counted from the margin, to a row of scratch."""
+        plan, lines = self.plan, self.plan.work.lines
+        target = memory.pointer_from_address(builder, self._lane, scratch)
+        start = builder.mul(row, I64(plan.phases * plan.width))
+        v = builder.sub(line, I64(lines.padding))
+        variables: dict[int | str, Value] = {"g": g, "c": c, "v": v, "line": line}
+
+        def phases(*, zeros: bool) -> None:
+            for phase in range(plan.phases):
+                pointer = memory.advance(builder, target, builder.add(start, I64(phase * plan.width)))
+                self._phase(builder, table, variables, pointer, phase, zeros=zeros)
+
+        if plan.inside:
+            phases(zeros=False)
+            return
+        inside = builder.icmp_unsigned("<", v, I64(lines.source))
+        if plan.bands == 1:  # the margins lie where they lay for the image before
+            with builder.if_then(inside):
+                phases(zeros=False)
+            return
+        with builder.if_else(inside) as (within, outside):
+            with within:
+                phases(zeros=False)
+            with outside:
+                phases(zeros=True)
+
+    def _phase(
+        self,
+        builder: Builder,
+        table: Value,
+        variables: Mapping[int | str, Value],
+        target: Value,
+        phase: int,
+        *,
+        zeros: bool,
+    ) -> None:
+        """Fill the columns of one remainder modulo the stride that lie in the image."""
+        work, lanes = self.plan.work, self.plan.lanes
+        low, high = self.plan.columns(phase)
+        count, pixels = high - low, work.pixels
+        if count <= 0:
+            return
+        if zeros:
+            for k in range(0, count, lanes):
+                first, valid = max(0, min(k, count - lanes)), min(lanes, count)
+                memory.store_masked(builder, simd.constant(self._lane, 0), target, I64(low + first), valid)
+            return
+        emitter = ElementEmitter(builder, self._pointers(builder, table), variables)
+        at = var("u", count) * pixels.stride + (low * pixels.stride + phase - pixels.padding)
+        cuts = sorted({0, count, *clamps(work.image, {**work.at, -1: at}, "u", count)})
+        for first, last in pairwise(cuts):
+            self._segment(builder, emitter, memory.advance(builder, target, low + first), at, (first, last))
+
+    def _segment(
+        self, builder: Builder, emitter: ElementEmitter, target: Value, at: Affine, cut: tuple[int, int]
+    ) -> None:
+        """Fill columns along which no index starts or ceases to be clamped."""
+        work, (first, last) = self.plan.work, cut
+        count = last - first
+        lanes = min(self.plan.lanes, 1 << (count - 1).bit_length())
+        here = at.substitute({"u": var("u", count) + first})
+        index = {axis: where.substitute({"u": here}) for axis, where in work.at.items()}
+
+        def vector(k: Value, valid: int | None) -> None:
+            inner = emitter.inner({"u": k}, Along("u", lanes, 1, valid))
+            value = inner.emit(work.image, index)
+            memory.store_masked(builder, value, target, k, lanes if valid is None else valid)
+
+        def step(k: Value, _: _Sums) -> _Sums:
+            vector(k, None)
+            return []
+
+        if count < lanes:
+            vector(I64(0), count)
+            return
+        for_range(builder, 0, count - count % lanes, lanes, [], step)
+        if count % lanes:
+            vector(I64(count - lanes), None)
+
+    # ---- register tiles ----------------------------------------------------------------------------------------------
+
+    def tiles(
+        self, builder: Builder, table: Value, g: Value, o: Value, y: Value, row: Value, weights: Value, scratch: Value
+    ) -> None:
+        """Emit `tiles(table, g, o, y, row, weights, scratch)`: the results from channel o and line y on, whole lines.
+
+        `row` is the row of scratch memory where the windows start, `weights` the address of those of the tile.
+        """
+        plan = self.plan
+        image = memory.pointer_from_address(builder, self._lane, scratch)
+        image = memory.advance(builder, image, builder.mul(row, I64(plan.phases * plan.width)))
+        packed = memory.pointer_from_address(builder, self._lane, weights)
+        width, last = plan.lanes * plan.vectors, plan.last_start
+
+        def tile(k: Value, _: _Sums) -> _Sums:
+            x = simd.minimum(builder, k, I64(last)) if plan.pixel_tiles > 1 else I64(0)
+            sums = self._channels(builder, memory.advance(builder, image, x), packed)
+            self._store(builder, table, {"g": g, "o": o, "y": y}, x, sums)
+            return []
+
+        for_range(builder, 0, plan.pixel_tiles * width, width, [], tile)
+
+    def _channels(self, builder: Builder, image: Value, weights: Value) -> _Sums:
+        """Add up over the input channels."""
+        plan, work = self.plan, self.plan.work
+        count = plan.outputs * plan.lines * plan.vectors
+        start: list[Value | None] = [None] * count
+        if work.inputs == 1:
+            return self._window(builder, image, weights, start)
+        plane = plan.band_lines * plan.phases * plan.width
+        area = work.lines.kernel * work.pixels.kernel * plan.outputs
+
+        def channel(c: Value, sums: _Sums) -> _Sums:
+            pointer = memory.advance(builder, image, builder.mul(c, I64(plane)))
+            return self._window(builder, pointer, memory.advance(builder, weights, builder.mul(c, I64(area))), sums)
+
+        zero = simd.constant(self._lane, 0)
+        return for_range(builder, 0, work.inputs, 1, [zero] * count, channel)
+
+    def _window(self, builder: Builder, image: Value, weights: Value, start: Sequence[Value | None]) -> _Sums:
+        """Add up over a window; several outputs go through it line by line, all that read a weight side by side."""
+        plan, lines = self.plan, self.plan.work.lines
+        if plan.outputs == 1:
+            return self._taps(builder, image, weights, start, lines.kernel)
+        down = lines.dilation * plan.phases * plan.width
+        across = self.plan.work.pixels.kernel * plan.outputs
+        zero = simd.constant(self._lane, 0)
+
+        def line(dy: Value, sums: _Sums) -> _Sums:
+            below = memory.advance(builder, image, builder.mul(dy, I64(down)))
+            return self._taps(builder, below, memory.advance(builder, weights, builder.mul(dy, I64(across))), sums, 1)
+
+        return for_range(builder, 0, lines.kernel, 1, [zero if total is None else total for total in start], line)
+
+    def _taps(
+        self, builder: Builder, image: Value, weights: Value, start: Sequence[Value | None], kernel: int
+    ) -> _Sums:
+        """Add up over `kernel` lines of a window, column by column, all that reads a line of the image side by side."""
+        plan, lines, pixels = self.plan, self.plan.work.lines, self.plan.work.pixels
+        sums = list(start)
+        steps = ((row, dy) for row in range(plan.lines) for dy in range(kernel))
+        places = [(row * lines.stride + dy * lines.dilation, row, dy) for row, dy in steps]
+        for dx in range(pixels.kernel):
+            reach, phase = divmod(dx * pixels.dilation, pixels.stride)
+            seen: dict[tuple[int, int], Value] = {}
+            known: dict[tuple[int, int], Value] = {}
+            for below, row, dy in sorted(places):
+                for v, offset in enumerate(plan.vector_starts):
+                    if (below, v) not in seen:
+                        position = (below * plan.phases + phase) * plan.width + reach + offset
+                        seen[below, v] = memory.load(builder, self._lane, image, position)
+                    for o in range(plan.outputs):
+                        number = (o * plan.lines + row) * plan.vectors + v
+                        if plan.work.op == DOT and (o, dy) not in known:
+                            tap = (dy * pixels.kernel + dx) * plan.outputs + o
+                            known[o, dy] = memory.load_splat(builder, self._lane, weights, tap)
+                        sums[number] = self._added(builder, known.get((o, dy)), seen[below, v], sums[number])
+        return [total for total in sums if total is not None]
+
+    def _added(self, builder: Builder, weight: Value | None, value: Value, total: Value | None) -> Value:
+        if weight is None:
+            return value if total is None else simd.COMBINE_BY_FOLD[self.plan.work.op](builder, total, value)
+        return builder.fmul(weight, value) if total is None else simd.fma(builder, weight, value, total)
+
+    # ---- the bodies --------------------------------------------------------------------------------------------------
+
+    def _store(
+        self, builder: Builder, table: Value, variables: Mapping[int | str, Value], x: Value, sums: _Sums
+    ) -> None:
+        """Compute the bodies from a tile's results."""
+        plan = self.plan
+        pointers = self._pointers(builder, table)
+        scalars = dict(variables)
+        scalars.update({f"o{o}": builder.add(variables["o"], I64(o)) for o in range(plan.outputs)})
+        scalars.update({f"y{r}": builder.add(variables["y"], I64(r)) for r in range(plan.lines)})
+        for v, start in enumerate(plan.vector_starts):
+            along = Along("x", plan.lanes, 1, plan.valid)
+            emitter = ElementEmitter(builder, pointers, {**scalars, "x": builder.add(x, I64(start))}, along)
+            for o in range(plan.outputs):
+                for r in range(plan.lines):
+                    total = sums[(o * plan.lines + r) * plan.vectors + v]
+                    self._store_vector(builder, table, emitter, total, o, r)
+
+    def _store_vector(
+        self, builder: Builder, table: Value, emitter: ElementEmitter, total: Value, output: int, line: int
+    ) -> None:
+        plan, work = self.plan, self.plan.work
+        there: dict[int | str, Affine] = {
+            "o": var(f"o{output}", work.outputs),
+            "y": var(f"y{line}", work.lines.result),
+        }
+        index = {axis: where.substitute(there) for axis, where in work.place.items()}
+        emitter.fill({work.hole: total})
+        shape = shapes.concrete(work.bodies[0].shape)
+        offset = emitter.values.first(
+            indexing.flatten(tuple(index.get(axis, Affine()) for axis in range(-len(shape), 0)), shape)
+        )
+        for number, body in enumerate(work.bodies):
+            value = emitter.emit(body.args[0], index)
+            target = table_pointer(builder, table, len(self.operands) + number, body.dtype)
+            memory.store_masked(builder, value, target, offset, plan.lanes if plan.valid is None else plan.valid)
