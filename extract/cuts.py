@@ -8,8 +8,9 @@ it and go on. All others, the outputs, and those whose uses never meet, may be c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import networkx as nx
 
@@ -18,6 +19,7 @@ from frittata.egraph.errors import ModelError
 from frittata.egraph.ops import registry
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import ElementType
+from frittata.extract.problem import components
 
 POINTWISE, FOLDED, CONTRACTED = range(3)
 """What a body contains: no binder, folds, or one contraction."""
@@ -47,11 +49,12 @@ def everywhere(snapshot: Snapshot) -> Cuts:
 
 def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
     """Look at every tensor's uses."""
-    kinds = possible_kinds(snapshot)
     extents = _extents(snapshot)
     passed = _passed_to_the_host(snapshot)
     outputs = frozenset(outputs) | passed
     graph = _uses(snapshot, outputs)
+    operators_over = _operators_over(snapshot, graph)
+    kinds = possible_kinds(snapshot, operators_over)
     meeting: dict[int, int] = nx.immediate_dominators(graph.reverse(copy=False), _SINK)
     looked_up = _looked_up(snapshot)
     may, must = set(outputs), set(passed)
@@ -62,12 +65,7 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
                 may.update(tensors)  # there may be more look-ups than places; scans of one kernel run along one axis
             if tensors and _is_blocked(snapshot, graph, class_, meeting.get(class_, _SINK), kinds, extents):
                 may.update(tensors)
-                if any(
-                    class_ in node.args and not all(may_stand_under(node.op, kind) for kind in kinds[class_])
-                    for user in graph.successors(class_)
-                    for node in snapshot.nodes[user]
-                    if snapshot.sorts[user] == "element" and node.op != "load"
-                ):
+                if _must_be_loaded(snapshot, class_, kinds[class_], operators_over):
                     must.update(tensors)
     return Cuts(frozenset(may), frozenset(must))
 
@@ -91,36 +89,71 @@ def _looked_up(snapshot: Snapshot) -> set[int]:
     return found
 
 
-def possible_kinds(snapshot: Snapshot) -> list[set[int]]:
+def possible_kinds(snapshot: Snapshot, operators_over: Mapping[int, set[str]]) -> list[set[int]]:
     """Return, for each element class, what its bodies contain when all is inlined that may be.
 
-    Where a fold meets a contraction, or a binder or view reads one, the contraction is stored and loaded.
+    What some of `operators_over` a class must load is stored, and its users find a buffer. Where a fold meets a
+    contraction, the contraction is stored and loaded. Classes are settled after those that they are computed from.
     """
     kinds: list[set[int]] = [set() for _ in snapshot.nodes]
-    changed = True
-    while changed:
-        changed = False
-        for class_, nodes in enumerate(snapshot.nodes):
-            if snapshot.sorts[class_] == "element":
+    found_by_users = list(kinds)
+    for members in components(_arguments(snapshot)):
+        changed = True
+        while changed:
+            changed = False
+            for class_ in members:
                 before = len(kinds[class_])
-                inline = [node for node in nodes if node.op != "load"]
+                inline = [node for node in snapshot.nodes[class_] if node.op != "load"]
                 for node in inline:
-                    kinds[class_] |= _kinds_of(node, kinds)
+                    kinds[class_] |= _kinds_of(node, found_by_users)
                 if not inline:
                     kinds[class_].add(POINTWISE)
                 changed |= len(kinds[class_]) != before
+        for class_ in members:
+            if _must_be_loaded(snapshot, class_, kinds[class_], operators_over):
+                found_by_users[class_] = {POINTWISE}
     return kinds
 
 
-def _kinds_of(node: Node, kinds: list[set[int]]) -> set[int]:
+def _must_be_loaded(
+    snapshot: Snapshot, class_: int, kinds: set[int], operators_over: Mapping[int, set[str]]
+) -> bool:
+    """Whether a tensor has this element, and some operator over it may not stand over what it may contain."""
+    return any(node.op == "load" for node in snapshot.nodes[class_]) and any(
+        not may_stand_under(op, kind) for op in operators_over.get(class_, ()) for kind in kinds
+    )
+
+
+def _arguments(snapshot: Snapshot) -> dict[int, set[int]]:
+    """The element classes from which each element class is computed, but for what tensors store."""
+    return {
+        class_: {arg for node in nodes if node.op != "load" for arg in node.args}
+        for class_, nodes in enumerate(snapshot.nodes)
+        if snapshot.sorts[class_] == "element"
+    }
+
+
+def _operators_over(snapshot: Snapshot, graph: nx.DiGraph[int]) -> dict[int, set[str]]:
+    """The element operators that are applied to each element class on the way to an output."""
+    found: dict[int, set[str]] = {}
+    for class_, nodes in enumerate(snapshot.nodes):
+        if snapshot.sorts[class_] == "element" and class_ in graph:
+            for node in nodes:
+                if node.op != "load":
+                    for arg in node.args:
+                        found.setdefault(arg, set()).add(node.op)
+    return found
+
+
+def _kinds_of(node: Node, kinds: Sequence[set[int]]) -> set[int]:
     if node.op in CONTRACTIONS:
         return {CONTRACTED}
     if node.op in FOLDS:
         return {FOLDED}
-    given = set().union(*(kinds[arg] for arg in node.args)) if node.args else {POINTWISE}
+    combinations = product(*(kinds[arg] for arg in node.args))
     if node.op in MOVES:
-        return {POINTWISE} if given else set()
-    return {FOLDED if FOLDED in given else max(given)} if given else set()
+        return {POINTWISE for _ in combinations}
+    return {FOLDED if FOLDED in given else max(given, default=POINTWISE) for given in combinations}
 
 
 def may_stand_under(op: str, kind: int) -> bool:
