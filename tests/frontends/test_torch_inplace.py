@@ -16,11 +16,11 @@ from frittata.frontends.torch_inplace import in_place_calls
 class Of(nn.Module):
     """A function as a module."""
 
-    def __init__(self, function: Callable[[Tensor], Tensor | tuple[Tensor, ...]]) -> None:
+    def __init__(self, function: Callable[[Tensor], object]) -> None:
         super().__init__()
         self.function = function
 
-    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, ...]:
+    def forward(self, x: Tensor) -> object:
         """Apply the function."""
         return self.function(x)
 
