@@ -1,25 +1,25 @@
 """Time the compiled models beside torch eager, and the compiler itself; write the figures as JSON.
 
 python -m bench [--output FILE] [--turns N]
+python -m bench models ...    the model zoo: see bench/sweep.py
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numba
 import torch
 
 import frittata as ft
-from bench import workloads
+from bench import sweep, workloads
+from bench.machine import description
 from bench.timing import paired
 from frittata.optimized import Optimized
 
@@ -34,13 +34,16 @@ WORKLOADS: dict[str, Callable[[], workloads.Workload]] = {
 
 def main() -> None:
     """Run everything and print a table."""
+    if sys.argv[1:2] == ["models"]:
+        sweep.main(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--output", type=Path, default=RESULTS / "vertical.json")
     parser.add_argument("--turns", type=int, default=40)
     arguments = parser.parse_args()
     torch.set_grad_enabled(False)
     rows = [_measure(name, make, arguments.turns) for name, make in WORKLOADS.items()]
-    found = {"machine": _machine(), "models": rows, "compiler": _compiler()}
+    found = {"machine": description(), "models": rows, "compiler": _compiler()}
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps(found, indent=1) + "\n")
     print(f"wrote {arguments.output.name}")
@@ -101,18 +104,6 @@ def _compiler() -> dict[str, Any]:
     print(f"twelve encoder layers: saturation {seconds['saturate']:.2f} s, with extraction {total:.2f} s")
     print(f"  {between:.2f} s of it between rounds for guards and types; gap {gap:.2%}")
     return {"phase_seconds": seconds, "between_rounds_s": between, "gap": gap}
-
-
-def _machine() -> dict[str, Any]:
-    return {
-        "processor": platform.machine(),
-        "cores": os.cpu_count(),
-        "load": os.getloadavg()[0],
-        "torch": torch.__version__,
-        "torch_threads": torch.get_num_threads(),
-        "numba": numba.__version__,
-        "python": platform.python_version(),
-    }
 
 
 if __name__ == "__main__":

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from perturbation import perturbed
 
 import frittata as ft
 from bench import workloads
 from frittata.egraph import interpret
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.model import Function, Model
-from frittata.egraph.ops.registry import element, tensor
-from frittata.egraph.program import Kernel, Output, Program
+from frittata.egraph.ops.registry import tensor
+from frittata.egraph.program import Kernel
 from frittata.egraph.shapes import Sym
-from frittata.egraph.terms import Scalar, Term, walk
+from frittata.egraph.terms import walk
 from frittata.kernels import runtime
 from frittata.kernels.cache import KernelCache
 from frittata.optimized import Optimized
@@ -96,28 +96,6 @@ def test_one_percent_in_any_kernel_would_be_noticed(name: str, cache: Path) -> N
     for kernel in fast.program.kernels:
         wrong = runtime.build(perturbed(fast.program, kernel), values, KernelCache(cache / "kernels"))
         assert error(wrong(*arrays)[0], eager) > 10 * TOLERANCE[torch.float32], kernel.name
-
-
-def perturbed(program: Program, kernel: Kernel) -> Program:
-    """Make one kernel's outputs wrong by one percent of their size, element by element."""
-
-    def wrong(step: Any) -> Any:
-        if step is not kernel:
-            return step
-        return replace(step, template="nest", outputs=tuple(Output(o.name, _wrong(o.body)) for o in step.outputs))
-
-    return replace(program, steps=tuple(map(wrong, program.steps)))
-
-
-def _wrong(body: Term) -> Term:
-    at = element("iota", axis=-1, extent=body.shape[-1], dtype=body.dtype)
-    sign = element("cos", element("mul", at, at))
-    factor = element("add", element("mul", sign, _number(0.01, body)), _number(1.0, body))
-    return tensor("build", element("mul", body.args[0], factor), shape=body.shape)
-
-
-def _number(value: float, like: Term) -> Term:
-    return element("const", value=Scalar.of(value, like.dtype))
 
 
 def binders(kernel: Kernel) -> list[str]:
