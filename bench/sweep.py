@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -40,21 +41,20 @@ def main(arguments: Sequence[str]) -> None:
         parser.error(f"no model is called {', '.join(sorted(unknown))}")
     variants = given.variant or (["full", "odd"] if given.check else ["full"])
     output = given.output or RESULTS / ("models.json" if given.check else "timing.json")
-    rows = list(_rows(given.names or MODELS, variants, 0 if given.check else given.turns))
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps({"machine": description(), "rows": rows}, indent=1) + "\n")
+    rows: list[dict[str, Any]] = []
+    for row in _rows(given.names or MODELS, variants, 0 if given.check else given.turns):
+        print(_line(row), flush=True)
+        rows.append(row)
+        output.write_text(json.dumps({"machine": description(), "rows": rows}, indent=1) + "\n")
     bad = [row for row in rows if not row.get("error", 1) <= TOLERANCE]
     print(f"wrote {output.name}; {len(bad)} of {len(rows)} rows are not within {TOLERANCE}")
     sys.exit(bool(bad))
 
 
 def _rows(names: Iterable[str], variants: Iterable[str], turns: int) -> Iterator[dict[str, Any]]:
-    for name in names:
-        for variant in variants:
-            for library in (True, False):
-                row = _row(name, variant, library, turns)
-                print(_line(row), flush=True)
-                yield row
+    for library, variant, name in product((True, False), variants, names):
+        yield _row(name, variant, library, turns)
 
 
 def _row(name: str, variant: str, library: bool, turns: int) -> dict[str, Any]:

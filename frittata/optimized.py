@@ -180,6 +180,8 @@ def _to_numpy(value: Any) -> Any:
         return value
     if isinstance(value, np.ndarray) and not hasattr(value, "mask"):
         return np.asarray(value)  # a subclass, such as numpy.memmap; masks would be lost
+    if isinstance(value, np.generic):
+        return np.asarray(value)
     if not hasattr(value, "detach"):
         raise ModelError(f"an argument is a {type(value).__name__}", do="give torch tensors or numpy arrays")
     tensor: Any = value

@@ -118,7 +118,7 @@ class Layout:
             fixed = _part(arena, place.offset, type_)
             return lambda moving: fixed
         if isinstance(place, InConstant):
-            constant = _part(self.constants[place.name], place.offset, type_)
+            constant = _part(np.ascontiguousarray(self.constants[place.name]), place.offset, type_)
             return lambda moving: constant
         index = place.index if isinstance(place, InArgument) else len(self.program.inputs) + place.index
         return lambda moving: _part(moving[index], place.offset, type_)

@@ -174,3 +174,26 @@ def test_weights_that_are_not_finite_spoil_the_results_that_they_spoil_in_torch(
     finite = wanted.isfinite()
     assert torch.equal(found.isfinite(), finite)
     torch.testing.assert_close(found[finite], wanted[finite], rtol=1e-4, atol=1e-5)
+
+
+def test_a_numpy_scalar_is_an_argument_without_axes() -> None:
+    model = ft.parse("def main(x: f32[()], y: f32[3]) -> f32[3]:\n    z: f32[3] = mul(x, y)\n    return z")
+    fast = ft.optimize(model, machine=REFERENCE)
+    assert np.array_equal(fast(np.float32(2), np.ones(3, np.float32)), np.full(3, 2, np.float32))
+
+
+def test_a_result_may_be_every_other_value_of_a_parameter() -> None:
+    module = Every()
+    assert torch.equal(ft.optimize(module, (X,), machine=REFERENCE)(X)[0], module.weight[1::2])
+
+
+class Every(nn.Module):
+    """Returns a part of a parameter beside what it computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(14.0), requires_grad=False)
+        self.eval()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.weight[1::2], x + 1

@@ -16,9 +16,9 @@ from frittata.kernels.cuda.templates import TEMPLATES
 from frittata.kernels.cuda.tiles import TILES
 from frittata.kernels.templates import contraction
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("numba_cuda") is None, reason="needs numba-cuda and the CUDA toolkit's compiler"
-)
+if importlib.util.find_spec("numba_cuda") is None:
+    pytest.skip("needs numba-cuda and the CUDA toolkit's compiler", allow_module_level=True)
+
 SLOW_PATHS = {"sin", "cos"}
 """Their ranges are reduced in float64 by the toolkit's own library."""
 
