@@ -9,7 +9,7 @@ What is held at an outer loop level, rather than recomputed, the templates decid
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice, product
 from typing import Any
@@ -23,6 +23,7 @@ from frittata.egraph.shapes import Shape, Sym
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import Term
 from frittata.extract.cuts import CONTRACTED, CONTRACTIONS, FOLDED, FOLDS, POINTWISE, Cuts, may_stand_under
+from frittata.extract.evaluated import always_evaluated
 
 OPTION_LIMIT = 16
 """How many bodies of one element class are kept."""
@@ -34,17 +35,20 @@ _COMBINATION_LIMIT = 128
 class Body:
     """One way to compute an element class: a term, the classes it loads, and those it computes on the way.
 
-    `inlined` has the storable tensor classes whose value the term passes through at the kernel's own index, by term.
-    `anchor` is the contraction inside, if there is one. `work` counts additions over the whole context.
+    `inlined` has the storable tensor classes whose value the term passes through at the kernel's own index, by term,
+    `passed` those at any index. `anchor` is the contraction inside, if there is one. `work` counts additions over the
+    whole context. `binders` are the element classes of its folds and contractions.
     """
 
     term: Term
     loads: frozenset[int]
     inlined: Mapping[int, Term]
+    passed: Mapping[int, Term]
     kind: int
     anchor: Term | None
     work: float
     rules: frozenset[int]
+    binders: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +60,8 @@ class Candidate:
     template: str
     estimate: Estimate
     rules: frozenset[int] = frozenset()
+    binders: frozenset[int] = frozenset()
+    """The element classes of the folds and contractions that it computes."""
 
     @property
     def produces(self) -> tuple[int, ...]:
@@ -92,6 +98,7 @@ class Enumerator:
     def __post_init__(self) -> None:
         self._settled = self.cuts.must | self.constants
         self._storable = self.cuts.may - self.free
+        self.evaluated = always_evaluated(self.snapshot, self.free)
         self._sizes: dict[Term, float] = {}
         self._works: dict[Term, float] = {}
 
@@ -149,22 +156,40 @@ class Enumerator:
         rules = body.rules | {rule}
         loads = body.loads - self.free
         if _is_view(built):
-            yield Candidate(((class_, built),), body.loads, VIEW, Estimate(0.0, 0.0, 0.0), rules)
+            yield Candidate(((class_, built),), body.loads, VIEW, Estimate(0.0, 0.0, 0.0), rules, body.binders)
             return
         price = self._price((built,))
         if price is None:
             return
-        yield Candidate(((class_, built),), loads, price[0], price[1], rules)
-        stored = [c for c in body.inlined if c != class_]
+        yield Candidate(((class_, built),), loads, *price, rules, body.binders)
+        stored = [c for c in body.inlined if not self._is_only_for(c, class_)]
         for count in range(1, min(len(stored), 2) + 1):
             chosen = stored[:count]
+            if any(self._is_only_for(c, other) for c in chosen for other in chosen if c != other):
+                continue  # what is computed from it is at hand, too
             bodies = (
                 (class_, built),
                 *((c, registry.make("build", "tensor", (body.inlined[c],), (shape,))) for c in chosen),
             )
             price = self._price(tuple(b for _, b in bodies))
             if price is not None and not loads & set(chosen):
-                yield Candidate(bodies, loads, price[0], self._with_stores(price[1], chosen), rules)
+                yield Candidate(bodies, loads, price[0], self._with_stores(price[1], chosen), rules, body.binders)
+
+    def _is_only_for(self, tensor: int, other: int) -> bool:
+        """Whether a tensor is used for computing the other, or is it, and for nothing else."""
+        return tensor == other or any(self.cuts.leads_to(tensor, e) for e in self._elements.get(other, ()))
+
+    @cached_property
+    def _elements(self) -> dict[int, set[int]]:
+        """The element classes of each tensor class."""
+        found: dict[int, set[int]] = {}
+        for class_, nodes in enumerate(self.snapshot.nodes):
+            for node in nodes:
+                if node.op == "build":
+                    found.setdefault(class_, set()).add(node.args[0])
+                elif node.op == "load":
+                    found.setdefault(node.args[0], set()).add(class_)
+        return found
 
     def _with_stores(self, estimate: Estimate, stored: list[int]) -> Estimate:
         """Add the time of storing more: hidden behind arithmetic or not, it must never look free."""
@@ -205,7 +230,7 @@ class Enumerator:
         found: list[Body] = []
         nodes = self.snapshot.nodes[class_]
         for node in nodes:
-            bodies = self._load(node, shape) if node.op == "load" else self._apply(node, shape)[0]
+            bodies = self._load(node, shape) if node.op == "load" else self._apply(class_, node, shape)[0]
             found.extend(bodies if node.op == "load" else self._passing(nodes, bodies, shape))
         return self._prune(found)
 
@@ -231,7 +256,7 @@ class Enumerator:
                 found.extend(self._load(node, context))
         if not (found and any(node.args[0] in self._settled for node in loads)):
             for node in inline:
-                bodies, met = self._apply(node, context)
+                bodies, met = self._apply(class_, node, context)
                 low = min(low, met)
                 found.extend(self._passing(nodes, bodies, context))
         del self._open[key]
@@ -252,7 +277,11 @@ class Enumerator:
         if not passed:
             return bodies
         return [
-            Body(b.term, b.loads, {**b.inlined, **dict.fromkeys(passed, b.term)}, b.kind, b.anchor, b.work, b.rules)
+            replace(
+                b,
+                inlined={**b.inlined, **dict.fromkeys(passed, b.term)},
+                passed={**b.passed, **dict.fromkeys(passed, b.term)},
+            )
             for b in bodies
         ]
 
@@ -268,9 +297,9 @@ class Enumerator:
         if not _fits(type_.shape, context):
             return []
         term = registry.make("load", "element", (self._leaf(tensor),), ())
-        return [Body(term, frozenset((tensor,)), {}, POINTWISE, None, self._size(term), frozenset((node.rule,)))]
+        return [Body(term, frozenset((tensor,)), {}, {}, POINTWISE, None, self._size(term), frozenset((node.rule,)))]
 
-    def _apply(self, node: Node, context: Shape) -> tuple[list[Body], int]:
+    def _apply(self, class_: int, node: Node, context: Shape) -> tuple[list[Body], int]:
         """Combine the bodies of a node's arguments."""
         contexts = _contexts(node, context)
         if contexts is None:
@@ -283,12 +312,12 @@ class Enumerator:
             choices.append([b for b in bodies if may_stand_under(node.op, b.kind)])
         out: list[Body] = []
         for combination in islice(product(*choices), _COMBINATION_LIMIT):
-            body = self._combine(node, combination)
+            body = self._combine(class_, node, combination)
             if body is not None:
                 out.append(body)
         return out, low
 
-    def _combine(self, node: Node, parts: tuple[Body, ...]) -> Body | None:
+    def _combine(self, class_: int, node: Node, parts: tuple[Body, ...]) -> Body | None:
         kind = max((part.kind for part in parts), default=POINTWISE)
         anchors = {part.anchor for part in parts if part.anchor is not None}
         if kind == CONTRACTED and (len(anchors) > 1 or any(part.kind == FOLDED for part in parts)):
@@ -304,10 +333,13 @@ class Enumerator:
             kind = FOLDED
         pointwise = registry.get(node.op, "element").pointwise
         inlined = {c: t for part in parts for c, t in part.inlined.items()} if pointwise else {}
+        passed = {c: t for part in parts for c, t in part.passed.items()}
         loads = frozenset[int]().union(*(part.loads for part in parts))
         rules = frozenset((node.rule,)).union(*(part.rules for part in parts))
-        work = self._work(term)
-        return Body(term, loads, inlined, kind, anchor, work, rules)
+        binders = frozenset[int]().union(*(part.binders for part in parts))
+        if node.op in CONTRACTIONS or node.op in FOLDS:
+            binders |= {class_}
+        return Body(term, loads, inlined, passed, kind, anchor, self._work(term), rules, binders)
 
     def _work(self, term: Term) -> float:
         """Additions for all distinct values of all nodes of a body."""
@@ -323,7 +355,7 @@ class Enumerator:
 
     def _prune(self, found: list[Body]) -> list[Body]:
         """Keep at most OPTION_LIMIT bodies, none worse than another of its kind in both work and loads."""
-        unique = {body.term: body for body in found}
+        unique = {body.term: body for body in found if not self._repeats(body)}
         ranked = sorted(unique.values(), key=self._rank)
         kept: list[Body] = []
         for body in ranked:
@@ -332,6 +364,21 @@ class Enumerator:
                 if len(kept) == OPTION_LIMIT:
                     break
         return kept
+
+    def _repeats(self, body: Body) -> bool:
+        """Whether a body computes anew what was computed for some of its loads, and could be stored at no more cost."""
+        before = 0
+        for load in body.loads:
+            before |= self.evaluated.below.get(load, 0)
+        return any(
+            before & self.evaluated.bit.get(element, 0) and self._is_worth_storing(tensor, term)
+            for tensor, term in body.passed.items()
+            for element in self._elements[tensor]
+        )
+
+    def _is_worth_storing(self, tensor: int, term: Term) -> bool:
+        """Whether storing and loading a tensor moves no more than computing it again."""
+        return 2 * self._bytes(tensor) <= sum(self._bytes(int(leaf.attrs[0][1:])) for leaf in operands_of(term))
 
     def _dominates(self, other: Body, body: Body) -> bool:
         """Whether `other`, which ranks no worse, is as good in every way; any constant is as good as another."""

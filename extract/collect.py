@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from frittata.egraph.errors import ExtractionError
@@ -29,9 +30,7 @@ def collect(enumerator: Enumerator, roots: Iterable[int]) -> Problem[Candidate]:
                 continue  # a call with several results is offered for each of them
             known.add(frozenset(candidate.bodies))
             loads = candidate.loads - enumerator.free
-            problem.candidates.append(
-                Candidate(candidate.bodies, loads, candidate.template, candidate.estimate, candidate.rules)
-            )
+            problem.candidates.append(replace(candidate, loads=loads))
             stack.extend(loads - seen)
     return _solvable(problem, seen, enumerator)
 
@@ -54,4 +53,17 @@ def _solvable(problem: Problem[Candidate], classes: set[int], enumerator: Enumer
         for class_ in candidate.produces:
             if class_ in by_class:
                 by_class[class_].append(number)
-    return Problem(problem.roots, kept, by_class)
+    return Problem(problem.roots, kept, by_class, covers=_covers(problem.roots, kept, enumerator))
+
+
+def _covers(roots: Iterable[int], candidates: list[Candidate], enumerator: Enumerator) -> tuple[frozenset[int], ...]:
+    """Return for each fold and contraction that all programs compute the candidates that do."""
+    always = 0
+    for root in roots:
+        always |= enumerator.evaluated.below.get(root, 0)
+    found: dict[int, set[int]] = {}
+    for number, candidate in enumerate(candidates):
+        for element in candidate.binders:
+            if always & enumerator.evaluated.bit.get(element, 0):
+                found.setdefault(element, set()).add(number)
+    return tuple(map(frozenset, found.values()))

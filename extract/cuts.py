@@ -36,15 +36,23 @@ class Cuts:
     """Tensor classes at which a kernel may end and another begin, and those at which it must.
 
     A fold or a contraction that some binder or view has to load is stored anyway: no other kernel computes it again.
+    `meeting` has the immediate post-dominators of classes of both sorts, where all of their uses meet again.
     """
 
     may: frozenset[int]
     must: frozenset[int]
+    meeting: Mapping[int, int]
+
+    def leads_to(self, class_: int, other: int) -> bool:
+        """Whether all uses of a class are for computing the other."""
+        while class_ in self.meeting and class_ != other:
+            class_ = self.meeting[class_]
+        return class_ == other
 
 
 def everywhere(snapshot: Snapshot) -> Cuts:
     """Let kernels end at every tensor, and nowhere by force."""
-    return Cuts(frozenset(c for c, sort in enumerate(snapshot.sorts) if sort == "tensor"), frozenset())
+    return Cuts(frozenset(c for c, sort in enumerate(snapshot.sorts) if sort == "tensor"), frozenset(), {})
 
 
 def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
@@ -67,7 +75,7 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
                 may.update(tensors)
                 if _must_be_loaded(snapshot, class_, kinds[class_], operators_over):
                     must.update(tensors)
-    return Cuts(frozenset(may), frozenset(must))
+    return Cuts(frozenset(may), frozenset(must), {c: other for c, other in meeting.items() if c != _SINK})
 
 
 def _passed_to_the_host(snapshot: Snapshot) -> frozenset[int]:
@@ -115,9 +123,7 @@ def possible_kinds(snapshot: Snapshot, operators_over: Mapping[int, set[str]]) -
     return kinds
 
 
-def _must_be_loaded(
-    snapshot: Snapshot, class_: int, kinds: set[int], operators_over: Mapping[int, set[str]]
-) -> bool:
+def _must_be_loaded(snapshot: Snapshot, class_: int, kinds: set[int], operators_over: Mapping[int, set[str]]) -> bool:
     """Whether a tensor has this element, and some operator over it may not stand over what it may contain."""
     return any(node.op == "load" for node in snapshot.nodes[class_]) and any(
         not may_stand_under(op, kind) for op in operators_over.get(class_, ()) for kind in kinds

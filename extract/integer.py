@@ -1,9 +1,10 @@
 """The integer program of one region, solved by HiGHS under a time limit.
 
-Binary x_n chooses candidate n; y_c, which becomes integral by itself, says that class c is produced. A needed class has
-y = 1; y_c <= sum of x over the candidates of c; candidates of c that load d together choose at most y_d, for no
-optimum needs two that produce only c. That no class waits for itself is cut lazily, first in the relaxation: among
-classes S one is produced first, so for each j in S the candidates of S that load nothing in S sum to y_j at least.
+Binary x_n chooses candidate n; y_c, which becomes integral by itself, says that class c is produced, and z_nc <= x_n
+that users of c take it from n; z is x for a candidate that produces only c. A needed class has y = 1; y_c = sum of z
+over the candidates of c; those that load d sum to at most y_d, for one producer of c suffices. Covers sum to 1 at
+least. That no class waits for itself is cut lazily, first in the relaxation: among classes S one is produced first, so
+for each j in S the candidates of S that load nothing in S sum to y_j at least.
 Source: loop formulas of answer set programming, Lin and Zhao, 2004.
 """
 
@@ -76,6 +77,7 @@ class _Program:
         self.classes = list(problem.by_class)
         self.column = {n: i for i, n in enumerate(self.numbers)}
         self.y = {c: len(self.numbers) + i for i, c in enumerate(self.classes)}
+        self.z = self._shares()
         self.begun = time.perf_counter()
         self.solver = highspy.Highs()
         for option, value in (("output_flag", False), ("threads", 1), ("mip_rel_gap", GAP), ("mip_abs_gap", 1e-7)):
@@ -143,13 +145,20 @@ class _Program:
         self.solver.run()
         return True
 
+    def _shares(self) -> dict[tuple[int, int], int]:
+        """Return the columns of candidates as producers of each of their classes, where they have several."""
+        produced = ((n, [c for c in self.problem.candidates[n].produces if c in self.y]) for n in self.numbers)
+        pairs = [(n, c) for n, classes in produced if len(classes) > 1 for c in classes]
+        return {pair: len(self.numbers) + len(self.classes) + i for i, pair in enumerate(pairs)}
+
     def _values(self, chosen: Iterable[int]) -> Array:
-        values = np.zeros(len(self.numbers) + len(self.classes))
-        for number in chosen:
+        values = np.zeros(len(self.numbers) + len(self.classes) + len(self.z))
+        for number in derive(self.problem, chosen):
             values[self.column[number]] = 1.0
             for class_ in self.problem.candidates[number].produces:
-                if class_ in self.y:
+                if class_ in self.y and not values[self.y[class_]]:
                     values[self.y[class_]] = 1.0
+                    values[self.z.get((number, class_), self.column[number])] = 1.0
         return values
 
     def _pruned(self, chosen: set[int]) -> set[int]:
@@ -235,30 +244,35 @@ class _Program:
     def _pass_model(self) -> None:
         rows = _Rows()
         problem = self.problem
-        several = {n for n in self.numbers if len([c for c in problem.candidates[n].produces if c in self.y]) > 1}
         for class_, numbers in problem.by_class.items():
-            single = [n for n in numbers if n not in several]
-            y = self.y[class_]
-            rows.add([self.column[n] for n in numbers], y, 0.0, 0.0 if len(single) == len(numbers) else np.inf)
+            shares = {n: self.z.get((n, class_), self.column[n]) for n in numbers}
+            rows.add(list(shares.values()), self.y[class_], 0.0, 0.0)
             users: dict[int, list[int]] = {}
-            for number in single:
+            for number, column in shares.items():
                 for load in problem.loads(number):
-                    users.setdefault(load, []).append(self.column[number])
+                    users.setdefault(load, []).append(column)
             for load, columns in users.items():
                 if load not in problem.roots:
-                    rows.add([y] if len(columns) == len(numbers) else columns, self.y[load], -np.inf, 0.0)
-        for number in sorted(several):
-            for load in problem.loads(number) - problem.roots:
-                rows.add([self.column[number]], self.y[load], -np.inf, 0.0)
+                    rows.add([self.y[class_]] if len(columns) == len(numbers) else columns, self.y[load], -np.inf, 0.0)
+        of_candidate: dict[int, list[int]] = {}
+        for (number, _), column in self.z.items():
+            of_candidate.setdefault(self.column[number], []).append(column)
+            rows.add([column], self.column[number], -np.inf, 0.0)
+        for column, shared in of_candidate.items():
+            rows.add(shared, column, 0.0, np.inf)
+        for cover in problem.covers:
+            rows.add([self.column[n] for n in cover], None, 1.0, np.inf)
         for pair in self._pairs():
             first = self._first(pair)
             for class_ in pair:
                 rows.add(first, self.y[class_], 0.0, np.inf)
         model = highspy.HighsLp()
-        count = len(self.numbers) + len(self.classes)
+        count = len(self.numbers) + len(self.classes) + len(self.z)
+        costs, least = np.zeros(count), np.zeros(count)
+        costs[: len(self.numbers)] = [problem.cost(n) / self.unit for n in self.numbers]
+        least[[self.y[root] for root in problem.roots]] = 1.0
         model.num_col_, model.num_row_ = count, len(rows.lower)
-        model.col_cost_ = np.array([problem.cost(n) / self.unit for n in self.numbers] + [0.0] * len(self.classes))
-        model.col_lower_ = np.array([0.0] * len(self.numbers) + [float(c in problem.roots) for c in self.classes])
+        model.col_cost_, model.col_lower_ = costs, least
         model.col_upper_ = np.ones(count)
         model.row_lower_, model.row_upper_ = np.array(rows.lower), np.array(rows.upper)
         model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
@@ -278,16 +292,16 @@ def simple_bound(problem: Problem[Any]) -> float:
 
 
 class _Rows:
-    """Rows of the form: sum of columns minus one column, between bounds."""
+    """Rows of the form: sum of columns, minus one column if it is given, between bounds."""
 
     def __init__(self) -> None:
         self.starts, self.columns, self.values = [0], list[int](), list[float]()
         self.lower, self.upper = list[float](), list[float]()
 
-    def add(self, columns: list[int], minus: int, lower: float, upper: float) -> None:
+    def add(self, columns: list[int], minus: int | None, lower: float, upper: float) -> None:
         """Append a row."""
-        self.columns += [*columns, minus]
-        self.values += [1.0] * len(columns) + [-1.0]
+        self.columns += columns if minus is None else [*columns, minus]
+        self.values += [1.0] * len(columns) + [-1.0] * (minus is not None)
         self.starts.append(len(self.columns))
         self.lower.append(lower)
         self.upper.append(upper)

@@ -38,13 +38,14 @@ class Problem(Generic[C]):
     """Candidates and the classes in reach of the roots.
 
     `by_class[c]` are the numbers of those that may produce c. Only the classes `inside` need
-    producers, all of them if it is None.
+    producers, all of them if it is None. `covers` are sets of candidates of which every choice takes one at least.
     """
 
     roots: frozenset[int]
     candidates: list[C] = field(default_factory=list[C])
     by_class: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     inside: frozenset[int] | None = None
+    covers: tuple[frozenset[int], ...] = ()
 
     def loads(self, number: int) -> frozenset[int]:
         """Return the classes that a candidate needs produced."""
@@ -100,7 +101,9 @@ def restricted(problem: Problem[Any], numbers: Iterable[int]) -> Problem[Any]:
         by_class[class_] = [n for n in problem.by_class[class_] if n in usable]
         for number in by_class[class_]:
             stack.extend(problem.loads(number))
-    return Problem(problem.roots, problem.candidates, by_class, problem.inside)
+    left = frozenset(n for numbers in by_class.values() for n in numbers)
+    covers = tuple(cover & left for cover in problem.covers)
+    return Problem(problem.roots, problem.candidates, by_class, problem.inside, covers)
 
 
 def edges(problem: Problem[Any]) -> dict[int, set[int]]:

@@ -67,10 +67,17 @@ def cut(problem: Problem[Any], fixed: set[int], *, whole_cycles: bool = False) -
     for class_ in sorted(problem.by_class):
         members_by_top.setdefault(find(class_), []).append(class_)
     out: list[Problem[Any]] = []
-    for members in members_by_top.values():
+    covers_by_top: dict[int, list[frozenset[int]]] = {}
+    for cover in problem.covers:
+        tops = {find(c) for n in cover for c in problem.candidates[n].produces if c in parent}
+        if len(tops) == 1:
+            covers_by_top.setdefault(tops.pop(), []).append(cover)
+    for top, members in members_by_top.items():
         inside = frozenset(members)
         if inside & fixed:
-            out.append(Problem(inside & fixed, problem.candidates, {c: problem.by_class[c] for c in members}, inside))
+            by_class = {c: problem.by_class[c] for c in members}
+            covers = tuple(covers_by_top.get(top, ()))
+            out.append(Problem(inside & fixed, problem.candidates, by_class, inside, covers))
     return out
 
 
@@ -115,4 +122,6 @@ def signature(region: Problem[Any]) -> tuple[object, ...]:
         )
         for n in region.numbers()
     )
-    return tuple(sorted(rename[c] for c in region.roots)), rows
+    position = {n: i for i, n in enumerate(region.numbers())}
+    covers = tuple(sorted(tuple(sorted(position[n] for n in cover)) for cover in region.covers))
+    return tuple(sorted(rename[c] for c in region.roots)), rows, covers

@@ -1,0 +1,41 @@
+"""Steps of a recurrence: equal ones have as many candidates, and the best choice is proven best."""
+
+import pytest
+import torch
+from torch import nn
+
+from bench.models import nasrnn, recurrent
+from bench.models.weights import seeded
+from frittata.egraph.machine import REFERENCE
+from frittata.extract.choose import Extraction
+from frittata.frontends.torch_export import from_module
+from frittata.options import Options
+from frittata.pipeline import choose_rules, extract_model, saturate_model
+
+SIZE = 8
+CELLS = {"lstm": recurrent.UnrolledLSTM, "gru": recurrent.UnrolledGRU}
+
+
+def extraction(module: nn.Module, args: tuple[torch.Tensor, ...]) -> Extraction:
+    model = from_module(*seeded(lambda: module, lambda: args)).model
+    options = Options()
+    return extract_model(model, saturate_model(model, choose_rules(options)), REFERENCE, options)
+
+
+def unrolled(name: str, steps: int) -> Extraction:
+    return extraction(CELLS[name](SIZE, SIZE), (torch.randn(1, steps, SIZE),))
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_step_more_costs_as_many_candidates_as_the_one_before(name: str) -> None:
+    found = [unrolled(name, steps) for steps in (3, 5, 7)]
+    assert all(extraction.solution.gap == 0 for extraction in found)
+    few, some, many = (len(extraction.problem.numbers()) for extraction in found)
+    assert many - some <= some - few < 100
+
+
+def test_many_products_that_meet_in_one_cell_are_proven_best() -> None:
+    found = extraction(nasrnn.NasRNN(SIZE), (torch.randn(1, 2, SIZE), torch.randn(1, SIZE)))
+    assert found.solution.gap == 0
+    assert len(found.problem.numbers()) < 400
+    assert len(found.problem.covers) >= 32  # every product stands in some kernel
