@@ -263,7 +263,7 @@ register(
         (("scale", REQUIRED),),
         _masked_attention,
         _masked_attention_numpy,
-        doc="Attention under a mask that broadcasts to the scores: a bool one says which keys are seen, another is added. "
+        doc="Attention under a mask that broadcasts to the scores: a bool one tells the keys seen, another is added. "
         "A query that sees no key gives zero.",
     )
 )

@@ -13,8 +13,8 @@ from frittata.egraph.program import Estimate
 from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Term
 from frittata.kernels import source
-from frittata.kernels.loops import Loop, Nest, Row, Statement, statements
 from frittata.kernels.lookups import sites
+from frittata.kernels.loops import Loop, Nest, Row, Statement, statements
 from frittata.kernels.lower import lower, result_names
 from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch, Status, aligned
 from frittata.kernels.pointers import POINTERS
