@@ -354,15 +354,20 @@ class Enumerator:
         return self._sizes[term]
 
     def _prune(self, found: list[Body]) -> list[Body]:
-        """Keep at most OPTION_LIMIT bodies, none worse than another of its kind in both work and loads."""
+        """Keep at most OPTION_LIMIT bodies, none worse than another of its kind in both work and loads.
+
+        The best of each kind is kept in any case: what may stand over a body depends on its kind.
+        """
         unique = {body.term: body for body in found if not self._repeats(body)}
         ranked = sorted(unique.values(), key=self._rank)
         kept: list[Body] = []
+        kinds: set[int] = set()
         for body in ranked:
+            if len(kept) >= OPTION_LIMIT and body.kind in kinds:
+                continue
             if not any(self._dominates(other, body) for other in kept):
                 kept.append(body)
-                if len(kept) == OPTION_LIMIT:
-                    break
+                kinds.add(body.kind)
         return kept
 
     def _repeats(self, body: Body) -> bool:
