@@ -343,12 +343,6 @@ def _channel_shuffle(x: Term, groups: int) -> Term:
     return idioms.reshape(idioms.swap(split, 1, 2), x.shape)
 
 
-def _repeat_interleave(x: Term, times: int, axis: int | None = None, **_: Any) -> Term:
-    x = idioms.reshape(x, (-1,)) if axis is None else x
-    axis = idioms.negative_axis(axis or 0, len(x.shape))
-    return idioms_windows.resample(x, axis, idioms.number(x.shape[axis]) * times, 0, 1, times)
-
-
 ROWS: dict[str, Row] = {
     **{f"aten.{name}.default": _cat for name in ("cat", "concat", "concatenate")},
     "aten.stack.default": _stack,
@@ -365,7 +359,6 @@ ROWS: dict[str, Row] = {
     "aten.rot90.default": _rot90,
     "aten.unfold.default": _unfold,
     "aten.im2col.default": _im2col,
-    "aten.repeat_interleave.self_int": _repeat_interleave,
     "aten.pixel_shuffle.default": idioms_windows.pixel_shuffle,
     "aten.pixel_unshuffle.default": idioms_windows.pixel_unshuffle,
     "aten.channel_shuffle.default": _channel_shuffle,

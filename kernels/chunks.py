@@ -60,6 +60,21 @@ def row_loop(cut: Split, rows: int) -> list[str]:
     return [f"for {ROW} in range(chunk*{rows} // {cut.chunks}, (chunk + 1)*{rows} // {cut.chunks}):"]
 
 
+def column_loop(cut: Split, rows: int, extent: int, turn: int, block: str, rest: str) -> list[str]:
+    """Write the loops over the rows of a chunk and over their columns, `turn` at a time, with `rest` for what is left.
+
+    `block` does the columns from `k` on.
+    """
+    full = extent - extent % turn
+    bounds = f"0, {full}"
+    if cut.pieces > 1:
+        bounds = f"piece*{cut.width}, min((piece + 1)*{cut.width}, {full})"
+    inner = indented([f"for k in range({bounds}, {turn}):"], [block]) if full else []
+    if full != extent:
+        inner += indented([f"if piece == {cut.pieces - 1}:"], [rest]) if cut.pieces > 1 else [rest]
+    return indented(row_loop(cut, rows), inner)
+
+
 def indented(lines: Sequence[str], inner: Sequence[str]) -> list[str]:
     """Put lines into the loop that `lines` end with, if they do."""
     deeper = INDENT if lines and lines[-1].endswith(":") else ""

@@ -12,7 +12,7 @@ from frittata.egraph.errors import LoweringError
 from frittata.egraph.machine import Machine
 from frittata.egraph.program import Estimate
 from frittata.egraph.terms import Term
-from frittata.kernels.chunks import Split, indented, row_indices, row_loop, split
+from frittata.kernels.chunks import Split, column_loop, indented, row_indices, row_loop, split
 from frittata.kernels.frames import choose_frame, without_unit_folds
 from frittata.kernels.intrinsics import make_tile_intrinsic
 from frittata.kernels.lowered import LoweredKernel
@@ -80,16 +80,8 @@ def _lines(plan: Passes, cut: Split) -> list[str]:
     at = ["table", "chunk", *row_indices(frame.rows)]
     if not frame.columns:
         return indented(row_loop(cut, frame.row_count), [f"fold_row({', '.join(at)})"])
-    full = frame.extent - frame.extent % turn
-    bounds = f"0, {full}"
-    if cut.pieces > 1:
-        bounds = f"piece*{cut.width}, min((piece + 1)*{cut.width}, {full})"
-    block = [f"fold_columns({', '.join([*at, 'k'])})"]
-    inner = indented([f"for k in range({bounds}, {turn}):"], block) if full else []
-    if full != frame.extent:
-        rest = [f"fold_last_columns({', '.join(at)})"]
-        inner += indented([f"if piece == {cut.pieces - 1}:"], rest) if cut.pieces > 1 else rest
-    return indented(row_loop(cut, frame.row_count), inner)
+    block, rest = f"fold_columns({', '.join([*at, 'k'])})", f"fold_last_columns({', '.join(at)})"
+    return column_loop(cut, frame.row_count, frame.extent, turn, block, rest)
 
 
 def _namespace(bodies: tuple[Term, ...], plan: Passes) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from frittata.egraph.machine import Machine
 from frittata.egraph.program import Estimate
 from frittata.egraph.terms import Term
 from frittata.kernels import source
-from frittata.kernels.chunks import Split, indented, row_indices, row_loop, split
+from frittata.kernels.chunks import Split, column_loop, indented, row_indices, row_loop, split
 from frittata.kernels.intrinsics import make_tile_intrinsic
 from frittata.kernels.lookups import sites
 from frittata.kernels.lower import result_names
@@ -60,16 +60,8 @@ def _lines(plan: ScanPlan, cut: Split) -> list[str]:
     at = ["table", *row_indices(plan.rows)]
     if not plan.columns:
         return indented(row_loop(cut, plan.row_count), [f"line({', '.join(at)})"])
-    full = plan.extent - plan.extent % plan.lanes
-    bounds = f"0, {full}"
-    if cut.pieces > 1:
-        bounds = f"piece*{cut.width}, min((piece + 1)*{cut.width}, {full})"
-    block = [f"columns({', '.join([*at, 'k'])})"]
-    inner = indented([f"for k in range({bounds}, {plan.lanes}):"], block) if full else []
-    if full != plan.extent:
-        rest = [f"last_columns({', '.join(at)})"]
-        inner += indented([f"if piece == {cut.pieces - 1}:"], rest) if cut.pieces > 1 else rest
-    return indented(row_loop(cut, plan.row_count), inner)
+    block, rest = f"columns({', '.join([*at, 'k'])})", f"last_columns({', '.join(at)})"
+    return column_loop(cut, plan.row_count, plan.extent, plan.lanes, block, rest)
 
 
 def _namespace(bodies: tuple[Term, ...], plan: ScanPlan) -> dict[str, Any]:
