@@ -232,7 +232,7 @@ class Enumerator:
         for node in nodes:
             bodies = self._load(node, shape) if node.op == "load" else self._apply(class_, node, shape)[0]
             found.extend(bodies if node.op == "load" else self._passing(nodes, bodies, shape))
-        return self._prune(found)
+        return self.pruned(found)
 
     def _search(self, class_: int, context: Shape) -> tuple[list[Body], int]:
         """Return the bodies of an element class where the axes in reach have the extents of `context`.
@@ -260,7 +260,7 @@ class Enumerator:
                 low = min(low, met)
                 found.extend(self._passing(nodes, bodies, context))
         del self._open[key]
-        found = self._prune(found)
+        found = self.pruned(found)
         if low >= depth:
             self._bodies[key] = found
         return found, low
@@ -353,7 +353,7 @@ class Enumerator:
             self._sizes[term] = node_work(term)
         return self._sizes[term]
 
-    def _prune(self, found: list[Body]) -> list[Body]:
+    def pruned(self, found: list[Body]) -> list[Body]:
         """Keep at most OPTION_LIMIT bodies, none worse than another of its kind in both work and loads.
 
         The best of each kind is kept in any case: what may stand over a body depends on its kind.

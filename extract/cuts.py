@@ -65,7 +65,7 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
     kinds = possible_kinds(snapshot, operators_over)
     meeting: dict[int, int] = nx.immediate_dominators(graph.reverse(copy=False), _SINK)
     looked_up = _looked_up(snapshot)
-    may, must = set(outputs), set(passed)
+    may, must = set(outputs) | _computed_by_the_host(snapshot), set(passed)
     for class_ in range(len(snapshot.nodes)):
         if snapshot.sorts[class_] == "element" and class_ in graph:
             tensors = [node.args[0] for node in snapshot.nodes[class_] if node.op == "load"]
@@ -76,6 +76,15 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
                 if _must_be_loaded(snapshot, class_, kinds[class_], operators_over):
                     must.update(tensors)
     return Cuts(frozenset(may), frozenset(must), {c: other for c, other in meeting.items() if c != _SINK})
+
+
+def _computed_by_the_host(snapshot: Snapshot) -> set[int]:
+    """The results of opaque operators, which no kernel computes on its way."""
+    return {
+        class_
+        for class_, nodes in enumerate(snapshot.nodes)
+        if snapshot.sorts[class_] == "tensor" and any(registry.get(node.op).opaque for node in nodes)
+    }
 
 
 def _passed_to_the_host(snapshot: Snapshot) -> frozenset[int]:

@@ -18,6 +18,9 @@ from frittata.egraph.terms import ElementType, TensorType, Type
 _SORT_UNITS = 60.0
 """What sorting costs for each value, in units of one addition; the logarithm of the length is left out."""
 
+_SELECT_UNITS = 8.0
+"""What finding the first few in order costs for each value: a partition and some comparisons."""
+
 
 def _numbers(x: TensorType | ElementType, what: str) -> None:
     if x.dtype == "bool":
@@ -66,6 +69,32 @@ def argsort_numpy(x: Any, axis: int, descending: bool) -> Any:
         return np.argsort(x, axis=axis, kind="stable")
     turned = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
     return np.flip(x.shape[axis] - 1 - turned, axis)
+
+
+def _argtopk(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
+    axis, count, _ = attrs
+    (x,) = types
+    check_axis(x.shape, axis)
+    (extent,) = shapes.concrete((x.shape[axis],))
+    if not 1 <= count <= extent:
+        raise ModelError(f"the first {count} of {extent} values of {x}")
+    shape = list(x.shape)
+    shape[axis] = count
+    return TensorType(tuple(shape), "i64")
+
+
+def argtopk_numpy(x: Any, axis: int, count: int, descending: bool) -> Any:
+    """Return the first `count` of what argsort returns: what is beyond the last of them, and as many of its equals."""
+    rows = np.moveaxis(np.asarray(x), axis, -1)
+    place = rows.shape[-1] - count if descending else count - 1
+    last = np.partition(rows, place, -1)[..., place, None]
+    number, last_number = rows == rows, last == last
+    beyond = (rows > last) | (~number & last_number) if descending else (rows < last) | (number & ~last_number)
+    equal = (rows == last) | ~(number | last_number)
+    kept = beyond | (equal & (np.cumsum(equal, -1) <= count - np.sum(beyond, -1, keepdims=True)))
+    places = np.nonzero(kept)[-1].reshape(*rows.shape[:-1], count)
+    order = argsort_numpy(np.take_along_axis(rows, places, -1), -1, descending)
+    return np.moveaxis(np.take_along_axis(places, order, -1), -1, axis)
 
 
 def sort_numpy(x: Any, axis: int, descending: bool) -> Any:
@@ -125,3 +154,16 @@ for _name, _infer, _reference in (("sort", _sort, sort_numpy), ("argsort", _args
             + ("values." if _name == "sort" else "places of the values."),
         )
     )
+register(
+    Op(
+        "argtopk",
+        "tensor",
+        (("x", "tensor"),),
+        (("axis", REQUIRED), ("count", REQUIRED), ("descending", REQUIRED)),
+        _argtopk,
+        argtopk_numpy,
+        cost=_SELECT_UNITS,
+        opaque=True,
+        doc="The first `count` places that argsort returns, found without sorting the others.",
+    )
+)

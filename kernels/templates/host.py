@@ -12,6 +12,7 @@ from frittata.egraph.machine import Machine
 from frittata.egraph.ops import externs, indices, registry
 from frittata.egraph.program import HOST, Estimate
 from frittata.egraph.terms import Term
+from frittata.kernels.host_library import call_of
 from frittata.kernels.lowered import Array, HostStep
 
 STEP_S = 20e-6
@@ -47,15 +48,16 @@ class OpaqueTemplate:
         if any(body.op != first.op or body.args != first.args for body in bodies):
             raise LoweringError(f"one host step is one call, not {', '.join(body.op for body in bodies)}")
         order = [leaves.index(arg) for arg in first.args]
-        row = registry.get(first.op)
+        reference = registry.get(first.op).reference
+        assert reference is not None
+        compute = call_of(first.op, reference)
 
         def call(operands: Sequence[Array]) -> list[Array]:
             if externs.is_extern(first.op):
                 found = externs.run(first.attrs[0], operands)
                 return [found[body.attrs[1]] for body in bodies]
-            assert row.reference is not None
             indices.check_indices(first.op, tuple(operands), first.attrs)
-            return [np.asarray(row.reference(*operands, *body.attrs)) for body in bodies]
+            return [np.asarray(compute(*operands, *body.attrs)) for body in bodies]
 
         def run(operands: Sequence[Array], results: Sequence[Array]) -> None:
             found = call([operands[position] for position in order])

@@ -7,14 +7,16 @@ import torch
 from bench import workloads
 from frittata.egraph import interpret
 from frittata.egraph.machine import REFERENCE
+from frittata.egraph.ops import registry
 from frittata.egraph.program import Program
 from frittata.egraph.saturate import Saturation
+from frittata.egraph.terms import Scalar
 from frittata.extract import check
-from frittata.extract.candidates import Candidate, Enumerator
+from frittata.extract.candidates import OPTION_LIMIT, Body, Candidate, Enumerator
 from frittata.extract.choose import build_program, extract
 from frittata.extract.collect import collect
 from frittata.extract.constants import Folder
-from frittata.extract.cuts import everywhere
+from frittata.extract.cuts import FOLDED, POINTWISE, everywhere
 from frittata.extract.exact import Solution
 from frittata.extract.problem import Problem
 from frittata.frontends.torch_export import Imported, from_module
@@ -85,3 +87,20 @@ def test_chaotic_choices_compute_the_model(name: str) -> None:
         solution = Solution(frozenset(chosen), check.cost(problem, chosen), 0.0)
         program = build_program(found.snapshot, folder, found.rule_names, main.inputs, roots, problem, solution)
         assert agree(program, imported, args), seed
+
+
+def test_many_cheap_bodies_of_one_kind_leave_the_best_of_another() -> None:
+    """A fold may stand over a point-wise body alone: cheaper ones with folds must not crowd it out."""
+
+    def body(number: int, kind: int, work: float) -> Body:
+        term = registry.element("const", value=Scalar.of(number, "i64"))
+        return Body(term, frozenset(), {number: term}, {}, kind, None, work, frozenset())
+
+    _, _, found = prepared("mlp")
+    enumerator = Enumerator(
+        found.snapshot, TEMPLATES, REFERENCE, frozenset(), frozenset(), everywhere(found.snapshot)
+    )
+    folded = [body(number, FOLDED, float(number)) for number in range(2 * OPTION_LIMIT)]
+    wanted = body(100, POINTWISE, 1000.0)
+    kept = enumerator.pruned([*folded, wanted, body(101, POINTWISE, 2000.0)])
+    assert kept == [*folded[:OPTION_LIMIT], wanted]

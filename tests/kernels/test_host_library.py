@@ -1,0 +1,73 @@
+"""What torch computes for host steps is what the operators' numpy references say, to the bit."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+import frittata as ft
+from frittata.egraph.machine import REFERENCE
+from frittata.egraph.ops import orders, registry
+from frittata.egraph.program import HOST
+from frittata.kernels import host_library
+
+SPECIAL = np.array([[3, -0.0, np.nan, 0.0, 3, -np.inf, 1], [np.nan, np.inf, 2, 2, -1, np.nan, 2]], np.float32)
+SCRIPT = """
+def main(x: f32[5, 17]) -> (f32[5, 3]):
+    v1: f32[5, 17] = sort(x, axis=-1, descending=True)
+    v2: f32[5, 3] = slice(v1, axis=-1, start=0, step=1, length=3)
+    return v2
+"""
+VALUES = {
+    "special": SPECIAL,
+    "ties": np.random.default_rng(0).integers(0, 4, (5, 17)),
+    "flat": np.array([2.0, 1.0, 2.0]),
+    "one": np.zeros((1, 1), np.float32),
+}
+
+
+@pytest.mark.parametrize(("name", "descending", "op"), [*product(VALUES, (False, True), ("sort", "argsort"))])
+def test_sorting_equals_its_reference(name: str, descending: bool, op: str) -> None:
+    reference = registry.get(op).reference
+    assert reference is not None
+    computed = host_library.call_of(op, reference)
+    assert computed is not reference
+    for axis in range(-VALUES[name].ndim, 0):
+        expected = reference(VALUES[name], axis, descending)
+        np.testing.assert_array_equal(computed(VALUES[name], axis, descending), expected)
+
+
+@pytest.mark.parametrize("reduce", ["set", "sum", "prod", "max", "min"])
+@pytest.mark.parametrize("dtype", [np.float64, np.int64])
+def test_scattering_equals_its_reference(reduce: str, dtype: type) -> None:
+    rng = np.random.default_rng(1)
+    x = rng.integers(-9, 9, (5, 7, 3)).astype(dtype)
+    reference = registry.get("scatter").reference
+    assert reference is not None
+    for axis in (-3, -2, -1):
+        places = rng.integers(0, x.shape[axis], (4, 6, 2)).astype(np.int32)
+        source = rng.integers(-9, 9, places.shape).astype(dtype)
+        before = x.copy()
+        found = host_library.call_of("scatter", reference)(x, places, source, axis, reduce)
+        np.testing.assert_array_equal(found, reference(x, places, source, axis, reduce))
+        np.testing.assert_array_equal(x, before)
+
+
+@pytest.mark.parametrize(("name", "descending"), [*product(VALUES, (False, True))])
+def test_the_first_places_are_those_of_all_sorted(name: str, descending: bool) -> None:
+    x = VALUES[name]
+    for axis in range(-x.ndim, 0):
+        places = orders.argsort_numpy(x, axis, descending)
+        for count in range(1, x.shape[axis] + 1):
+            for compute in (orders.argtopk_numpy, host_library.call_of("argtopk", orders.argtopk_numpy)):
+                found = compute(x, axis, count, descending)
+                np.testing.assert_array_equal(found, np.take(places, range(count), axis))
+
+
+def test_the_first_few_are_found_without_sorting() -> None:
+    model = ft.parse(SCRIPT)
+    fast = ft.optimize(model, machine=REFERENCE)
+    hosted = [k.outputs[0].body.op for k in fast.program.kernels if k.template == HOST]
+    assert hosted == ["argtopk"]
+    x = np.random.default_rng(2).standard_normal((5, 17)).astype(np.float32)
+    np.testing.assert_array_equal(fast(x), -np.sort(-x, -1)[:, :3])
