@@ -99,7 +99,7 @@ def _compiler() -> dict[str, Any]:
     done = ft.optimize(module, args).compilation
     seconds = done.phase_seconds
     total = seconds["saturate"] + seconds["extract"]
-    gap = done.extraction.program.gap
+    gap = done.program.gap
     between = sum(phase.between_rounds_s for phase in done.saturation.phases)
     print(f"twelve encoder layers: saturation {seconds['saturate']:.2f} s, with extraction {total:.2f} s")
     print(f"  {between:.2f} s of it between rounds for guards and types; gap {gap:.2%}")

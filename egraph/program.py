@@ -48,7 +48,6 @@ class Kernel:
     operands: tuple[str, ...]
     estimate: Estimate
     rules: tuple[str, ...] = ()
-    class_ids: tuple[int, ...] = ()
 
     @property
     def is_opaque(self) -> bool:

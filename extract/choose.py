@@ -50,12 +50,7 @@ def extract(
     start = time.perf_counter()
     folder = Folder(snapshot)
     roots = [snapshot.class_by_term[term] for term in outputs]
-    constants = folder.classes()
-    free = constants | {snapshot.class_by_term[term] for term in inputs if term in snapshot.class_by_term}
-    try:
-        problem = collect(Enumerator(snapshot, templates, machine, constants, free, find_cuts(snapshot, roots)), roots)
-    except ExtractionError:  # the analysis of cuts is a heuristic: without it everything may be stored
-        problem = collect(Enumerator(snapshot, templates, machine, constants, free, everywhere(snapshot)), roots)
+    problem, free = enumerate_candidates(snapshot, folder, inputs, roots, templates, machine)
     enumerated = time.perf_counter()
     first = greedy(problem)
     solution = solve(problem, first, time_limit_s)
@@ -68,6 +63,27 @@ def extract(
     seconds = {"enumerate": enumerated - start, "solve": solved - enumerated}
     chosen = tuple(check.order(problem, solution.chosen))
     return Extraction(program, problem, chosen, solution, check.cost(problem, first), seconds)
+
+
+def enumerate_candidates(
+    snapshot: Snapshot,
+    folder: Folder,
+    inputs: tuple[Term, ...],
+    roots: list[int],
+    templates: tuple[Template, ...],
+    machine: Machine,
+) -> tuple[Problem[Candidate], frozenset[int]]:
+    """Return the problem of choice for the classes `roots`, and the classes that cost nothing to have.
+
+    Raises: ExtractionError if some root has no legal program.
+    """
+    constants = folder.classes()
+    free = constants | {snapshot.class_by_term[term] for term in inputs if term in snapshot.class_by_term}
+    try:
+        cuts = find_cuts(snapshot, roots)
+        return collect(Enumerator(snapshot, templates, machine, constants, free, cuts), roots), free
+    except ExtractionError:  # the analysis of cuts is a heuristic: without it everything may be stored
+        return collect(Enumerator(snapshot, templates, machine, constants, free, everywhere(snapshot)), roots), free
 
 
 def build_program(
@@ -131,9 +147,7 @@ class _Builder:
             outputs.append(Output(name, body))
         operands = tuple(leaf.attrs[0] for leaf in operands_of(*(body for _, body in written)))
         rules = tuple(sorted(self.rule_names[r] for r in candidate.rules if r))
-        return Kernel(
-            label, candidate.template, tuple(outputs), operands, candidate.estimate, rules, candidate.produces
-        )
+        return Kernel(label, candidate.template, tuple(outputs), operands, candidate.estimate, rules)
 
     def _written(self, body: Term) -> Term:
         def replace(term: Term, args: tuple[Term, ...]) -> Term:

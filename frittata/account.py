@@ -29,7 +29,7 @@ class Account:
     @property
     def program(self) -> Program:
         """The chosen program."""
-        return self.compilation.extraction.program
+        return self.compilation.program
 
     @property
     def snapshot(self) -> Snapshot:

@@ -1,4 +1,4 @@
-"""The command line: `frittata optimize`, `explain`, `extract`, `rules check`, `rules list`, `rules show`."""
+"""The command line: `frittata optimize`, `explain`, `extract`, `cache`, `rules check`, `rules list`, `rules show`."""
 
 from __future__ import annotations
 
@@ -62,6 +62,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     extract.set_defaults(run=_extract)
 
+    cached = commands.add_parser("cache", help="tell what the cache folder holds, or clear it")
+    cached.add_argument("action", nargs="?", choices=("clear",), help="delete it all, the machine profile too")
+    _add_cache(cached)
+    cached.set_defaults(run=_cache)
+
     rules = commands.add_parser("rules", help="look at rules").add_subparsers(required=True, metavar="COMMAND")
     check = rules.add_parser("check", help="search for counterexamples to the rules of a file")
     check.add_argument("file", help="a rule file, the name of a built-in family, or all")
@@ -96,7 +101,13 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--time-limit", type=float, default=3.0, metavar="S", help="for the search, in seconds (default 3)"
     )
-    parser.add_argument("--cache", type=Path, metavar="FOLDER", help="where compiled kernels are kept")
+    _add_cache(parser)
+
+
+def _add_cache(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--cache", type=Path, metavar="FOLDER", help="where chosen programs and compiled kernels are kept"
+    )
 
 
 # ---- models ----------------------------------------------------------------------------------------------------------
@@ -159,6 +170,19 @@ def _extract(given: argparse.Namespace) -> int:
     from frittata.extract.egraph_json import extract_file
 
     _print_json(extract_file(given.file, given.time_limit, begun).to_dict())
+    return 0
+
+
+def _cache(given: argparse.Namespace) -> int:
+    from frittata import cache, tables
+
+    folder = cache.folder_of(given.cache)
+    sizes = {what: [path.stat().st_size for path in paths] for what, paths in cache.files(folder).items()}
+    if given.action == "clear":
+        cache.clear(folder)
+    print(f"{folder}{' is empty now; it held' if given.action == 'clear' else ' holds'}")
+    for what, bytes_of in sizes.items():
+        print(f"  {len(bytes_of)} {what}, {tables.count(sum(bytes_of), 'B')}")
     return 0
 
 

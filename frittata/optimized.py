@@ -57,7 +57,7 @@ class Optimized:
     @property
     def program(self) -> Program:
         """The chosen kernels, views and constants."""
-        return self.compilation.extraction.program
+        return self.compilation.program
 
     @cached_property
     def model(self) -> Model:

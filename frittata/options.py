@@ -28,8 +28,8 @@ class Options:
     form. `fallback`: whether operators without a definition become calls into torch, or an error that lists them.
     `freeze`: None folds parameters and guards them against later changes, True folds without the guard, False folds
     nothing and reads them at every call. `time_limit_s` bounds the search for the optimum, in seconds. `machine`: a
-    profile; None measures this machine once and remembers it, or takes the target's. `cache`: a folder for compiled
-    kernels; None is the user's cache folder.
+    profile; None measures this machine once and remembers it, or takes the target's. `cache`: a folder for chosen
+    programs and compiled kernels; None is the user's cache folder.
     """
 
     rules: tuple[Path, ...] = ()

@@ -1,6 +1,8 @@
 """The stages from a model to a compiled program, as one readable list.
 
 import_model -> choose_rules -> transform -> saturate -> extract -> compile
+
+A program that was chosen before for the same question is taken from the cache instead of `saturate -> extract`.
 """
 
 from __future__ import annotations
@@ -10,18 +12,20 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from frittata import sources
+from frittata import cache, remembered, sources
 from frittata.egraph.errors import ModelError, RuleError
 from frittata.egraph.machine import Machine
 from frittata.egraph.model import Model
+from frittata.egraph.program import Program, Template
 from frittata.egraph.saturate import Phase, Saturation, saturate
 from frittata.egraph.shapes import Sym
 from frittata.extract.choose import Extraction, extract
+from frittata.extract.recall import Choice, choice_of, recall
 from frittata.kernels import targets
-from frittata.kernels.cache import KernelCache
 from frittata.kernels.targets import Runnable
 from frittata.options import Options
 from frittata.parameters import detached, unfrozen
@@ -41,17 +45,38 @@ _LEVELS = ("exact", "reassoc", "approx")
 
 @dataclass
 class Compilation:
-    """All that the stages produced, in order, with the seconds that each took."""
+    """All that the stages produced, in order, with the seconds that each took.
+
+    Where the program came from the cache, `is_remembered`, the e-graph and the candidates that it was chosen from are
+    made when something asks for them: a report or an explanation.
+    """
 
     options: Options
     imported: Imported | None
     model: Model
     families: tuple[Family, ...]
     machine: Machine
-    saturation: Saturation
-    extraction: Extraction
+    choice: Choice
     executable: Runnable
+    is_remembered: bool
     phase_seconds: dict[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def program(self) -> Program:
+        """The chosen program."""
+        return self.choice.program
+
+    @cached_property
+    def saturation(self) -> Saturation:
+        """The saturated e-graph."""
+        return saturate_model(self.model, self.families)
+
+    @cached_property
+    def extraction(self) -> Extraction:
+        """The candidates, and those of them that were chosen."""
+        main = self.model.main
+        templates = templates_for(self.options)
+        return recall(self.choice, self.saturation.snapshot, main.inputs, main.outputs, templates, self.machine)
 
 
 def compile_model(source: Any, args: Sequence[Any], options: Options) -> Compilation:
@@ -64,19 +89,29 @@ def compile_model(source: Any, args: Sequence[Any], options: Options) -> Compila
         families = choose_rules(options)
     with _timed("transform", seconds):
         model = apply_transforms(model, [rule for family in families for rule in family.rules])
+    folder = cache.folder_of(options.cache)
     with _timed("machine", seconds):
         target = targets.by_name(options.target)
-        machine = options.machine or target.machine or _this_machine(options.cache)
-    with _timed("saturate", seconds):
-        saturation = saturate_model(model, families)
-    with _timed("extract", seconds):
-        extraction = extract_model(model, saturation, machine, options)
+        machine = options.machine or target.machine or _this_machine(folder)
+    with _timed("recall", seconds):
+        key = remembered.key_of(model, families, templates_for(options), machine, options)
+        choice = remembered.load(cache.programs_in(folder), key)
+    found = None
+    if choice is None:
+        with _timed("saturate", seconds):
+            saturation = saturate_model(model, families)
+        with _timed("extract", seconds):
+            found = saturation, extract_model(model, saturation, machine, options)
+            choice = choice_of(found[1])
+            remembered.store(cache.programs_in(folder), key, choice, saturation)
     with _timed("compile", seconds):
-        cache = KernelCache(_cache_folder(options.cache) / "kernels")
         if options.freeze:
-            model = detached(model, extraction.program, options.form)
-        executable = target.build(extraction.program, model.params, cache)
-    return Compilation(options, imported, model, families, machine, saturation, extraction, executable, seconds)
+            model = detached(model, choice.program, options.form)
+        executable = target.build(choice.program, model.params, cache.kernels_in(folder))
+    done = Compilation(options, imported, model, families, machine, choice, executable, found is None, seconds)
+    if found is not None:
+        done.saturation, done.extraction = found
+    return done
 
 
 def unfused(done: Compilation) -> Extraction:
@@ -173,26 +208,23 @@ def extract_model(model: Model, saturation: Saturation, machine: Machine, option
         saturation.snapshot,
         model.main.inputs,
         model.main.outputs,
-        targets.by_name(options.target).templates(options.form, options.library),
+        templates_for(options),
         machine,
         saturation.rule_names,
         options.time_limit_s,
     )
 
 
-def _this_machine(cache: Path | None) -> Machine:
+def templates_for(options: Options) -> tuple[Template, ...]:
+    """Return the templates that the target has under the options."""
+    return targets.by_name(options.target).templates(options.form, options.library)
+
+
+def _this_machine(folder: Path) -> Machine:
     from frittata.extract.machine import load_or_measure
     from frittata.kernels.calibrate import measure
 
-    return load_or_measure(_cache_folder(cache), measure)
-
-
-def _cache_folder(given: Path | None) -> Path:
-    if given is not None:
-        return Path(given)
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("frittata"))
+    return load_or_measure(folder, measure)
 
 
 @contextmanager

@@ -112,9 +112,14 @@ class Report:
         return self._program.gap
 
     @property
+    def is_remembered(self) -> bool:
+        """Whether the program was chosen by an earlier `optimize` and came from the cache, with the gap it had."""
+        return self.compilation.is_remembered
+
+    @property
     def greedy_s(self) -> float:
         """The price of the greedy choice over the same candidates."""
-        return self.compilation.extraction.greedy_cost_s
+        return self.compilation.choice.greedy_cost_s
 
     @cached_property
     def cost_before_s(self) -> float:
@@ -208,6 +213,7 @@ class Report:
             "kernels": [kernel.to_dict() for kernel in self.kernels],
             **{name: getattr(self, name) for name in (*numbers, *sizes)},
             "gap_is_against": "the enumerated candidates",
+            "is_remembered": self.is_remembered,
             "library": list(self.library),
             "externs": list(self.externs),
             "folded": [_folded_dict(row) for row in self.folded],
@@ -239,6 +245,8 @@ class Report:
             f"gap {self.gap:.2%} against the {self.candidates} enumerated candidates; "
             f"e-graph of {self.nodes} nodes in {self.classes} classes",
         ]
+        if self.is_remembered:
+            lines.append("chosen by an earlier run, and found in the cache")
         if self.library:
             lines.append(f"library calls, where they are cheaper: {', '.join(self.library)}")
         if self.externs:

@@ -1,4 +1,4 @@
-"""Object code of kernels in a folder: one file an entry, named by content, written atomically, verified when read."""
+"""Object code of kernels, and chosen programs, in a folder: a file an entry, named by content, verified when read."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ _DIGEST_BYTES = 32
 
 @dataclass(frozen=True)
 class KernelCache:
-    """A folder of object code by content key; made when first written to.
+    """A folder of bytes by content key, in files that end in `suffix`; made when first written to.
 
     An entry that cannot be read or verified counts as missing, and one that cannot be written is left out: a cache
     never makes a compilation fail.
     """
 
     folder: Path
+    suffix: str = ".kernel"
 
     def load(self, key: str) -> bytes | None:
         """Return the bytes stored under `key`, or None."""
@@ -56,4 +57,4 @@ class KernelCache:
                 Path(temporary).unlink(missing_ok=True)
 
     def _path(self, key: str) -> Path:
-        return self.folder / key[:2] / f"{key[2:]}.kernel"
+        return self.folder / key[:2] / f"{key[2:]}{self.suffix}"

@@ -72,12 +72,12 @@ def compile_kernel(
 
 def kernel_digest(source: str, key: str, fastmath: Iterable[str] = ()) -> str:
     """Return the sha256 of all that a kernel's object code depends on."""
-    parts = [source, key, sorted(fastmath), _toolchain()]
+    parts = [source, key, sorted(fastmath), toolchain()]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 @cache
-def _toolchain() -> list[str]:
+def toolchain() -> list[str]:
     """Describe what turns source into object code: our own files, the compilers and the processor."""
     own = hashlib.sha256()
     root = Path(__file__).parent

@@ -117,6 +117,20 @@ def test_rules_are_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert "load(build(e, s)) => e" in capsys.readouterr().out
 
 
+def test_the_cache_is_told_and_cleared(
+    script: str, options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = ["--cache", str(tmp_path)]
+    assert main(["optimize", script, *options, *folder]) == 0
+    capsys.readouterr()
+    assert main(["cache", *folder]) == 0
+    assert "3 kernels" in capsys.readouterr().out
+    assert main(["cache", "clear", *folder]) == 0
+    assert "is empty now; it held" in capsys.readouterr().out
+    assert main(["cache", *folder]) == 0
+    assert "0 kernels, 0 B\n  0 programs" in capsys.readouterr().out
+
+
 def test_python_m_frittata_is_the_command_line() -> None:
     command = [sys.executable, "-m", "frittata", "rules", "show", "fusion/index-built"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,0 +1,101 @@
+"""Programs that were chosen before, on disk: found by all that decides the choice, so that nothing is searched twice.
+
+Values of weights decide nothing: a param is a name with a type, and constants are computed after the choice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable
+from functools import cache
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from frittata.egraph import archive
+from frittata.egraph.machine import Machine
+from frittata.egraph.model import Model
+from frittata.egraph.ops import registry
+from frittata.egraph.program import Template
+from frittata.egraph.saturate import Saturation, StopReason
+from frittata.extract.recall import Choice
+from frittata.kernels.cache import KernelCache
+from frittata.kernels.compile import toolchain
+from frittata.options import Options
+from frittata.rules import pattern
+from frittata.rules.pattern import Family
+
+log = logging.getLogger(__name__)
+
+_PACKAGES = ("frittata", "frittata.egraph", "frittata.rules", "frittata.extract", "frittata.kernels")
+_DECIDING = ("egglog", "highspy", "networkx", "numpy", "torch")
+
+
+def key_of(
+    model: Model, families: Iterable[Family], templates: tuple[Template, ...], machine: Machine, options: Options
+) -> str | None:
+    """Return the sha256 of all that decides which program is chosen; None if code outside of this package does.
+
+    Rules stand in the key by what admits them: the text of the caller's files, the level, the names left out.
+    """
+    if not _is_ours(model, families, templates):
+        return None
+    parts = (
+        archive.fingerprint((*model.main.inputs, *model.main.outputs)),
+        len(model.main.inputs),
+        [(path.stem, path.read_text(encoding="utf-8")) for path in options.rules],
+        (options.numerics, options.disable, options.library, options.target, options.form, options.time_limit_s),
+        [template.name for template in templates],
+        machine,
+        _toolchain(),
+    )
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def load(folder: KernelCache, key: str | None) -> Choice | None:
+    """Return the choice stored under a key, None if there is none that can be read."""
+    stored = folder.load(key) if key else None
+    if stored is None:
+        return None
+    try:
+        return Choice(*archive.from_bytes(stored))
+    except (ValueError, TypeError) as error:
+        log.warning("cache: program %s cannot be read and will be chosen again: %s", key, error)
+        return None
+
+
+def store(folder: KernelCache, key: str | None, choice: Choice, saturation: Saturation) -> None:
+    """Keep a choice, unless how far saturation came was a matter of time: another run would see another e-graph."""
+    if key and all(phase.stop is not StopReason.TIME for phase in saturation.phases):
+        folder.store(key, archive.to_bytes((choice.program, choice.bodies, choice.greedy_cost_s)))
+
+
+def _is_ours(model: Model, families: Iterable[Family], templates: tuple[Template, ...]) -> bool:
+    """Whether all operators and templates are those of this package, whose sources are part of the key."""
+    mentioned = {(term.op, term.sort) for term in model.main.walk()}
+    for family in families:
+        for rule in family.rules:
+            for binding in (*rule.left, *rule.right):
+                mentioned |= {(node.op, node.sort) for node in pattern.nodes(binding.pattern)}
+    modules = {registry.get(op, sort).infer.__module__ for op, sort in mentioned}
+    modules |= {type(template).__module__ for template in templates}
+    return all(module.startswith("frittata.") for module in modules)
+
+
+@cache
+def _toolchain() -> tuple[str, ...]:
+    """Describe what turns a model into a program: our sources and rules, the engines, and what prices depend on."""
+    own = hashlib.sha256()
+    for package in _PACKAGES:
+        folder = Path(str(import_module(package).__file__)).parent
+        for path in sorted((*folder.rglob("*.py"), *folder.rglob("*.rules"))):
+            own.update(f"{package}/{path.relative_to(folder).as_posix()}\0".encode() + path.read_bytes())
+    return (own.hexdigest(), *map(_version, _DECIDING), *toolchain())
+
+
+def _version(distribution: str) -> str:
+    try:
+        return f"{distribution} {version(distribution)}"
+    except PackageNotFoundError:
+        return f"no {distribution}"
