@@ -8,7 +8,7 @@ expressions of the variables "g", "i", "j" and "k".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +20,7 @@ from frittata.egraph.ops import registry
 from frittata.egraph.terms import Term
 from frittata.kernels import source
 from frittata.kernels.lowered import Array, Pack
+from frittata.kernels.strides import view_of
 
 Index = Mapping[int, Affine]
 CONTRACTIONS = frozenset({"dot", "window_dot"})
@@ -211,6 +212,8 @@ def _mapped(mapping: IndexMap, inner: Term, index: Index) -> dict[int, Affine]:
 def packer(side: Side, extents: Mapping[str, int]) -> Pack:
     """Return a function of the operands' values that computes a side for all g, i or j, and k, in the order given.
 
+    What lies in its buffer at regular distances is not copied.
+
     Shapes: the result has an axis for each of `extents`.
     """
     leaves = list(program.operands_of(side.element))
@@ -224,12 +227,33 @@ def packer(side: Side, extents: Mapping[str, int]) -> Pack:
     mapping = IndexMap(shape, tuple(extents.values()), sources)
     element = registry.make("reindex", "element", (side.element,), (mapping,)) if shape else side.element
     built = registry.make("build", "tensor", (element,), (tuple(extents.values()),))
+    seen = strided_view(side, extents)
 
     def pack(*arrays: Array) -> Array:
+        view = seen(*arrays) if seen else None
+        if view is not None:
+            return view
         values = {leaf.attrs[0]: array for leaf, array in zip(leaves, arrays, strict=True)}
         return np.ascontiguousarray(interpret.evaluate((built,), values, "native")[0])
 
     return pack
+
+
+def strided_view(side: Side, extents: Mapping[str, int]) -> Callable[[Array], Array | None] | None:
+    """Return what shows the buffer that a side only reads with an axis for each of `extents`, or None if it cannot.
+
+    The function returns None for a buffer whose layout does not allow it.
+    """
+    element, index = side.element, side.index
+    while element.op == "reindex":
+        element, index = element.args[0], _mapped(element.attrs[0], element.args[0], index)
+    if element.op != "load":
+        return None
+    leaf = element.args[0]
+    if _offset(leaf, index) is None:
+        return None
+    at = tuple(index.get(a, Affine()) if leaf.shape[a] != 1 else Affine() for a in range(-len(leaf.shape), 0))
+    return lambda array: view_of(array, at, extents)
 
 
 def structure(bodies: tuple[Term, ...]) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +14,7 @@ from numpy.typing import NDArray
 MOST_ROWS = 6
 _BLOCK_BYTES = 300_000
 _ALIGNMENT_BYTES = 64
+_LEAST_SHARED_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,20 @@ def pack_panels(weights: NDArray[Any], width: int) -> NDArray[Any]:
 def fill_panels(panels: NDArray[Any], weights: NDArray[Any]) -> None:
     """Cut (depth, columns) into zeroed panels (ceil(columns / width), depth, width)."""
     width = panels.shape[-1]
-    for i, panel in enumerate(panels):
+
+    def fill(i: int) -> None:
         part = weights[:, i * width : (i + 1) * width]
-        panel[:, : part.shape[1]] = part
+        panels[i, :, : part.shape[1]] = part
+
+    share_out(fill, len(panels), panels.nbytes)
+
+
+def share_out(work: Callable[[int], None], count: int, size_bytes: int) -> None:
+    """Call `work` for 0 .. count - 1; where much is moved, on all processors: numpy copies without the lock."""
+    if size_bytes < _LEAST_SHARED_BYTES or count < 2:
+        for i in range(count):
+            work(i)
+        return
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for _ in pool.map(work, range(count)):
+            pass
