@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 TYPES_INSTALLED := .venv/.types-installed
+PEERS_INSTALLED := .venv/.peers-installed
 TORCH := $(shell sed -n 's/^torch = \["\(.*\)"\]$$/\1/p' pyproject.toml)
 
 .PHONY: demo test fuzz lint types bench gpu-check wheel clean
@@ -22,8 +23,8 @@ lint: $(INSTALLED)  ## check style and imports
 types: $(TYPES_INSTALLED)  ## check types
 	$(BIN)/pyright --pythonpath $(BIN)/python --project .ci/typing
 
-bench: $(INSTALLED)  ## measure against other compilers; ARGS go to the command
-	$(BIN)/python -m bench $(ARGS)
+bench: $(PEERS_INSTALLED)  ## measure against other compilers; ARGS="ResNet --turns 10" narrows it
+	$(BIN)/python -m bench peers $(ARGS)
 
 gpu-check: $(INSTALLED)  ## on a machine with a GPU: check and time the CUDA kernels
 	$(BIN)/python -m bench.gpu_check $(ARGS)
@@ -44,4 +45,8 @@ $(INSTALLED): pyproject.toml
 
 $(TYPES_INSTALLED): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --editable ".[types]"
+	touch $@
+
+$(PEERS_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --editable ".[bench]"
 	touch $@

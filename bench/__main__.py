@@ -2,6 +2,7 @@
 
 python -m bench [--output FILE] [--turns N]
 python -m bench models ...    the model zoo: see bench/sweep.py
+python -m bench peers ...     beside other compilers: see bench/peers.py
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 
 import frittata as ft
-from bench import sweep, workloads
+from bench import peers, sweep, workloads
 from bench.machine import description
 from bench.timing import paired
 from frittata.optimized import Optimized
@@ -34,8 +35,8 @@ WORKLOADS: dict[str, Callable[[], workloads.Workload]] = {
 
 def main() -> None:
     """Run everything and print a table."""
-    if sys.argv[1:2] == ["models"]:
-        sweep.main(sys.argv[2:])
+    if sys.argv[1:2] in (["models"], ["peers"]):
+        {"models": sweep.main, "peers": peers.main}[sys.argv[1]](sys.argv[2:])
         return
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--output", type=Path, default=RESULTS / "vertical.json")

@@ -58,7 +58,7 @@ def compile_one(name: str, variant: Variant, library: bool, cache: Path) -> tupl
     torch.set_grad_enabled(False)
     module, args = MODELS[name].make(variant)
     expected = module(*args)
-    machine = _machine()
+    machine = known_machine()
     before = _peak_bytes()
     start = time.perf_counter()
     fast = ft.optimize(module, args, library=library, cache=cache, machine=machine)
@@ -92,7 +92,8 @@ def compare_times(fast: Optimized, module: Any, args: Args, turns: int) -> dict[
     return {label: asdict(row) for label, row in times.items()}
 
 
-def _machine() -> Machine:
+def known_machine() -> Machine:
+    """Return this machine's profile, which is measured once and kept in the user's cache folder."""
     from frittata.extract.machine import load_or_measure
     from frittata.kernels.calibrate import measure
 

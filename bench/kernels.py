@@ -16,24 +16,13 @@ import torch
 from torch import Tensor, nn
 
 import frittata as ft
+from bench.blocks import Function
 from bench.machine import description
 from bench.timing import paired
 from frittata.egraph.machine import REFERENCE
 
 RESULTS = Path(__file__).parent / "results"
 Case = tuple[nn.Module, tuple[Tensor, ...]]
-
-
-class Function(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Callable[..., Tensor]) -> None:
-        super().__init__()
-        self._function = function
-
-    def forward(self, *args: Tensor) -> Tensor:
-        """Call the function."""
-        return self._function(*args)
 
 
 def _conv(

@@ -10,6 +10,12 @@ from frittata.egraph.terms import Term
 
 def moved_bytes(bodies: tuple[Term, ...]) -> float:
     """Return the bytes that `build` terms read and write."""
+    written = sum(_bytes(body, shapes.size(body.shape)) for body in bodies)
+    return written + sum(read_bytes(bodies).values())
+
+
+def read_bytes(bodies: tuple[Term, ...]) -> dict[Term, float]:
+    """Return the bytes that `build` terms read of each operand."""
     read: dict[Term, float] = dict.fromkeys(program.operands_of(*bodies), 0.0)
     seen: set[tuple[Term, float]] = set()
     stack = [(body.args[0], inf) for body in bodies]
@@ -27,8 +33,7 @@ def moved_bytes(bodies: tuple[Term, ...]) -> float:
             stack += [(looked_up, min(most, places)), (indices, most)]
         else:
             stack += [(arg, most) for arg in term.args]
-    written = sum(_bytes(body, shapes.size(body.shape)) for body in bodies)
-    return written + sum(read.values())
+    return read
 
 
 def _bytes(term: Term, count: int) -> float:

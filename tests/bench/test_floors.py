@@ -1,0 +1,56 @@
+"""What a program has to do at least, on programs whose work is known."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from bench.blocks import Function
+from bench.floors import Work, work_of
+from frittata import pipeline
+from frittata.egraph.machine import REFERENCE
+from frittata.options import Options
+
+
+def work(module: nn.Module, *args: torch.Tensor) -> Work:
+    options = Options()
+    _, model = pipeline.import_model(module.eval(), args, options.fallback)
+    found = pipeline.saturate_model(model, pipeline.choose_rules(options))
+    return work_of(pipeline.extract_model(model, found, REFERENCE, options).program)
+
+
+def test_a_product_is_two_flops_a_step_and_its_matrices_once() -> None:
+    found = work(nn.Linear(17, 7, bias=False), torch.zeros(5, 17))
+    assert found == Work(2 * 5 * 17 * 7, 4 * (5 * 17 + 17 * 7), 4 * 5 * 7)
+
+
+def test_what_stands_around_a_product_adds_no_flops() -> None:
+    found = work(nn.Sequential(nn.Linear(17, 7), nn.GELU()), torch.zeros(5, 17))
+    assert found == Work(2 * 5 * 17 * 7, 4 * (5 * 17 + 17 * 7 + 7), 4 * 5 * 7)
+
+
+def test_a_convolution_counts_the_inputs_of_a_group() -> None:
+    found = work(nn.Conv2d(4, 6, (3, 1), groups=2, bias=False), torch.zeros(1, 4, 5, 5))
+    assert found == Work(2 * 6 * 3 * 5 * 2 * 3, 4 * (4 * 25 + 6 * 2 * 3), 4 * 6 * 3 * 5)
+
+
+def test_weights_between_kernels_count_and_what_passes_between_them_does_not() -> None:
+    found = work(nn.Sequential(nn.Linear(17, 7), nn.Softmax(-1), nn.Linear(7, 3)), torch.zeros(5, 17))
+    assert found == Work(2 * 5 * 7 * (17 + 3), 4 * (5 * 17 + 17 * 7 + 7 + 7 * 3 + 3), 4 * 5 * 3)
+
+
+def test_of_a_table_only_what_is_looked_up_is_read() -> None:
+    found = work(nn.Embedding(1009, 7), torch.zeros(5, dtype=torch.int64))
+    assert found == Work(0, 4 * 5 * 7 + 8 * 5, 4 * 5 * 7)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_an_argument_is_read_once_however_often_it_is_used(times: int) -> None:
+    def product(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(times):
+            x = (x @ x).softmax(-1)
+        return x
+
+    found = work(Function(product), torch.zeros(7, 7))
+    assert found == Work(times * 2 * 7**3, 4 * 49, 4 * 49)
