@@ -1,8 +1,12 @@
 """Running a program: one prebuilt function walks a table of kernels with all threads, without Python between kernels.
 
 A step is a row (kernel address, argument-table address, chunk count). The threads claim chunks one by one and meet at
-the end of each step; a chunk is claimed only by a thread that runs, so any number of threads makes progress. Which
-thread runs a chunk changes nothing that is computed: results do not depend on the number of threads.
+the end of each step; a chunk is claimed only by a thread that runs, so any number of threads makes progress. A thread
+starts with chunks of its own, the same ones in every run, so that what they read may still lie in its cache; then it
+helps the others. Which thread runs a chunk changes nothing that is computed: results do not depend on their number.
+
+To wake threads that sleep takes longer than a small program. `run` is told what the steps that can be shared are
+predicted to take, and shares them where that is worth waking others, or where they are awake from the call before.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
+from math import inf
 from threading import Lock
 from typing import Any
 
@@ -37,9 +42,16 @@ Steps = NDArray[np.int64]
 """Shape (steps, 3): kernel address, argument-table address, chunk count."""
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
-_COUNTER_WORDS = 16  # two per step, each on a cache line of its own
+_LINE_BYTES = 64
+_MOST_QUEUES = 4
+"""The parts that the chunks of a step are cut into, at most; threads beyond share them."""
 _SPINS_BEFORE_YIELD = 20_000
 _CLOCK = time.CLOCK_MONOTONIC
+
+WAKE_S = 30e-6
+"""What waking the other threads takes, once they sleep. Measured on two Zen 3 cores, OpenMP: 10 to 30 us."""
+BURST_S = 1e-3
+"""How long after a call the others are awake for the next one: OpenMP's threads wait actively for some milliseconds."""
 
 # The intrinsics stand in this file because numba's cache of compiled functions looks at no other.
 
@@ -122,6 +134,27 @@ def _seconds(_context: Any) -> Any:
     return types.float64(), generate
 
 
+@_intrinsic
+def _thread_count(_context: Any) -> Any:
+    """Ask numba how many threads the calling thread may use. The threads must have been launched."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+        return _symbol(builder, "get_num_threads", _I64, [])
+
+    return types.int64(), generate
+
+
+@_intrinsic
+def _set_thread_count(_context: Any, count: Any) -> Any:
+    """Tell numba how many threads the calling thread may use."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        _symbol(builder, "set_num_threads", ir.VoidType(), [builder.trunc(arguments[0], _I32)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
 def _compiled(**options: Any) -> Callable[[Any], Any]:
     """Compile with numba and keep the code on disk, if there is a place for it."""
 
@@ -135,9 +168,9 @@ def _compiled(**options: Any) -> Callable[[Any], Any]:
 
 
 @_compiled()
-def _counters(steps: Any) -> Any:
+def _counters(steps: Any, queues: Any) -> Any:
     # not inlined into the parallel functions, which would set them to zero in a parallel region
-    return np.zeros(steps * _COUNTER_WORDS, np.int64)
+    return np.zeros(steps * (queues + 1) * (_LINE_BYTES // 8), np.int64)
 
 
 @_compiled()
@@ -152,28 +185,41 @@ def _meet(done: Any, chunks: Any) -> None:
 
 
 @_compiled()
-def _walk(steps: Any, counters: Any) -> None:
-    """Run every step as one of the threads that share `counters`."""
+def _first(queue: Any, queues: Any, chunks: Any) -> Any:
+    """Return the first chunk of a queue; a single chunk is in the first queue."""
+    return (queue * chunks + queues - 1) // queues
+
+
+@_compiled()
+def _walk(steps: Any, counters: Any, queues: Any, own: Any) -> None:
+    """Run every step as one of the threads that share `counters`, starting with queue number `own`.
+
+    Counters are apart by a cache line: for each step, what was claimed of each queue, then what is done.
+    """
     base = counters.ctypes.data
     for i in range(len(steps)):
-        claimed = base + i * (8 * _COUNTER_WORDS)
-        done = claimed + 4 * _COUNTER_WORDS
+        done = base + (i * (queues + 1) + queues) * _LINE_BYTES
         chunks = steps[i, 2]
-        chunk = _claim(claimed)
-        while chunk < chunks:
-            _call_kernel(steps[i, 0], steps[i, 1], chunk)
-            _claim(done)
-            chunk = _claim(claimed)
+        for turn in range(queues):
+            queue = (own + turn) % queues
+            claimed = base + (i * (queues + 1) + queue) * _LINE_BYTES
+            low, high = _first(queue, queues, chunks), _first(queue + 1, queues, chunks)
+            while low < high:
+                chunk = low + _claim(claimed)
+                if chunk >= high:
+                    break
+                _call_kernel(steps[i, 0], steps[i, 1], chunk)
+                _claim(done)
         _meet(done, chunks)
 
 
 @_compiled()
 def _walk_timed(steps: Any, counters: Any, times: Any) -> None:
-    """Like `_walk`; whoever claims the first chunk notes the start, and whoever ends the last one the end."""
+    """Like `_walk` with one queue; who claims the first chunk notes the start, and who ends the last one the end."""
     base = counters.ctypes.data
     for i in range(len(steps)):
-        claimed = base + i * (8 * _COUNTER_WORDS)
-        done = claimed + 4 * _COUNTER_WORDS
+        claimed = base + 2 * i * _LINE_BYTES
+        done = claimed + _LINE_BYTES
         chunks = steps[i, 2]
         chunk = _claim(claimed)
         while chunk < chunks:
@@ -194,10 +240,15 @@ def _run_serial(steps: Any) -> None:
 
 
 @_compiled(parallel=True)
-def _run_parallel(steps: Any, threads: Any) -> None:
-    counters = _counters(len(steps))
-    for _ in numba.prange(threads):
-        _walk(steps, counters)
+def _run_parallel(steps: Any, callers: Any) -> None:
+    every = _thread_count()
+    threads = max(1, every // callers)
+    queues = min(threads, _MOST_QUEUES)
+    counters = _counters(len(steps), queues)
+    _set_thread_count(threads)
+    for thread in numba.prange(threads):
+        _walk(steps, counters, queues, np.int64(thread))
+    _set_thread_count(every)
 
 
 @_compiled()
@@ -209,18 +260,23 @@ def _time_serial(steps: Any, times: Any) -> None:
 
 
 @_compiled(parallel=True)
-def _time_parallel(steps: Any, threads: Any, times: Any) -> None:
-    counters = _counters(len(steps))
-    for _ in numba.prange(threads):
+def _time_parallel(steps: Any, times: Any) -> None:
+    counters = _counters(len(steps), 1)
+    for _ in numba.prange(_thread_count()):
         _walk_timed(steps, counters, times)
 
 
 @dataclass
 class _Process:
-    """What this process may do: a child forked from one that had threads must not start any."""
+    """What this process may do: a child forked from one that had threads must not start any.
+
+    `last_call_s` is when the last run began that could have been shared; `running` has an entry for each shared run.
+    """
 
     single: bool = False
     lock: Lock = field(default_factory=Lock)
+    running: list[None] = field(default_factory=list[None])
+    last_call_s: float = -inf
 
 
 _process = _Process()
@@ -230,6 +286,7 @@ def _after_fork() -> None:
     # OpenMP's threads are gone in the child, and its runtime kills or hangs whoever asks for them
     _process.single = _process.single or _layers._is_initialized or "torch" in sys.modules
     _process.lock = Lock()
+    _process.running = []
 
 
 if hasattr(os, "register_at_fork"):
@@ -238,19 +295,19 @@ if hasattr(os, "register_at_fork"):
 
 @cache
 def _threading_layer() -> str:
-    """Choose OpenMP unless the user has chosen, and return the layer that numba will use or uses."""
-    if _layers._is_initialized:
-        return _numba.threading_layer()
-    if _config.THREADING_LAYER == "default":
+    """Launch numba's threads and return their layer: OpenMP unless the user has chosen another."""
+    if not _layers._is_initialized and _config.THREADING_LAYER == "default":
         _config.THREADING_LAYER = "omp" if _has_openmp() else "workqueue"
-    if _config.THREADING_LAYER == "workqueue":
+    numba.get_num_threads()
+    layer = _numba.threading_layer()
+    if layer == "workqueue":
         warnings.warn(
             "numba has no OpenMP here: each run takes 0.1 ms longer and concurrent runs wait for each other; "
             "install the OpenMP runtime (libgomp1 on Debian, libomp on macOS)",
             RuntimeWarning,
             stacklevel=3,
         )
-    return _config.THREADING_LAYER
+    return layer
 
 
 def _has_openmp() -> bool:
@@ -266,35 +323,48 @@ def _region() -> AbstractContextManager[Any]:
     return _process.lock if _threading_layer() == "workqueue" else nullcontext()
 
 
-def run(steps: Steps, serial: bool = False) -> None:
+def run(steps: Steps, shared_s: float = inf) -> None:
     """Run all steps, in order, with numba's number of threads; may be called from several threads at once.
 
-    `serial`: no step has more than one chunk, so that waking threads would only cost time.
+    Callers divide the threads between them.
+
+    `shared_s`: what the steps of more than one chunk are predicted to take, 0.0 if there are none. The calling thread
+    runs alone if they take less than waking others, and others are not awake from a call just before.
     """
-    if serial:
+    if is_alone(shared_s):
         _run_serial(steps)
         return
-    threads = thread_count()
-    if threads == 1:
-        _run_serial(steps)
-    else:
-        with _region():
-            _run_parallel(steps, threads)
+    region, running = _region(), _process.running
+    running.append(None)
+    try:
+        with region:
+            _run_parallel(steps, len(running))
+    finally:
+        running.pop()
+
+
+def is_alone(shared_s: float) -> bool:
+    """Whether a run of which so much can be shared is for the calling thread alone; notes that there was one."""
+    if shared_s == 0 or _process.single:
+        return True
+    now = time.monotonic()
+    since, _process.last_call_s = now - _process.last_call_s, now
+    return shared_s < WAKE_S and since > BURST_S
 
 
 def run_timed(steps: Steps) -> NDArray[np.float64]:
     """Run all steps and return how long each took, in seconds, start of first chunk to end of last."""
-    times, threads = np.zeros((len(steps), 2)), thread_count()
-    if threads == 1:
+    times = np.zeros((len(steps), 2))
+    if thread_count() == 1:
         _time_serial(steps, times)
     else:
         with _region():
-            _time_parallel(steps, threads, times)
+            _time_parallel(steps, times)
     return times[:, 1] - times[:, 0]
 
 
 def thread_count() -> int:
-    """Return how many threads `run` uses in this process."""
+    """Return how many threads `run` uses at most in this process."""
     if _process.single:
         return 1
     _threading_layer()

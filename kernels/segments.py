@@ -41,14 +41,14 @@ class Segment(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """Steps of the driver, one after the other."""
+    """Steps of the driver, one after the other; those that can be shared are predicted to take `shared_s`."""
 
     steps: driver.Steps
-    is_serial: bool
+    shared_s: float
 
     def run(self, moving: Sequence[Array]) -> None:
         """Run the steps."""
-        driver.run(self.steps, self.is_serial)
+        driver.run(self.steps, self.shared_s)
 
     def run_timed(self, moving: Sequence[Array]) -> NDArray[np.float64]:
         """Run the steps and return the seconds of each."""
@@ -96,8 +96,12 @@ class Layout:
             if on_host:
                 out += [self._on_host(number, arena) for number, _ in members]
             else:
-                serial = all(isinstance(low, LoweredKernel) and low.chunks == 1 for _, low in members)
-                out.append(Compiled(steps[row : row + len(members)], serial))
+                shared_s = sum(
+                    self.program.kernels[number].estimate.seconds
+                    for number, low in members
+                    if isinstance(low, LoweredKernel) and low.chunks > 1
+                )
+                out.append(Compiled(steps[row : row + len(members)], shared_s))
                 row += len(members)
         return tuple(out)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import subprocess
+import sys
 import threading
 from typing import Any
 
 import numba
 import numpy as np
 import pytest
+import torch
 from llvmlite import ir
 
 from frittata.kernels import driver
@@ -69,6 +73,19 @@ def test_steps_run_in_order_and_every_chunk_once(affine: CompiledKernel) -> None
     assert Chain(affine).agrees()
 
 
+@pytest.mark.parametrize("size", [1, 10])
+def test_steps_of_few_and_of_many_chunks_may_follow_each_other(affine: CompiledKernel, size: int) -> None:
+    data, scale = np.zeros(24 * size), np.array([0.5])
+    counts = [1, 2, 3, 4, 6, 8, 12, 24, 1, 1, 2]
+    tables = [np.array([data.ctypes.data, scale.ctypes.data, len(data) // n], np.int64) for n in counts]
+    rows = [[affine.address, table.ctypes.data, n] for table, n in zip(tables, counts, strict=True)]
+    expected = np.zeros_like(data)
+    for _ in counts:
+        expected = expected * 0.5 + np.arange(len(data))
+    driver.run(np.array(rows, np.int64))
+    np.testing.assert_array_equal(data, expected)
+
+
 def test_a_program_may_have_no_steps() -> None:
     driver.run(np.zeros((0, 3), np.int64))
 
@@ -96,6 +113,80 @@ def test_callers_in_several_threads_do_not_disturb_each_other(affine: CompiledKe
     for caller in callers:
         caller.join()
     assert good == [True, True]
+
+
+class Clock:
+    """A clock that tests set."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_small_programs_wake_no_threads_but_use_those_awake(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(driver, "time", clock)
+    small, large = driver.WAKE_S / 2, driver.WAKE_S * 2
+    clock.now = 1e6
+    assert driver.is_alone(small)  # the others sleep
+    clock.now += driver.BURST_S / 2
+    assert not driver.is_alone(small)  # one call after the other
+    clock.now += driver.BURST_S * 2
+    assert driver.is_alone(small)
+    clock.now += driver.BURST_S * 2
+    assert not driver.is_alone(large)
+    assert driver.is_alone(0.0)  # there is nothing to share
+
+
+WORK_QUEUE = """
+import sys, threading, warnings
+sys.path[:0] = {path!r}
+import numpy as np
+from frittata.kernels import driver
+from frittata.kernels.compile import compile_kernel
+
+kernel = compile_kernel("def idle(table, chunk):\\n    pass\\n", "idle", {{}})
+steps = np.array([[kernel.address, 0, 7]] * 20, np.int64)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    driver.run(steps)
+    driver.run(steps)
+callers = [threading.Thread(target=lambda: [driver.run(steps) for _ in range(50)]) for _ in range(3)]
+for caller in callers:
+    caller.start()
+for caller in callers:
+    caller.join()
+print(*(warning.message for warning in caught), sep="|")
+"""
+
+
+def test_without_openmp_there_is_one_warning_and_callers_wait_for_each_other() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", WORK_QUEUE.format(path=sys.path)],
+        env={**os.environ, "NUMBA_THREADING_LAYER": "workqueue"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.count("numba has no OpenMP here") == 1 and "install the OpenMP runtime" in found.stdout
+
+
+def test_torch_may_use_its_own_threads_between_runs(affine: CompiledKernel) -> None:
+    chain, before = Chain(affine), torch.get_num_threads()
+    x = torch.randn(200, 200)
+    try:
+        for threads in (1, 2, 1):
+            torch.set_num_threads(threads)
+            for _ in range(5):
+                product = x @ x
+                assert chain.agrees()
+                torch.testing.assert_close(x @ x, product)
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

@@ -36,7 +36,7 @@ def everything() -> Program:
     """Return a program whose outputs are a kernel's, views of it, an argument, a view of one, and a constant."""
     weight = tensor("param", name="w", shape=SHAPE, dtype="f32")
     body = build(element("add", load("a", *SHAPE), load("c", *SHAPE)), *SHAPE)
-    kernel = Kernel("add", "nest", (Output("sum", body),), ("a", "c"), Estimate(0, 0, 0))
+    kernel = Kernel("add", "nest", (Output("sum", body),), ("a", "c"), Estimate(1, 0, 0))
     flat = TensorType((24,), "f32")
     views = (View("flat_sum", "sum", flat), View("flat_a", "a", flat))
     outputs = ("flat_sum", "sum", "a", "flat_a", "c")

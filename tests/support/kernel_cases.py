@@ -50,7 +50,7 @@ class Case:
     def program(self, template: str) -> Program:
         """Return the program of one kernel that computes the bodies."""
         outputs = tuple(Output(f"out{i}", body) for i, body in enumerate(self.bodies))
-        kernel = Kernel(self.name, template, outputs, self._names(), Estimate(0, 0, 0))
+        kernel = Kernel(self.name, template, outputs, self._names(), Estimate(1, 0, 0))
         inputs = {leaf.attrs[0]: TensorType(leaf.shape, leaf.dtype) for leaf in self.operands}
         return Program(inputs, {}, (kernel,), tuple(output.name for output in outputs))
 

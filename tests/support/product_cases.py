@@ -26,7 +26,7 @@ def executable(case: Case, template: str, constants: dict[str, Array]) -> runtim
     """Compile the bodies with a template; `constants` has the operands known before run time."""
     names = [leaf.attrs[0] for leaf in case.operands]
     outputs = tuple(Output(f"out{i}", body) for i, body in enumerate(case.bodies))
-    kernel = Kernel("kernel", template, outputs, tuple(names), Estimate(0, 0, 0))
+    kernel = Kernel("kernel", template, outputs, tuple(names), Estimate(1, 0, 0))
     types = {leaf.attrs[0]: TensorType(leaf.shape, leaf.dtype) for leaf in case.operands}
     inputs = {name: type_ for name, type_ in types.items() if name not in constants}
     params = {name: tensor("param", name=name, shape=types[name].shape, dtype=types[name].dtype) for name in constants}

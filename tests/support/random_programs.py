@@ -32,7 +32,7 @@ def random_program(seed: int, length: int = 12) -> Program:
         bodies = [_body(rng, names) for _ in range(1 + int(rng.random() < 0.3))]
         outputs = tuple(Output(f"{name}{suffix}", body) for suffix, body in zip("xy", bodies, strict=False))
         operands = tuple(dict.fromkeys(t.attrs[0] for body in bodies for t in _leaves(body)))
-        steps.append(Kernel(name, "nest", outputs, operands, Estimate(0, 0, 0)))
+        steps.append(Kernel(name, "nest", outputs, operands, Estimate(1, 0, 0)))
         names += [output.name for output in outputs]
     chosen = tuple(str(name) for name in rng.choice(names, 4))
     return Program(inputs, constants, tuple(steps), chosen)
