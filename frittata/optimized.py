@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from frittata.explain import Explanation
     from frittata.graphs import EGraph, Graph
     from frittata.report import Report
+    from frittata.tensor_calls import TensorCalls
+
+_ARRAY = frozenset({np.ndarray})
+_NUMPY = (np.ndarray, np.generic)
 
 
 class Optimized:
@@ -47,12 +51,31 @@ class Optimized:
         self._guard.check()
         imported = self.compilation.imported
         values = list(args) if imported is None else imported.flatten(args, kwargs)
-        outputs = self._run(*self._as_arguments(values))
-        if any(not isinstance(value, np.ndarray) for value in values):
-            outputs = _to_torch(outputs)
+        if _ARRAY.issuperset(map(type, values)) or all(isinstance(value, _NUMPY) for value in values):
+            outputs = self._run(*self._as_arguments(values))
+        else:
+            outputs = self._on_tensors(values)
         if imported is None:
             return outputs[0] if len(outputs) == 1 else tuple(outputs)
         return imported.unflatten(outputs)
+
+    def _on_tensors(self, values: list[Any]) -> Sequence[Any]:
+        calls = self._tensor_calls
+        if calls is not None:
+            outputs = calls([*values, *(read() for read in self._parameters)] if self._parameters else values)
+            if outputs is not None:
+                return outputs
+        return _to_torch(self._run(*self._as_arguments(values)))
+
+    @cached_property
+    def _tensor_calls(self) -> TensorCalls | None:
+        """What runs calls with tensors by address, if the program can run so."""
+        executable = self._run
+        if not isinstance(executable, runtime.Executable) or not executable.runs_at_addresses:
+            return None
+        from frittata.tensor_calls import TensorCalls
+
+        return TensorCalls(executable)
 
     @property
     def program(self) -> Program:
@@ -152,7 +175,8 @@ class Optimized:
         expected = len(self.program.inputs) - len(self._parameters)
         if len(values) != expected:
             raise ModelError(f"the model takes {expected} arguments, got {len(values)}")
-        return [self._as_argument(value) for value in (*values, *(read() for read in self._parameters))]
+        given = (*values, *(read() for read in self._parameters))
+        return [value if type(value) is np.ndarray else self._as_argument(value) for value in given]
 
     def _as_argument(self, value: Any) -> Any:
         return value if self._keeps_device_arrays and is_on_device(value) else _to_numpy(value)
@@ -176,8 +200,6 @@ def _to_numpy(value: Any) -> Any:
 
     Raises: ModelError for what is no dense tensor on the CPU.
     """
-    if type(value) is np.ndarray:
-        return value
     if isinstance(value, np.ndarray) and not hasattr(value, "mask"):
         return np.asarray(value)  # a subclass, such as numpy.memmap; masks would be lost
     if isinstance(value, np.generic):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter, call, is_, methodcaller
 from typing import Any
 
 import numpy as np
@@ -38,24 +39,51 @@ class Home:
         return None
 
 
+_version = attrgetter("_version")
+_pointer = methodcaller("data_ptr")
+
+
 class Guard:
     """Notices that a folded tensor was written to, moved, or replaced in its module."""
 
     def __init__(self, tensor_by_name: Mapping[str, Any], source: Any) -> None:
-        self._rows: list[tuple[Any, int, int, Mapping[str, Any], str, str]] = []
+        self._names: list[str] = []
+        self._tensors: list[Any] = []
+        self._homes: list[Home] = []
         for name, tensor in tensor_by_name.items():
             home = Home.of(source, name) or Home({name: tensor}, name)
             if not tensor.is_inference() and home.tensors[home.key] is tensor:
-                self._rows.append((tensor, tensor._version, tensor.data_ptr(), home.tensors, home.key, name))
+                self._names.append(name)
+                self._tensors.append(tensor)
+                self._homes.append(home)
+        self._look_up = [home.tensors.get for home in self._homes]
+        self._keys = [home.key for home in self._homes]
+        self._versions = list(map(_version, self._tensors))
+        self._pointers = list(map(_pointer, self._tensors))
 
     def check(self) -> None:
         """Raise StaleParametersError if a tensor has changed."""
-        for tensor, version, pointer, home, key, name in self._rows:
-            if tensor._version != version or tensor.data_ptr() != pointer or home.get(key) is not tensor:
-                raise StaleParametersError(
-                    f"parameter {name!r} was changed after optimize()",
-                    do="call frittata.optimize again; freeze=True skips this check, freeze=False reads parameters anew",
-                )
+        if not self._tensors:
+            return
+        # without a loop in Python: every call waits for this
+        same = map(is_, map(call, self._look_up, self._keys), self._tensors)
+        if (
+            not all(same)
+            or list(map(_version, self._tensors)) != self._versions
+            or list(map(_pointer, self._tensors)) != self._pointers
+        ):
+            raise StaleParametersError(
+                f"parameter {self._first_changed()!r} was changed after optimize()",
+                do="call frittata.optimize again; freeze=True skips this check, freeze=False reads parameters anew",
+            )
+
+    def _first_changed(self) -> str:
+        rows = zip(self._names, self._tensors, self._homes, self._versions, self._pointers, strict=True)
+        return next(
+            name
+            for name, tensor, home, version, pointer in rows
+            if home.tensors.get(home.key) is not tensor or (_version(tensor), _pointer(tensor)) != (version, pointer)
+        )
 
 
 def readers(model: Model, tensor_by_name: Mapping[str, Any], source: Any) -> tuple[Callable[[], Any], ...]:

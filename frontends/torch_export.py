@@ -35,6 +35,8 @@ DTYPE_BY_TORCH: dict[torch.dtype, DType] = {
     torch.float32: "f32",
     torch.float64: "f64",
 }
+_ARRAYS = frozenset({torch.Tensor, torch.nn.Parameter, np.ndarray})
+"""What is no tree."""
 _TORCH = str(Path(torch.__file__).parent)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
@@ -60,7 +62,7 @@ class Imported:
 
         Raises: ModelError if the call has another structure than at the export, or another value that was fixed there.
         """
-        if not kwargs and len(args) == self._flat_count and all(type(arg) is torch.Tensor for arg in args):
+        if not kwargs and len(args) == self._flat_count and _ARRAYS.issuperset(map(type, args)):
             return list(args)
         given, spec = pytree.tree_flatten((tuple(args), self._ordered(kwargs or {})))
         if spec != self.input_spec:

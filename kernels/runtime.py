@@ -23,7 +23,7 @@ from frittata.kernels.lowered import LoweredKernel, Scratch, Status
 from frittata.kernels.plain import compile_plain
 from frittata.kernels.plan import constant_values, evaluate_constants, plan_buffers
 from frittata.kernels.segments import Bound, Layout, Lowered, Segment
-from frittata.kernels.tables import Tables, address, aligned_bytes, part_of, quick_address
+from frittata.kernels.tables import Tables, address, aligned_bytes, part_of, quick_addresses
 
 Array = NDArray[Any]
 
@@ -143,25 +143,44 @@ class Executable:
         Raises: ModelError if the arguments do not fit; IndexRangeError if an index that they hold, or that is computed
             from them, lies outside of the axis that it points into.
         """
-        arguments = self._checked(arrays)
+        outputs = [np.empty(shape, dtype) for shape, dtype in self._outputs]
+        moving = (*self._checked(arrays), *outputs)
         context = self._take()
-        outputs = self._point(context, arguments)
-        moving = (*arguments, *outputs)
-        for segment in context.segments:
-            segment.run(moving)
-        if any(context.status):
-            self._refuse(context)
+        self._point(context, quick_addresses(moving))
+        self._run(context, moving)
         for index, bound in context.copies:
             outputs[index][...] = bound(moving)
         self._free.append(context)  # not after an error: its status would outlive the call
         return tuple(outputs)
 
+    @property
+    def runs_at_addresses(self) -> bool:
+        """Whether a run needs addresses only: there are no host steps, and kernels write all outputs."""
+        return not self.plan.copied_outputs and all(isinstance(low, LoweredKernel) for low in self.lowered)
+
+    def run_at(self, addresses: Sequence[int]) -> None:
+        """Run the program on memory that is the caller's, if `runs_at_addresses`: first arguments, then outputs.
+
+        It must be as the program's types say, row-major and contiguous, and each element aligned.
+
+        Raises: IndexRangeError.
+        """
+        context = self._take()
+        self._point(context, addresses)
+        self._run(context, ())
+        self._free.append(context)
+
+    def _run(self, context: _Context, moving: Sequence[Array]) -> None:
+        for segment in context.segments:
+            segment.run(moving)
+        if context.status and any(context.status):
+            self._refuse(context)
+
     def measure(self, *arrays: Array, repeats: int = 10) -> NDArray[np.float64]:
         """Return the least time of each step over `repeats` runs, in seconds."""
-        arguments = self._checked(arrays)
+        moving = (*self._checked(arrays), *(np.empty(shape, dtype) for shape, dtype in self._outputs))
         context = self._take()
-        outputs = self._point(context, arguments)
-        moving = (*arguments, *outputs)
+        self._point(context, quick_addresses(moving))
         runs = [[segment.run_timed(moving) for segment in context.segments] for _ in range(repeats + 1)]
         if any(context.status):
             self._refuse(context)
@@ -175,10 +194,13 @@ class Executable:
             raise ModelError(f"the program takes {len(self._inputs)} arguments, got {len(arrays)}")
         out: list[Array] = []
         for array, (name, shape, dtype) in zip(arrays, self._inputs, strict=True):
-            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
+            if (
+                type(array) is not np.ndarray
+                or array.shape != shape
+                or not (array.dtype is dtype or array.dtype == dtype)
+            ):
                 raise _misfit(name, array, shape, dtype)
-            flags = array.flags
-            out.append(array if flags.c_contiguous and flags.aligned else array.copy("C"))
+            out.append(array if array.flags.num & _READABLE == _READABLE else array.copy("C"))
         return out
 
     def _take(self) -> _Context:
@@ -201,14 +223,11 @@ class Executable:
         copies = tuple((i, self._layout.bound(self.program.outputs[i], arena)) for i in self.plan.copied_outputs)
         return _Context(arena, table.data, self._layout.bind(steps, arena), status.data, copies)
 
-    def _point(self, context: _Context, arguments: list[Array]) -> list[Array]:
-        """Write the addresses of arguments and fresh outputs into the tables."""
-        outputs = [np.empty(shape, dtype) for shape, dtype in self._outputs]
-        addresses = [quick_address(array) for array in (*arguments, *outputs)]
+    def _point(self, context: _Context, addresses: Sequence[int]) -> None:
+        """Write the addresses of arguments and outputs into the tables."""
         entries = context.entries
         for entry, source, offset in self._tables.moving:
             entries[entry] = addresses[source] + offset
-        return outputs
 
     def _refuse(self, context: _Context) -> None:
         """Raise what the first kernel that was given a wrong index has noted."""
@@ -222,6 +241,10 @@ class Executable:
             for check in lookups.checks(kernel)
         ]
         raise checked[word].error(index)
+
+
+_READABLE = 0x0101
+"""numpy's flags for C order and for aligned elements."""
 
 
 def _numpy_type(type_: TensorType) -> tuple[tuple[int, ...], Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -143,19 +143,23 @@ def address(array: Array) -> int:
     return array.__array_interface__["data"][0]
 
 
-def _quick_address(array: Array) -> int:
-    # In numpy's binary interface the address is the first field after the head of the object: ten times as fast.
-    return ctypes.c_ssize_t.from_address(id(array) + object.__basicsize__).value
+_POINTER = object.__basicsize__
+"""In numpy's binary interface the address is the first field after the head of the object."""
+_from_address = ctypes.c_ssize_t.from_address
 
 
-def _choose_address() -> Callable[[Array], int]:
+def _quick_addresses(arrays: Iterable[Array]) -> list[int]:
+    return [_from_address(id(array) + _POINTER).value for array in arrays]
+
+
+def _choose_addresses() -> Callable[[Iterable[Array]], list[int]]:
     array = np.empty(1)
-    quick = sys.implementation.name == "cpython" and _quick_address(array) == address(array)
-    return _quick_address if quick else address
+    quick = sys.implementation.name == "cpython" and _quick_addresses([array]) == [address(array)]
+    return _quick_addresses if quick else lambda arrays: list(map(address, arrays))
 
 
-quick_address: Callable[[Array], int] = _choose_address()
-"""`address`, for arrays of type ndarray itself."""
+quick_addresses: Callable[[Iterable[Array]], list[int]] = _choose_addresses()
+"""`address` of each, ten times as fast, for arrays of type ndarray itself."""
 
 
 def aligned_bytes(size: int) -> Array:

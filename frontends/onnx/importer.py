@@ -50,6 +50,8 @@ class ImportedOnnx:
 
         Raises: ModelError if one is missing or not known.
         """
+        if not kwargs and len(args) == len(self.model.main.inputs):
+            return list(args)
         names = [term.attrs[0] for term in self.model.main.inputs]
         named = dict(kwargs or {})
         given = [*args, *(named.pop(name) for name in names[len(args) :] if name in named)]
