@@ -13,7 +13,7 @@ from pathlib import Path
 
 from frittata.egraph.machine import Machine
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 def machine_key() -> str:

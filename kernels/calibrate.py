@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ from frittata.egraph.ops.registry import element, tensor
 from frittata.egraph.program import Estimate, Kernel, Output, Program, operands_of
 from frittata.egraph.terms import TensorType, Term
 from frittata.kernels import driver, runtime, templates
+from frittata.kernels.compile import compile_kernel
 from frittata.kernels.templates.library import LIBRARY
 
 _REPEATS = 25
 """The least of so many runs counts: a machine that is busy while it is measured looks slow."""
 
-_LEAST_LAUNCH_S = 1e-7
-"""A step alone is dispatched within the clock's noise; among others it takes at least this."""
+_IDLE_STEPS = 1000
+"""So many steps that do nothing make the start of a run, once for all, too small to count."""
 _FLOATS_IN_L3 = 1 << 19
 _FLOATS_IN_MEMORY = 1 << 24
 
@@ -33,7 +35,7 @@ def measure() -> Machine:
     streaming = _seconds(*_copy(_FLOATS_IN_MEMORY))
     work, additions = _additions(1 << 18)
     product, fmas = _product(384, 512, 512)
-    idle = _seconds(*_copy(16))
+    launch_s, shared_s = _step_s(1), _step_s(threads)
     fma_per_s = fmas / _seconds(*product)
     library_s = _seconds(*product, template="library") if _has_library(product[0]) else None
     caches = _cache_bytes()
@@ -49,10 +51,23 @@ def measure() -> Machine:
         l1_bytes=caches.get(1, REFERENCE.l1_bytes),
         l2_bytes=caches.get(2, REFERENCE.l2_bytes),
         l3_bytes=caches.get(3, REFERENCE.l3_bytes),
-        launch_s=min(max(idle, _LEAST_LAUNCH_S), 2e-6),
-        sync_s=REFERENCE.sync_s,
+        launch_s=launch_s,
+        sync_s=max(0.0, shared_s - launch_s),
         library_gemm_share=min(1.0, fmas / library_s / fma_per_s) if library_s else REFERENCE.library_gemm_share,
     )
+
+
+def _step_s(chunks: int) -> float:
+    """Return what a step of so many chunks that does nothing takes, among others and with all threads awake."""
+    kernel = compile_kernel("def idle(table, chunk):\n    pass\n", "idle", {})
+    steps = np.array([[kernel.address, 0, chunks]] * _IDLE_STEPS, np.int64)
+
+    def once() -> float:
+        start = time.perf_counter()
+        driver.run(steps)
+        return time.perf_counter() - start
+
+    return min(once() for _ in range(_REPEATS)) / _IDLE_STEPS
 
 
 def _lanes() -> int:
