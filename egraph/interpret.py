@@ -74,7 +74,7 @@ class Interpreter:
             return self._leaf(term, shape)
         if term.op == "full":
             return np.full(shape, self._constant(term.attrs[0]))
-        if term.op == "build":
+        if term.op in ("build", "part"):
             return np.array(np.broadcast_to(self._element(term.args[0], grid(shape), {}), shape))
         reference = registry.get(term.op).reference
         if reference is None:

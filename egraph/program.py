@@ -1,14 +1,14 @@
 """The chosen program: kernels, views and constants, in the language of terms, and what a kernel template promises.
 
 A body is a `build` term whose tensors are `input` leaves named after buffers: what the kernel reads. The body of an
-opaque operator is that operator over such leaves: a host step runs it. All buffers are row-major and contiguous.
+opaque operator is that operator over such leaves: a host step runs it. Buffers are row-major and contiguous, but for
+those that lie in another: see `places`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Protocol
 
 from frittata.egraph import shapes, terms
@@ -67,11 +67,23 @@ class View:
 
 @dataclass(frozen=True)
 class Join:
-    """The memory of several buffers, one after the other: their kernels write in place, and nothing is left to do."""
+    """A concatenation of buffers, or a buffer with a border of one value: parts are written in place, no work is left.
+
+    `body` is the operator over `input` leaves named after the parts.
+    """
 
     name: str
-    parts: tuple[str, ...]
-    type: TensorType
+    body: Term
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The buffers that lie in it."""
+        return tuple(leaf.attrs[0] for leaf in self.body.args)
+
+    @property
+    def type(self) -> TensorType:
+        """The type of the whole."""
+        return _tensor_type(self.body)
 
 
 Step = Kernel | View | Join
@@ -115,12 +127,10 @@ class Program:
             if isinstance(step, View):
                 value[step.name] = _part(value[step.source], step.offset, step.type.shape)
                 continue
-            if isinstance(step, Join):
-                value[step.name] = _joined([value[part] for part in step.parts], step.type.shape)
-                continue
-            for output in step.outputs:
-                leaves = {leaf: value[leaf.attrs[0]] for leaf in operands_of(output.body)}
-                value[output.name] = terms.substitute(output.body, leaves)
+            bodies = {step.name: step.body} if isinstance(step, Join) else {o.name: o.body for o in step.outputs}
+            for name, body in bodies.items():
+                leaves = {leaf: value[leaf.attrs[0]] for leaf in operands_of(body)}
+                value[name] = terms.substitute(body, leaves)
         return tuple(value[name] for name in self.outputs)
 
 
@@ -130,11 +140,6 @@ def _part(source: Term, offset: int, shape: Shape) -> Term:
         flat = _reshaped(source, (shapes.size(source.shape),))
         source = registry.make("slice", "tensor", (flat,), (-1, offset, 1, length))
     return _reshaped(source, shape)
-
-
-def _joined(parts: list[Term], shape: Shape) -> Term:
-    flat = [_reshaped(part, (shapes.size(part.shape),)) for part in parts]
-    return _reshaped(reduce(lambda a, b: registry.make("concat", "tensor", (a, b), (-1,)), flat), shape)
 
 
 def _reshaped(term: Term, shape: Shape) -> Term:
@@ -154,7 +159,10 @@ def operands_of(*bodies: Term) -> Iterator[Term]:
 
 
 class Template(Protocol):
-    """One way to compute kernels. `name` identifies it in programs and reports."""
+    """One way to compute kernels. `name` identifies it in programs and reports.
+
+    One that has `in_place = True` also takes `part` bodies: it stores each value where `at` says and nothing else.
+    """
 
     name: str
 
@@ -164,3 +172,8 @@ class Template(Protocol):
         `constants` names the operands known before run time, which may be packed for free.
         """
         ...
+
+
+def is_in_place(template: Template) -> bool:
+    """Whether a template writes and reads buffers that lie apart in others."""
+    return getattr(template, "in_place", False)

@@ -18,8 +18,9 @@ from frittata.egraph import dtypes, shapes, terms
 from frittata.egraph.errors import ModelError
 from frittata.egraph.machine import Machine
 from frittata.egraph.ops import externs, registry
-from frittata.egraph.program import HOST, Estimate, Template, operands_of
-from frittata.egraph.shapes import Shape, Sym
+from frittata.egraph.places import can_be_placed
+from frittata.egraph.program import HOST, Estimate, Template, is_in_place, operands_of
+from frittata.egraph.shapes import Shape
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import Term
 from frittata.extract.cuts import CONTRACTED, CONTRACTIONS, FOLDED, FOLDS, POINTWISE, Cuts, may_stand_under
@@ -78,7 +79,10 @@ VIEW = "view"
 """The template of a candidate that only renames memory."""
 
 JOIN = "join"
-"""The template of a concatenation whose parts are written in place."""
+"""The template of a concatenation or a border whose parts are written in place."""
+
+JOINS = frozenset({"concat", "pad"})
+"""The operators whose operands may be written in place."""
 
 
 @dataclass
@@ -112,16 +116,23 @@ class Enumerator:
                     out.extend(self._candidates_of(class_, shape, body, node.rule))
             elif node.sort == "tensor" and registry.get(node.op).opaque:
                 out.extend(self._host_steps(class_, node))
-            elif node.op == "concat" and _is_contiguous(shape, node.attrs[0]):
+            elif node.op in JOINS:
                 out.extend(self._joins(class_, node))
         return _undominated(out)
 
     def _joins(self, class_: int, node: Node) -> Iterable[Candidate]:
-        """Offer to write the parts of a concatenation in place."""
+        """Offer to write the parts of a concatenation, or what has a border, in place."""
         parts = frozenset(node.args)
-        if len(parts) == len(node.args) and class_ not in parts and not parts & self.free:
-            body = registry.make("concat", "tensor", tuple(map(self._leaf, node.args)), node.attrs)
+        if len(parts) < len(node.args) or class_ in parts or parts & self.free:
+            return
+        body = registry.make(node.op, "tensor", tuple(map(self._leaf, node.args)), node.attrs)
+        if can_be_placed(body) and (self._takes_gaps or _is_contiguous(body)):
             yield Candidate(((class_, body),), parts, JOIN, Estimate(0.0, 0.0, 0.0), frozenset((node.rule,)))
+
+    @cached_property
+    def _takes_gaps(self) -> bool:
+        """Whether some template reads and writes what lies apart."""
+        return any(map(is_in_place, self.templates))
 
     def _host_steps(self, class_: int, node: Node) -> Iterable[Candidate]:
         """Offer to run an opaque operator as it is, with all results of the same call."""
@@ -485,9 +496,9 @@ def view_offset(built: Term) -> int | None:
     return mapping.linear_offset()
 
 
-def _is_contiguous(shape: Shape, axis: int) -> bool:
-    """Whether the parts of a tensor along an axis follow each other in memory."""
-    return not any(isinstance(dim, Sym) for dim in shape) and shapes.size(shape[:axis]) == 1
+def _is_contiguous(join: Term) -> bool:
+    """Whether the parts of a join follow each other in memory."""
+    return join.op == "concat" and shapes.size(join.shape[: join.attrs[0]]) == 1
 
 
 def _undominated(found: list[Candidate]) -> list[Candidate]:

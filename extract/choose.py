@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from frittata.egraph.errors import ExtractionError
 from frittata.egraph.machine import Machine
 from frittata.egraph.ops import externs, registry
-from frittata.egraph.program import Join, Kernel, Output, Program, Step, Template, View, operands_of
+from frittata.egraph.program import Estimate, Join, Kernel, Output, Program, Step, Template, View, operands_of
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import TensorType, Term, rebuild, walk
 from frittata.extract import check
@@ -18,7 +19,7 @@ from frittata.extract.constants import Folder
 from frittata.extract.cuts import everywhere, find_cuts
 from frittata.extract.exact import Solution, solve
 from frittata.extract.greedy import greedy
-from frittata.extract.joins import misplaced
+from frittata.extract.joins import settle
 from frittata.extract.problem import Problem, restricted
 
 
@@ -54,12 +55,22 @@ def extract(
     enumerated = time.perf_counter()
     first = greedy(problem)
     solution = solve(problem, first, time_limit_s)
-    while wrong := set(misplaced((problem.candidates[n] for n in check.order(problem, solution.chosen)), free)):
-        problem = restricted(problem, (n for n in problem.numbers() if problem.candidates[n] not in wrong))
+    while True:
+        program = build_program(snapshot, folder, rule_names, inputs, roots, problem, solution)
+        settled = settle(program, templates, machine)
+        order = check.order(problem, solution.chosen)
+        number_by_join = {step.name: n for step, n in zip(program.steps, order, strict=True) if isinstance(step, Join)}
+        placed = _placed(problem, solution, {number_by_join[j]: s for j, s in settled.extra_by_join.items()})
+        refused = {number_by_join[join] for join in settled.wrong} | _too_dear(*placed, first)
+        if not refused:
+            break
+        problem = restricted(problem, (n for n in problem.numbers() if n not in refused))
         first = greedy(problem)
         solution = solve(problem, first, time_limit_s)
+    problem, solution = placed
+    steps = tuple(settled.kernel_by_name.get(step.name, step) for step in program.steps)
+    program = replace(program, steps=steps, cost_s=solution.cost, gap=solution.gap)
     solved = time.perf_counter()
-    program = build_program(snapshot, folder, rule_names, inputs, roots, problem, solution)
     seconds = {"enumerate": enumerated - start, "solve": solved - enumerated}
     chosen = tuple(check.order(problem, solution.chosen))
     return Extraction(program, problem, chosen, solution, check.cost(problem, first), seconds)
@@ -84,6 +95,33 @@ def enumerate_candidates(
         return collect(Enumerator(snapshot, templates, machine, constants, free, cuts), roots), free
     except ExtractionError:  # the analysis of cuts is a heuristic: without it everything may be stored
         return collect(Enumerator(snapshot, templates, machine, constants, free, everywhere(snapshot)), roots), free
+
+
+def _placed(
+    problem: Problem[Candidate], solution: Solution, extra_by_join: dict[int, float]
+) -> tuple[Problem[Candidate], Solution]:
+    """Let joins bear what they make dearer."""
+    candidates = list(problem.candidates)
+    for number, extra in extra_by_join.items():
+        candidates[number] = replace(candidates[number], estimate=Estimate(extra, 0.0, 0.0))
+    priced = replace(problem, candidates=candidates)
+    cost = check.cost(priced, solution.chosen)
+    return priced, Solution(solution.chosen, cost, min(solution.bound, cost))
+
+
+def _too_dear(problem: Problem[Candidate], solution: Solution, start: Iterable[int]) -> set[int]:
+    """Return the chosen joins that cost more than a kernel; all that cost anything if the greedy choice is cheaper."""
+    joins = {n for n in solution.chosen if problem.candidates[n].template == JOIN and problem.cost(n) > 0}
+    if solution.cost > check.cost(problem, start):
+        return joins
+    return {n for n in joins if problem.cost(n) >= _least_kernel_s(problem, n)}
+
+
+def _least_kernel_s(problem: Problem[Candidate], join: int) -> float:
+    """Return the least price of a kernel that does what a join does."""
+    numbers = problem.by_class[problem.candidates[join].produces[0]]
+    kernels = (n for n in numbers if problem.candidates[n].template != JOIN)
+    return min(map(problem.cost, kernels), default=float("inf"))
 
 
 def build_program(
@@ -133,12 +171,13 @@ class _Builder:
     def _step(self, candidate: Candidate) -> Step:
         if candidate.template in (VIEW, JOIN):
             ((class_, body),) = candidate.bodies
-            sources = tuple(self._name(int(leaf.attrs[0][1:])) for leaf in operands_of(body))
+            written = self._written(body)
             name = self.name_by_class[class_] = self._fresh(candidate.template)
-            assert isinstance(body.type, TensorType)
             if candidate.template == JOIN:
-                return Join(name, sources, body.type)
-            return View(name, sources[0], body.type, view_offset(body) or 0)
+                return Join(name, written)
+            assert isinstance(body.type, TensorType)
+            (source,) = operands_of(written)
+            return View(name, source.attrs[0], body.type, view_offset(body) or 0)
         written = [(class_, self._written(body)) for class_, body in candidate.bodies if class_ in self.wanted]
         label = self._fresh(self._label(candidate))
         outputs: list[Output] = []

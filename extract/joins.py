@@ -1,40 +1,100 @@
-"""Writing in place: a concatenation of contiguous parts needs no kernel if its parts are written where they end up.
+"""Writing in place: a concatenation or a border needs no kernel if the parts are written where they end up.
 
 Each buffer has one place, so a part must be the whole memory of something that a kernel of its own writes, and stand in
-one concatenation only. Candidates are offered one by one; what does not fit together is seen in the choice as a whole.
+one join only. Candidates are offered one by one, for nothing; what does not fit together, and what it costs to read and
+write with gaps, is seen in the choice as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from frittata.egraph import shapes
-from frittata.egraph.program import operands_of
+from frittata.egraph.machine import Machine
+from frittata.egraph.places import Places, find_places, placed_bodies, touches_apart
+from frittata.egraph.program import Join, Kernel, Program, Template, View, is_in_place
 from frittata.egraph.terms import Term
-from frittata.extract.candidates import JOIN, VIEW, Candidate
 
 
-def misplaced(candidates: Iterable[Candidate], free: frozenset[int]) -> Iterator[Candidate]:
-    """Visit the joins of a choice, in order, whose parts cannot lie where the join wants them."""
-    owner_by_view: dict[int, int | None] = {}
-    placed: set[int] = set()
+@dataclass(frozen=True)
+class Settlement:
+    """What places mean for a program: joins that cannot be, what the others make dearer, and kernels as they run then.
 
-    def owner(class_: int) -> int | None:
-        """Return the class whose memory a class is as a whole, None if it is a part of some, or not a kernel's."""
-        return None if class_ in free else owner_by_view.get(class_, class_)
+    Units: seconds.
+    """
 
-    for candidate in candidates:
-        ((class_, body), *_) = candidate.bodies
-        if candidate.template == VIEW:
-            (leaf,) = operands_of(body)
-            whole = shapes.size(leaf.shape) == shapes.size(body.shape)
-            owner_by_view[class_] = owner(_class_of(leaf)) if whole else None
-        elif candidate.template == JOIN:
-            owners = [owner(_class_of(leaf)) for leaf in body.args]
-            if None in owners or len(set(owners)) < len(owners) or placed.intersection(owners):
-                yield candidate
-            placed.update(o for o in owners if o is not None)
+    wrong: frozenset[str]
+    extra_by_join: Mapping[str, float]
+    kernel_by_name: Mapping[str, Kernel]
 
 
-def _class_of(leaf: Term) -> int:
-    return int(leaf.attrs[0][1:])
+def settle(program: Program, templates: tuple[Template, ...], machine: Machine) -> Settlement:
+    """Look at every join of a program, and price again the kernels that read or write with gaps."""
+    if not any(isinstance(step, Join) for step in program.steps):
+        return Settlement(frozenset(), {}, {})
+    places = find_places(program)
+    wrong = set(places.wrong) | set(_among_results(program, places))
+    extra: dict[str, float] = {}
+    kernels: dict[str, Kernel] = {}
+    constants = _constants(program)
+    for kernel in program.kernels if not wrong else ():
+        if not touches_apart(kernel, places):
+            continue
+        joins = sorted(set(_joins(kernel, places)))
+        bodies = placed_bodies(kernel, places)
+        found = None if kernel.is_opaque else _priced(kernel, bodies, constants, templates, machine)
+        if found is None:
+            wrong.update(joins)
+            continue
+        kernels[kernel.name] = found
+        for join in joins:
+            more = found.estimate.seconds - kernel.estimate.seconds
+            extra[join] = extra.get(join, 0.0) + more / len(joins)
+    return Settlement(frozenset(wrong), extra, kernels)
+
+
+def _among_results(program: Program, places: Places) -> Iterator[str]:
+    """Visit joins with a border that would lie in a result, and joins from which no result can be copied."""
+    results = [places.by_name[name] for name in program.outputs]
+    roots = {place.root for place in results if place.is_contiguous}
+    yield from (join for join in places.border_by_join if places.by_name[join].root in roots)
+    yield from (place.join for place in results if place.join is not None and place.strides is None)
+
+
+def _joins(kernel: Kernel, places: Places) -> Iterator[str]:
+    """Visit the joins around what a kernel reads and writes with gaps, or within a border."""
+    for name in (*kernel.operands, *(output.name for output in kernel.outputs)):
+        place = places.by_name[name]
+        if place.join is not None and (not place.is_contiguous or places.is_bordered(place.root)):
+            yield place.join
+
+
+def _constants(program: Program) -> frozenset[str]:
+    names = set(program.constants)
+    names.update(step.name for step in program.steps if isinstance(step, View) and step.source in names)
+    return frozenset(names)
+
+
+def _priced(
+    kernel: Kernel,
+    bodies: tuple[Term, ...],
+    constants: frozenset[str],
+    templates: tuple[Template, ...],
+    machine: Machine,
+) -> Kernel | None:
+    """Return a kernel with the cheapest template for its bodies in place; it never gets cheaper."""
+    before = tuple(output.body for output in kernel.outputs)
+    found: list[tuple[float, str]] = []
+    least = float("inf")
+    for template in templates:
+        estimate = template.estimate(bodies, constants, machine) if is_in_place(template) else None
+        if estimate is not None:
+            found.append((estimate.seconds, template.name))
+        if template.name == kernel.template and (plain := template.estimate(before, constants, machine)) is not None:
+            least = plain.seconds
+    if not found:
+        return None
+    seconds, name = min(found)
+    more = max(0.0, seconds - least)
+    estimate = replace(kernel.estimate, seconds=kernel.estimate.seconds + more)
+    return replace(kernel, template=name, estimate=estimate)

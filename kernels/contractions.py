@@ -20,6 +20,7 @@ from frittata.egraph.ops import registry
 from frittata.egraph.terms import Term
 from frittata.kernels import source
 from frittata.kernels.lowered import Array, Pack
+from frittata.kernels.stores import BODIES, stored_at
 from frittata.kernels.strides import view_of
 
 Index = Mapping[int, Affine]
@@ -106,10 +107,9 @@ class Contraction:
         return Contraction(self.bodies, self.product, *sizes, left, right, turn(self.place))
 
     @cached_property
-    def output_offset(self) -> Affine:
+    def output_offsets(self) -> tuple[Affine, ...]:
         """The offset in each output."""
-        shape = shapes.concrete(self.bodies[0].shape)
-        return indexing.flatten(tuple(self.place.get(axis, Affine()) for axis in range(-len(shape), 0)), shape)
+        return tuple(stored_at(body, self.place) for body in self.bodies)
 
 
 def leaves_beside(product: Term, roots: Iterable[Term]) -> set[Term]:
@@ -126,7 +126,7 @@ def leaves_beside(product: Term, roots: Iterable[Term]) -> set[Term]:
 
 def only_product(bodies: tuple[Term, ...], op: str) -> Term | None:
     """Return the one contraction of bodies that are point-wise in it, of floats and of constant shapes; else None."""
-    elements = [body.args[0] for body in bodies if body.op == "build"]
+    elements = [body.args[0] for body in bodies if body.op in BODIES]
     every = list(terms.walk(*elements))
     found = [term for term in every if term.op in (*BINDERS, "at", "scan")]
     products = [term for term in found if term.op == op]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from frittata.egraph import indexing, terms
+from frittata.egraph import terms
 from frittata.egraph.indexing import Affine, var
 from frittata.egraph.ops import registry
 from frittata.egraph.shapes import Sym
@@ -23,6 +23,7 @@ from frittata.egraph.terms import Term
 from frittata.kernels import vmath
 from frittata.kernels.points import Points, reduction
 from frittata.kernels.simd import VECTOR_BYTES, Lane
+from frittata.kernels.stores import BODIES, stored_at
 
 LANES = "k"
 _ATOMS = frozenset({"load", "const", "iota", "fold", "reindex", "at", "cast"})
@@ -100,7 +101,7 @@ def without_unit_folds(bodies: tuple[Term, ...]) -> tuple[Term, ...]:
 @lru_cache(maxsize=4096)
 def choose_frame(bodies: tuple[Term, ...]) -> Frame | None:
     """Return the loops for bodies without folds over one element; None if they are not of this kind."""
-    elements = [body.args[0] for body in bodies if body.op == "build"]
+    elements = [body.args[0] for body in bodies if body.op in BODIES]
     if len(elements) != len(bodies) or not all(map(_is_known, terms.walk(*elements))):
         return None
     shape = tuple(dim for dim in bodies[0].shape if not isinstance(dim, Sym))
@@ -110,7 +111,7 @@ def choose_frame(bodies: tuple[Term, ...]) -> Frame | None:
     reduced = {_extent(shape, axis) == 1 for axis in folded}
     if len(reduced) > 1 or any(_extent(shape, axis) not in (1, extent) for axis, extent in folded.items()):
         return None
-    return _frame(elements, shape, folded)
+    return _frame(bodies, shape, folded)
 
 
 def _is_known(term: Term) -> bool:
@@ -132,7 +133,8 @@ def _extent(shape: tuple[int, ...], axis: int) -> int:
     return shape[axis] if -axis <= len(shape) else 1
 
 
-def _frame(elements: Sequence[Term], shape: tuple[int, ...], folded: dict[int, int]) -> Frame | None:
+def _frame(bodies: Sequence[Term], shape: tuple[int, ...], folded: dict[int, int]) -> Frame | None:
+    elements = [body.args[0] for body in bodies]
     rank = max(len(shape), max((-axis for axis in folded), default=0))
     extents = {axis: folded.get(axis, _extent(shape, axis)) for axis in range(-rank, 0)}
     live = [axis for axis, extent in extents.items() if extent > 1]
@@ -141,11 +143,14 @@ def _frame(elements: Sequence[Term], shape: tuple[int, ...], folded: dict[int, i
     offsets = _offsets(elements, points, folded)
     if offsets is None:
         return None
-    stored = (index.get(axis, Affine()) if _extent(shape, axis) > 1 else Affine() for axis in range(-len(shape), 0))
-    offsets.add(indexing.flatten(tuple(stored), shape))
+    stored = {axis: at for axis, at in index.items() if _extent(shape, axis) > 1}
+    offsets |= {stored_at(body, stored) for body in bodies}
     groups = _grouped(live, extents, folded, offsets)
     columns = bool(folded) and bool(live) and live[-1] not in folded
-    return _with_roles(shape, extents, folded, groups, columns, _lanes(elements))
+    frame = _with_roles(shape, extents, folded, groups, columns, _lanes(elements))
+    stored = {axis: at for axis, at in frame.index.items() if _extent(shape, axis) > 1}
+    is_smooth = all(stored_at(body, stored).factor_of(LANES) in (0, 1) for body in bodies)
+    return frame if is_smooth else None
 
 
 def _offsets(elements: Sequence[Term], points: Points, folded: dict[int, int]) -> set[Affine] | None:

@@ -136,11 +136,10 @@ class Code:
             emitter.fill({work.product: total})
             there: dict[int | str, Affine] = {"i": var(f"i{row}", work.rows)}
             index = {axis: where.substitute(there) for axis, where in work.place.items()}
-            offset = work.output_offset.substitute(there)
-            for number, body in enumerate(work.bodies):
+            for number, (body, at) in enumerate(zip(work.bodies, work.output_offsets, strict=True)):
                 value = emitter.emit(body.args[0], index)
                 target = table_pointer(builder, table, len(self.operands) + number, body.dtype)
-                _store(builder, emitter.values, value, target, offset)
+                _store(builder, emitter.values, value, target, at.substitute(there))
 
     # ---- scratch memory ----------------------------------------------------------------------------------------------
 
@@ -264,6 +263,7 @@ def _shuffled(builder: Builder, a: Value, b: Value, lanes: list[int]) -> Value:
 
 
 def _store(builder: Builder, values: IndexValues, value: Value, target: Value, offset: Affine) -> None:
+    """Store a vector; where lanes are not neighbours in memory, one by one."""
     assert values.along is not None
     valid: Index | None = values.along.valid
     if values.slope(offset) != 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from llvmlite import ir
+
 from frittata.egraph import dtypes, program, shapes, terms
 from frittata.egraph.machine import Machine
 from frittata.egraph.ops import registry
@@ -11,7 +13,9 @@ from frittata.kernels.contractions import Contraction, Side, loads_of
 from frittata.kernels.gemm_emitters import moves_along
 from frittata.kernels.gemm_kernel import sizes_of
 from frittata.kernels.gemm_schedule import Schedule, Sizes, schedule, tile_cycles
+from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.packing import tile_rows
+from frittata.kernels.traffic import moved_bytes
 
 _TILE_CYCLES = 25
 """What a tile costs besides its steps along the depth: addresses, stores."""
@@ -39,7 +43,7 @@ def estimate(
     arithmetic = _fma_units(sizes, plan) * _apart(work, sizes) / (machine.fma_f32_per_s * share)
     scalar = _epilogue_units(work) + _strided_units(work, sizes.lanes) + _scratch_units(work, sizes, plan, pack_units)
     scalar *= work.itemsize / 4
-    moved = sum(_bytes(term) for term in (*work.bodies, *program.operands_of(*work.bodies)))
+    moved = moved_bytes(work.bodies)
     seconds = arithmetic + scalar / (machine.scalar_per_s * share)
     seconds = max(seconds, _traffic_s(work, constants, machine, moved))
     overhead = machine.launch_s + (machine.sync_s if plan.chunks > 1 else 0.0)
@@ -77,7 +81,8 @@ def _epilogue_units(work: Contraction) -> float:
 
 def _strided_units(work: Contraction, lanes: int) -> float:
     """Return what loads and stores of the epilogue take if the bodies' elements are apart along the columns."""
-    if work.output_offset.factor_of("j") in (0, 1):
+    values = IndexValues(ir.IRBuilder(), {}, Along("j", lanes, lanes))
+    if all(values.slope(offset) in (0, 1) for offset in work.output_offsets):
         return 0.0
     bodies = [Side(_around(body.args[0], work.product), work.place) for body in work.bodies]
     each = sum(_GATHER_UNITS for body in bodies if not moves_along(body, "j", lanes))
@@ -124,7 +129,7 @@ def _traffic_s(work: Contraction, constants: frozenset[str], machine: Machine, m
     """Return the time of reading operands and writing results once; weights come from memory if they exceed the L3."""
     leaves = set(program.operands_of(*work.bodies))
     weights = sum(_bytes(leaf) for leaf in leaves if leaf.attrs[0] in constants)
-    cold = weights if weights > machine.l3_bytes / 2 else 0.0
+    cold = min(weights, moved) if weights > machine.l3_bytes / 2 else 0.0
     if moved - cold > machine.l3_bytes / 2:
         cold = moved
     return cold / machine.memory_bytes_per_s + (moved - cold) / machine.l3_bytes_per_s

@@ -43,6 +43,7 @@ from frittata.kernels.loops import (
 )
 from frittata.kernels.scans import scanned_axes
 from frittata.kernels.scopes import ALONG, Index, Names, Pattern, Place, Scope, close, place_of, variables_of
+from frittata.kernels.stores import BODIES, stored_at
 
 _MOST_ROW_BYTES = 1 << 20
 _MOST_ROWS = 8
@@ -118,7 +119,7 @@ def _axis_by_axis(shape: tuple[int, ...], scanned: frozenset[int]) -> Around:
 
 def _check(bodies: tuple[Term, ...]) -> None:
     for body in bodies:
-        if body.op != "build":
+        if body.op not in BODIES:
             raise LoweringError(f"a kernel computes build terms, not {body.op}")
         if body.shape != bodies[0].shape:
             raise LoweringError(f"bodies of shapes {shapes.fmt(body.shape)} and {shapes.fmt(bodies[0].shape)}")
@@ -178,13 +179,12 @@ class _Lowering:
     def run(self, bodies: tuple[Term, ...], around: Around) -> Nest:
         root = scope = Scope()
         self._sites = sites(bodies)
-        shape = shapes.concrete(bodies[0].shape)
         opened: list[Scope] = []
         for name, extent in around.extent_by_loop.items():
             scope = Scope(scope, name, extent)
             opened.append(scope)
-        offset = indexing.flatten(tuple(around.index.get(a, Affine()) for a in range(-len(shape), 0)), shape)
         for body, name in zip(bodies, result_names(bodies), strict=True):
+            offset = stored_at(body, around.index)
             scope.block.append(Store(name, offset, self.element(body.args[0], around.index, scope)))
         for inner in reversed(opened):
             assert inner.parent is not None and inner.var is not None

@@ -1,7 +1,7 @@
 """Where every buffer of a program lies: in an argument, a constant, an output, or a slice of one arena.
 
 Views lie in their source, the parts of a join in the join. Slices are reused: two buffers overlap only if one is dead
-before the other is made.
+before the other is made. What has a border has a slice to itself, and the border is written once.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frittata.egraph import dtypes, shapes
+from frittata.egraph.errors import LoweringError
 from frittata.egraph.interpret import Interpreter
-from frittata.egraph.program import Join, Program, View
-from frittata.egraph.terms import TensorType, Term, walk
+from frittata.egraph.places import Places, find_places
+from frittata.egraph.program import Program
+from frittata.egraph.terms import Scalar, TensorType, Term, walk
 from frittata.kernels.lowered import aligned
 
 Array = NDArray[Any]
@@ -79,54 +81,42 @@ class Plan:
     scratch: Mapping[tuple[int, int], int]
     copied_outputs: tuple[int, ...]
     """Outputs that are no kernel's to write: arguments, constants, the memory of another output, or parts of some."""
+    strides_by_name: Mapping[str, tuple[int, ...]]
+    """The distances of neighbours in elements, of buffers that are not contiguous."""
+    borders: tuple[tuple[str, Scalar], ...] = ()
+    """The buffers, all in the arena, that are filled with a value before the first run, in order."""
 
 
 def plan_buffers(program: Program, scratch_bytes: Mapping[tuple[int, int], int]) -> Plan:
     """Place every buffer of a program.
 
     `scratch_bytes` gives the size of scratch memory by (number of kernel, number of argument).
+
+    Raises: LoweringError if a join is wrong.
     """
-    memory = _memories(program)
+    places = find_places(program)
+    if places.wrong:
+        raise LoweringError(f"the parts of {', '.join(sorted(places.wrong))} cannot be written in place")
     types = program.types()
     fixed = _fixed_places(program)
     copied: list[int] = []
     for index, name in enumerate(program.outputs):
-        root, _ = memory[name]
-        if root in fixed or size_bytes(types[root]) != size_bytes(types[name]):
+        root = places.by_name[name].root
+        if root in fixed or places.is_bordered(root) or size_bytes(types[root]) != size_bytes(types[name]):
             copied.append(index)
         else:
             fixed[root] = InOutput(index)
-    lives = [life for life in _lives(program, memory) if life.name not in fixed]
+    lives = [life for life in _lives(program, places) if life.name not in fixed]
     lives += [Life(key, size, key[0], key[0]) for key, size in scratch_bytes.items()]
     offsets, arena_bytes = assign_offsets(lives)
     place: dict[str, Place] = {}
-    for name, (root, offset) in memory.items():
-        whole = fixed[root] if root in fixed else InArena(offsets[root])
-        place[name] = replace(whole, offset=whole.offset + offset)
-    return Plan(arena_bytes, place, {key: offsets[key] for key in scratch_bytes}, tuple(copied))
-
-
-def _memories(program: Program) -> dict[str, tuple[str, int]]:
-    """Return for each buffer the one whose memory it uses, and from which byte on."""
-    types = program.types()
-    around: dict[str, tuple[str, int]] = {}
-
-    def find(name: str) -> tuple[str, int]:
-        offset = 0
-        while name in around:
-            name, more = around[name]
-            offset += more
-        return name, offset
-
-    for step in program.steps:
-        if isinstance(step, View):
-            around[step.name] = step.source, step.offset * dtypes.itemsize(step.type.dtype)
-        elif isinstance(step, Join):
-            end = 0
-            for part in step.parts:
-                around[find(part)[0]] = step.name, end
-                end += size_bytes(types[part])
-    return {name: find(name) for name in types}
+    for name, found in places.by_name.items():
+        whole = fixed[found.root] if found.root in fixed else InArena(offsets[found.root])
+        place[name] = replace(whole, offset=whole.offset + found.offset * dtypes.itemsize(types[name].dtype))
+    apart = {name: found.strides for name, found in places.by_name.items() if not found.is_contiguous}
+    strides = {name: given for name, given in apart.items() if given is not None}
+    borders = tuple(places.border_by_join.items())
+    return Plan(arena_bytes, place, {key: offsets[key] for key in scratch_bytes}, tuple(copied), strides, borders)
 
 
 def _fixed_places(program: Program) -> dict[str, Place]:
@@ -135,19 +125,21 @@ def _fixed_places(program: Program) -> dict[str, Place]:
     return places
 
 
-def _lives(program: Program, memory: Mapping[str, tuple[str, int]]) -> list[Life]:
+def _lives(program: Program, places: Places) -> list[Life]:
     types = program.types()
     first: dict[str, int] = {}
     last: dict[str, int] = {}
+    root_by_name = {name: place.root for name, place in places.by_name.items()}
     for number, kernel in enumerate(program.kernels):
         for output in kernel.outputs:
-            root, _ = memory[output.name]
-            first.setdefault(root, number)
-            last[root] = number
+            first.setdefault(root_by_name[output.name], number)
+            last[root_by_name[output.name]] = number
         for name in kernel.operands:
-            last[memory[name][0]] = number
+            last[root_by_name[name]] = number
     for name in program.outputs:
-        last[memory[name][0]] = len(program.kernels)
+        last[root_by_name[name]] = len(program.kernels)
+    for name in places.border_by_join:  # written before the first run, read in all of them
+        first[root_by_name[name]], last[root_by_name[name]] = 0, len(program.kernels)
     return [Life(root, size_bytes(types[root]), start, last[root]) for root, start in first.items()]
 
 

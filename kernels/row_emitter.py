@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from frittata.egraph import indexing, program
+from frittata.egraph import program
 from frittata.egraph.indexing import Affine, var
 from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd
@@ -22,6 +22,7 @@ from frittata.kernels.lowered import aligned
 from frittata.kernels.passes import Passes
 from frittata.kernels.points import Point, reduction
 from frittata.kernels.simd import I64, Builder, Lane, Value
+from frittata.kernels.stores import stored_at
 
 _Carried = list[Value]
 _Step = Callable[[ElementEmitter, int | None, Sequence[Value]], list[Value]]
@@ -52,10 +53,9 @@ class RowEmitter:
         variables: _Variables = dict(zip((loop.key for loop in plan.frame.rows), rows, strict=True))
         guard = guard_of(builder, table, len(leaves) + len(bodies) + bool(plan.scratch_bytes), bodies)
         self._base = ElementEmitter(builder, pointers, variables, guard=guard)
-        shape = plan.frame.shape
         reduced = plan.frame.is_reduced
         index = {a: Affine() if reduced and a in plan.frame.bound else at for a, at in plan.frame.index.items()}
-        self._offset = indexing.flatten(tuple(index.get(a, Affine()) for a in range(-len(shape), 0)), shape)
+        self._offsets = [stored_at(body, index) for body in bodies]
 
     def _held_rows(self, table: Value, position: int, chunk: Value) -> dict[Point, Value]:
         rows = self._plan.scratch_offsets
@@ -236,13 +236,13 @@ class RowEmitter:
         points = [self._plan.outputs[i] for i in outputs]
         values = [emitter.emit(point.term, point.where.index) for point in points]
         for i, value in zip(outputs, values, strict=True):
-            self._store(value, self._results[i], emitter.values.first(self._offset), valid)
+            self._store(value, self._results[i], emitter.values.first(self._offsets[i]), valid)
 
     def _place(self, emitter: ElementEmitter, point: Point, column: int) -> tuple[Value, Value]:
         """Return where a held point lies: in its output, or in a row of scratch memory."""
         output = self._plan.output_by_held.get(point)
         if output is not None:
-            return self._results[output], emitter.values.first(self._offset)
+            return self._results[output], emitter.values.first(self._offsets[output])
         frame = self._frame
         step = Affine()
         for loop in frame.sequence:

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frittata.egraph import dtypes, program, shapes, terms
-from frittata.egraph.errors import ModelError
+from frittata.egraph.errors import LoweringError, ModelError
 from frittata.egraph.ops import registry
+from frittata.egraph.places import find_places, placed_bodies, touches_apart
 from frittata.egraph.program import Join, Kernel, Program, View
 from frittata.egraph.terms import TensorType, Term
 from frittata.kernels import lookups, templates
@@ -42,11 +43,17 @@ def build(program_: Program, value_by_param: Mapping[str, Array], cache: KernelC
 
 
 def lower_kernels(program_: Program) -> tuple[Lowered, ...]:
-    """Lower the steps of a program, those equal up to the names of their buffers once."""
+    """Lower the steps of a program, those equal up to the names of their buffers once.
+
+    Raises: LoweringError if a template cannot write a kernel where its buffers lie.
+    """
     known: dict[Any, Lowered] = {}
     out: list[Lowered] = []
+    places = find_places(program_)
     for kernel in program_.kernels:
-        bodies, constants = canonical(_bodies(kernel), _constant_names(program_))
+        if touches_apart(kernel, places) and not templates.is_in_place(kernel.template):
+            raise LoweringError(f"the template {kernel.template} cannot write or read {kernel.name} in place")
+        bodies, constants = canonical(placed_bodies(kernel, places), _constant_names(program_))
         key = (kernel.template, bodies, constants)
         if key not in known:
             known[key] = _lower(kernel.template, bodies, constants)
@@ -221,6 +228,7 @@ class Executable:
         for step, (compiled, start, lowered) in zip(steps, rows, strict=True):
             step[:] = compiled.address, address(table) + 8 * start, lowered.chunks
         copies = tuple((i, self._layout.bound(self.program.outputs[i], arena)) for i in self.plan.copied_outputs)
+        self._layout.fill_borders(arena)
         return _Context(arena, table.data, self._layout.bind(steps, arena), status.data, copies)
 
     def _point(self, context: _Context, addresses: Sequence[int]) -> None:
@@ -278,8 +286,9 @@ def run_plain(program_: Program, value_by_param: Mapping[str, Array], arrays: Se
             value[step.name] = part_of(value[step.source], step)
             continue
         if isinstance(step, Join):
-            flat = np.concatenate([value[part].reshape(-1) for part in step.parts])
-            value[step.name] = flat.reshape(shapes.concrete(step.type.shape))
+            reference = registry.get(step.body.op).reference
+            assert reference is not None
+            value[step.name] = reference(*(value[part] for part in step.parts), *step.body.attrs)
             continue
         bodies, _ = canonical(_bodies(step), frozenset())
         operands = [value[leaf.attrs[0]] for leaf in program.operands_of(*_bodies(step))]

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from frittata.egraph import indexing, program
-from frittata.egraph.indexing import Affine
+from frittata.egraph import program
 from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd
 from frittata.kernels.element_emitter import ElementEmitter
@@ -18,6 +17,7 @@ from frittata.kernels.index_values import Along
 from frittata.kernels.intrinsics import table_pointer
 from frittata.kernels.scans import SEQUENCE, ScanPlan
 from frittata.kernels.simd import I32, I64, Builder, Lane, Value
+from frittata.kernels.stores import stored_at
 
 
 class ScanEmitter:
@@ -33,9 +33,7 @@ class ScanEmitter:
         variables: dict[int | str, Value] = dict(zip((loop.key for loop in plan.rows), rows, strict=True))
         guard = guard_of(builder, table, len(leaves) + len(bodies), bodies)
         self._base = ElementEmitter(builder, pointers, variables, guard=guard)
-        shape = plan.shape
-        place = tuple(plan.index.get(axis, Affine()) for axis in range(-len(shape), 0))
-        self._offset = indexing.flatten(place, shape)
+        self._offsets = [stored_at(body, plan.index) for body in bodies]
 
     def emit_columns(self, first: Value | int, valid: int | None) -> None:
         """Emit the folds down the columns from `first` on, a vector of them."""
@@ -100,8 +98,8 @@ class ScanEmitter:
         for scan, total in self._with(totals):
             emitter.know(scan, index, total)
         values = [emitter.emit(element, index) for element in self._plan.elements]
-        for pointer, value in zip(self._results, values, strict=True):
-            offset = emitter.values.first(self._offset)
+        for pointer, value, at in zip(self._results, values, self._offsets, strict=True):
+            offset = emitter.values.first(at)
             if valid is None:
                 memory.store(self._builder, value, pointer, offset)
             else:

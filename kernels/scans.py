@@ -23,6 +23,7 @@ from frittata.kernels import vmath
 from frittata.kernels.frames import LANES, Loop
 from frittata.kernels.points import Points
 from frittata.kernels.simd import VECTOR_BYTES, Lane
+from frittata.kernels.stores import BODIES, stored_at
 
 SEQUENCE = "s"
 _SIMPLE_UNITS = 0.5
@@ -88,7 +89,7 @@ class ScanPlan:
 @lru_cache(maxsize=4096)
 def plan_scan(bodies: tuple[Term, ...]) -> ScanPlan | None:
     """Return the loops for bodies that are point-wise in scans along one axis, point-wise below too; else None."""
-    elements = tuple(body.args[0] for body in bodies if body.op == "build")
+    elements = tuple(body.args[0] for body in bodies if body.op in BODIES)
     if len(elements) != len(bodies) or any(isinstance(dim, Sym) for t in terms.walk(*bodies) for dim in t.shape):
         return None
     shape, scans = shapes.concrete(bodies[0].shape), _scans(elements)
@@ -98,7 +99,8 @@ def plan_scan(bodies: tuple[Term, ...]) -> ScanPlan | None:
     ((axis, extent),) = axes
     if -axis > len(shape) or shape[axis] != extent or extent == 1:
         return None
-    return _planned(shape, axis, scans, elements)
+    plan = _planned(shape, axis, scans, elements)
+    return plan if all(stored_at(body, plan.index).factor_of(LANES) in (0, 1) for body in bodies) else None
 
 
 def _scans(elements: tuple[Term, ...]) -> tuple[Term, ...] | None:

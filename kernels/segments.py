@@ -116,23 +116,30 @@ class Layout:
 
     def bound(self, name: str, arena: Array) -> Bound:
         """Return what finds the array of a buffer."""
-        type_ = self._types[name]
-        place = self.plan.place_by_name[name]
+        type_, place, strides = self._types[name], self.plan.place_by_name[name], self.plan.strides_by_name.get(name)
         if isinstance(place, InArena):
-            fixed = _part(arena, place.offset, type_)
+            fixed = part_of_memory(arena, place.offset, type_, strides)
             return lambda moving: fixed
         if isinstance(place, InConstant):
-            constant = _part(np.ascontiguousarray(self.constants[place.name]), place.offset, type_)
+            constant = part_of_memory(np.ascontiguousarray(self.constants[place.name]), place.offset, type_, strides)
             return lambda moving: constant
         index = place.index if isinstance(place, InArgument) else len(self.program.inputs) + place.index
-        return lambda moving: _part(moving[index], place.offset, type_)
+        return lambda moving: part_of_memory(moving[index], place.offset, type_, strides)
+
+    def fill_borders(self, arena: Array) -> None:
+        """Write what no kernel writes, before the first run over an arena."""
+        for name, value in self.plan.borders:
+            self.bound(name, arena)(())[...] = value.value
 
     @cached_property
     def _types(self) -> dict[str, TensorType]:
         return self.program.types()
 
 
-def _part(memory: Array, offset: int, type_: TensorType) -> Array:
-    """Return the tensor that begins at byte `offset` of contiguous memory."""
-    part = memory.reshape(-1).view(np.uint8)[offset : offset + size_bytes(type_)]
-    return part.view(dtypes.to_numpy(type_.dtype)).reshape(shapes.concrete(type_.shape))
+def part_of_memory(memory: Array, offset: int, type_: TensorType, strides: tuple[int, ...] | None = None) -> Array:
+    """Return the tensor that begins at byte `offset` of contiguous memory; with `strides`, in elements, it has gaps."""
+    shape, dtype = shapes.concrete(type_.shape), dtypes.to_numpy(type_.dtype)
+    flat = memory.reshape(-1).view(np.uint8)
+    if strides is None:
+        return flat[offset : offset + size_bytes(type_)].view(dtype).reshape(shape)
+    return np.ndarray(shape, dtype, flat, offset, tuple(stride * dtype.itemsize for stride in strides))

@@ -88,7 +88,8 @@ def comment(bodies: tuple[Term, ...], results: tuple[str, ...]) -> list[str]:
             lines.append(f"{name} = {text[term]}")
             text[term] = name
     for body, element, result in zip(bodies, elements, results, strict=True):
-        lines.append(f"{result}: {body.type} = {text[element]}")
+        where = f" at {body.attrs[1]}" if body.op == "part" else ""
+        lines.append(f"{result}: {body.type}{where} = {text[element]}")
     return [piece for line in lines for piece in _wrapped(line)]
 
 

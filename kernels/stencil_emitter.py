@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from frittata.egraph import indexing, shapes
 from frittata.egraph.indexing import Affine, var
 from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd
@@ -17,6 +16,7 @@ from frittata.kernels.intrinsics import table_pointer
 from frittata.kernels.simd import I64, Builder, Lane, Value
 from frittata.kernels.stencil_schedule import StencilPlan
 from frittata.kernels.stencils import DOT, clamps
+from frittata.kernels.stores import stored_at
 
 _Sums = list[Value]
 
@@ -246,11 +246,8 @@ class StencilCode:
         }
         index = {axis: where.substitute(there) for axis, where in work.place.items()}
         emitter.fill({work.hole: total})
-        shape = shapes.concrete(work.bodies[0].shape)
-        offset = emitter.values.first(
-            indexing.flatten(tuple(index.get(axis, Affine()) for axis in range(-len(shape), 0)), shape)
-        )
         for number, body in enumerate(work.bodies):
+            offset = emitter.values.first(stored_at(body, index))
             value = emitter.emit(body.args[0], index)
             target = table_pointer(builder, table, len(self.operands) + number, body.dtype)
             memory.store_masked(builder, value, target, offset, plan.lanes if plan.valid is None else plan.valid)

@@ -23,6 +23,7 @@ from frittata.egraph.terms import Term
 from frittata.kernels import vmath
 from frittata.kernels.contractions import BINDERS, Index, Side, is_under_view, only_product, split_index
 from frittata.kernels.points import reduction
+from frittata.kernels.stores import BODIES, stored_at
 from frittata.kernels.window_packing import Plane
 
 DOT = "dot"
@@ -76,8 +77,11 @@ def span(plane: Plane, results: int) -> int:
 
 @lru_cache(maxsize=4096)
 def describe(bodies: tuple[Term, ...]) -> Stencil | None:
-    """Return what the bodies compute if it is a stencil; else None."""
-    return _product(bodies) or _fold(bodies)
+    """Return what the bodies compute if it is a stencil, and lines of it are stored in one piece; else None."""
+    found = _product(bodies) or _fold(bodies)
+    if found is None or any(stored_at(body, found.place).factor_of("x") not in (0, 1) for body in bodies):
+        return None
+    return found
 
 
 # ---- products --------------------------------------------------------------------------------------------------------
@@ -153,7 +157,7 @@ def _fold(bodies: tuple[Term, ...]) -> Stencil | None:
 
 def _only_fold(bodies: tuple[Term, ...]) -> Term | None:
     """Return the outermost of nested folds that the bodies are point-wise in, if there are no other binders."""
-    elements = [body.args[0] for body in bodies if body.op == "build"]
+    elements = [body.args[0] for body in bodies if body.op in BODIES]
     every = list(terms.walk(*elements))
     found = [term for term in every if term.op in BINDERS]
     if len(elements) < len(bodies) or not found or any(body.shape != bodies[0].shape for body in bodies):

@@ -1,4 +1,4 @@
-"""How many bytes kernels move: each result and each operand once, but what is looked up only where it is looked up."""
+"""How many bytes kernels move: each result and each operand once, but of what a view or a look-up shows only that."""
 
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ def read_bytes(bodies: tuple[Term, ...]) -> dict[Term, float]:
             looked_up, indices = term.args
             places = float(shapes.size(term.shape)) * dtypes.itemsize(term.dtype)
             stack += [(looked_up, min(most, places)), (indices, most)]
+        elif term.op == "reindex":
+            places = float(shapes.size(term.shape)) * dtypes.itemsize(term.dtype)
+            stack.append((term.args[0], min(most, places)))
         else:
             stack += [(arg, most) for arg in term.args]
     return read

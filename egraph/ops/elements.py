@@ -132,7 +132,7 @@ def _reindex(types: tuple[ElementType, ...], attrs: tuple[Any, ...]) -> Type:
 
 
 def _build(types: tuple[ElementType, ...], attrs: tuple[Any, ...]) -> Type:
-    (shape,) = attrs
+    shape = attrs[0]
     if not is_well_formed_body(shape, types[0]):
         raise ModelError(
             f"build of {shapes.fmt(shape)} from an element of extents {shapes.fmt(types[0].extents)}",
@@ -208,5 +208,16 @@ register(
         _build,
         cost=0,
         doc="The tensor whose value at each index is the element.",
+    )
+)
+register(
+    Op(
+        "part",
+        "tensor",
+        (("e", "element"),),
+        (("shape", REQUIRED), ("at", REQUIRED)),
+        _build,
+        cost=0,
+        doc="What `build` is, in a larger buffer: `at` tells, in terms of the axes, where each value is written.",
     )
 )

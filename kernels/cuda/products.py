@@ -111,8 +111,8 @@ class _ProductWriter:
 
     def _store(self) -> Iterator[str]:
         tile, work = self._tile, self._work
-        results = zip(work.bodies, result_names(work.bodies), strict=True)
-        stores = [(name, work.output_offset, body.args[0], work.place) for body, name in results]
+        results = zip(work.bodies, result_names(work.bodies), work.output_offsets, strict=True)
+        stores = [(name, offset, body.args[0], work.place) for body, name, offset in results]
         body = lower_block(stores, _INDICES, self._names, {work.product: Local("product", work.dtype)})
         yield f"for m in range({tile.down}):"
         yield f"    for n in range({tile.across}):"

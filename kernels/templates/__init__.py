@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from frittata.egraph import program
 from frittata.egraph.errors import LoweringError
 from frittata.egraph.machine import Machine
 from frittata.egraph.program import Template
@@ -41,6 +42,11 @@ def by_name(name: str) -> KernelTemplate:
         if template.name == name:
             return template
     raise LoweringError(f"no kernel template {name!r}", do=f"use one of {', '.join(t.name for t in TEMPLATES)}")
+
+
+def is_in_place(name: str) -> bool:
+    """Whether the kernels of a template read and write buffers that lie apart in others."""
+    return any(template.name == name and program.is_in_place(template) for template in TEMPLATES)
 
 
 def select(form: str, library: bool) -> tuple[Template, ...]:

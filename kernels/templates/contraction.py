@@ -18,6 +18,7 @@ class ContractionTemplate:
     """Takes bodies that are point-wise in one product of floats, whose operands are point-wise in buffers."""
 
     name = "contraction"
+    in_place = True
 
     def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
         """Predict the time of the register tiles, of packing and of the epilogue; None for other bodies."""

@@ -34,6 +34,7 @@ class ConvolutionTemplate:
     name: str
     turned: bool
     """Whether lanes run along output channels instead of pixels: for images of few pixels."""
+    in_place: bool = True
 
     def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
         """Predict the time of the register tiles, of packing windows and of the epilogue; None for other bodies."""

@@ -39,6 +39,7 @@ class NestTemplate:
     """Runs any well-formed bodies; the last resort of extraction."""
 
     name = "nest"
+    in_place = True
 
     def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
         """Predict the time of scalar code; None for shapes with a symbol."""

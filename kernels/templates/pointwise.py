@@ -25,6 +25,7 @@ class PointwiseTemplate:
     """Runs bodies that are scalar operators of loads at any index."""
 
     name = "pointwise"
+    in_place = True
 
     def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
         """Predict the slower of arithmetic and memory; None for bodies with folds or contractions."""

@@ -27,6 +27,7 @@ class RowTemplate:
     """Runs bodies whose folds all bind the same axes: softmax, norms, means, sums and extrema with their elements."""
 
     name = "row"
+    in_place = True
 
     def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
         """Predict the slower of arithmetic and memory; None unless all folds bind the same axes."""

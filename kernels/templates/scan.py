@@ -25,6 +25,7 @@ class ScanTemplate:
     """Runs bodies that are point-wise in running folds along one axis: cumulative sums, products and extremes."""
 
     name = "scan"
+    in_place = True
 
     def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
         """Predict the slower of arithmetic and memory; None for bodies without such folds, or with others."""

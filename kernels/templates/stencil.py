@@ -25,6 +25,7 @@ from frittata.kernels.packing import aligned_zeros
 from frittata.kernels.stencil_emitter import StencilCode
 from frittata.kernels.stencil_schedule import StencilPlan, efficiency, plan
 from frittata.kernels.stencils import Stencil, describe
+from frittata.kernels.traffic import moved_bytes
 
 _FILL_UNITS = 1.5
 _SIMPLE_UNITS = 0.5
@@ -39,6 +40,7 @@ class StencilTemplate:
     """Takes bodies that are point-wise in one stencil, with weights known before run time."""
 
     name = "stencil"
+    in_place = True
 
     def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
         """Predict the time of tiles, of filling scratch memory and of the epilogue; None for other bodies."""
@@ -155,7 +157,7 @@ def _estimate(plan: StencilPlan, machine: Machine) -> Estimate:
     size = dtypes.itemsize(work.dtype) / 4
     tiles = plan.steps * plan.lanes * size / (machine.fma_f32_per_s * _SHARE * efficiency(plan))
     scalar = (plan.filled * _fill_units(plan) + _epilogue_units(work)) * size / machine.scalar_per_s
-    moved = sum(_bytes(term) for term in (*work.bodies, *program.operands_of(*work.bodies)))
+    moved = moved_bytes(work.bodies)
     bandwidth = machine.memory_bytes_per_s if moved > machine.l3_bytes / 2 else machine.l3_bytes_per_s
     seconds = max((tiles + scalar) / share, moved / bandwidth)
     overhead = machine.launch_s + (machine.sync_s if plan.chunks > 1 else 0.0)
@@ -180,7 +182,3 @@ def _epilogue_units(work: Stencil) -> float:
 def _cost(*elements: Term) -> float:
     costs = (registry.get(t.op, "element").cost for t in terms.walk(*elements) if t.sort == "element")
     return sum(_SIMPLE_UNITS if cost == 1 else cost for cost in costs)
-
-
-def _bytes(term: Term) -> float:
-    return float(shapes.size(term.shape) * dtypes.itemsize(term.dtype))
