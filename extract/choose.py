@@ -51,7 +51,7 @@ def extract(
     start = time.perf_counter()
     folder = Folder(snapshot)
     roots = [snapshot.class_by_term[term] for term in outputs]
-    problem, free = enumerate_candidates(snapshot, folder, inputs, roots, templates, machine)
+    problem, _ = enumerate_candidates(snapshot, folder, inputs, roots, templates, machine)
     enumerated = time.perf_counter()
     first = greedy(problem)
     solution = solve(problem, first, time_limit_s)

@@ -22,7 +22,6 @@ from frittata.extract.candidates import JOIN, VIEW, Candidate
 from frittata.extract.choose import Extraction, enumerate_candidates
 from frittata.extract.constants import Folder
 from frittata.extract.exact import Solution
-from frittata.extract.joins import misplaced
 from frittata.extract.problem import Problem, restricted
 
 
@@ -66,11 +65,8 @@ def recall(
     for name, term in choice.program.constants.items():
         places.class_by_buffer[name] = places.class_of(term)
     chosen = [_number(step, choice, places, problem, free) for step in choice.program.steps]
-    candidates = [problem.candidates[number] for number in chosen]
-    joins = [n for n in problem.numbers() if problem.candidates[n].template == JOIN and n not in chosen]
-    unfit = [n for n in joins if any(misplaced((*candidates, problem.candidates[n]), free))]
-    if unfit:
-        problem = restricted(problem, set(problem.numbers()).difference(unfit))
+    refused = {n for n in problem.numbers() if problem.candidates[n].template == JOIN}.difference(chosen)
+    problem = restricted(problem, set(problem.numbers()).difference(refused))
     cost = choice.program.cost_s
     solution = Solution(frozenset(chosen), cost, cost * (1 - choice.program.gap))
     seconds = {"enumerate": time.perf_counter() - start}
