@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeVar
 
 from frittata.egraph import shapes
@@ -302,6 +303,42 @@ def pool_map(
     return _windows(source, kernel, low, stride, dilation, out)
 
 
+def patches_map(source: Shape, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]) -> IndexMap:
+    """Read each window of an image, channels last, as a row: (batch, *spatial, channels) -> (batch, *out, elements).
+
+    A row has the window's places in order, with all channels of each: (*kernel, channels) as one axis.
+    """
+    spatial, (channels,) = shapes.concrete(source[1:-1]), shapes.concrete(source[-1:])
+    elements = channels * prod(kernel)
+    result = (source[0], *_window_counts(spatial, kernel, stride, dilation), elements)
+    batch, *places, _ = axes_of(result)
+    *offsets, channel = reshape_map((*kernel, channels), (elements,)).sources
+    inner = (p * s + o * d for p, o, s, d in zip(places, offsets, stride, dilation, strict=True))
+    return IndexMap(source, result, (batch, *inner, channel))
+
+
+def _window_counts(
+    spatial: tuple[int, ...], kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> tuple[int, ...]:
+    spans = (d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
+    return tuple((n - span) // s + 1 for n, span, s in zip(spatial, spans, stride, strict=True))
+
+
+def pool_map_last(
+    source: Shape,
+    kernel: tuple[int, ...],
+    low: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+    out: tuple[int, ...],
+) -> IndexMap:
+    """Like `pool_map` with the channels last: (batch, *spatial, channels) -> (*kernel, batch, *out, channels)."""
+    inner = pool_map(source[:-1], kernel, low, stride, dilation, out)
+    result = (*inner.result, source[-1])
+    moved: dict[int | str, Affine] = dict(zip(range(-len(inner.result), 0), axes_of(result), strict=False))
+    return IndexMap(source, result, (*(at.substitute(moved) for at in inner.sources), var(-1, source[-1])))
+
+
 def _windows(
     source: Shape,
     kernel: tuple[int, ...],
@@ -313,8 +350,7 @@ def _windows(
     rank = len(kernel)
     lead, spatial = source[: len(source) - rank], shapes.concrete(source[len(source) - rank :])
     if out is None:
-        spans = (d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
-        out = tuple((n - span) // s + 1 for n, span, s in zip(spatial, spans, stride, strict=True))
+        out = _window_counts(spatial, kernel, stride, dilation)
         result = (*lead, *out, *kernel)
         axes = axes_of(result)
         outer, places, offsets = axes[: len(lead)], axes[len(lead) : -rank], axes[-rank:]

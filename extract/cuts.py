@@ -149,12 +149,16 @@ def _arguments(snapshot: Snapshot) -> dict[int, set[int]]:
 
 
 def _operators_over(snapshot: Snapshot, graph: nx.DiGraph[int]) -> dict[int, set[str]]:
-    """The element operators that are applied to each element class on the way to an output."""
+    """The element operators that are applied to each element class on the way to an output.
+
+    Without views where the class is computed otherwise, too: nothing has to be stored for another layout of it.
+    """
     found: dict[int, set[str]] = {}
     for class_, nodes in enumerate(snapshot.nodes):
         if snapshot.sorts[class_] == "element" and class_ in graph:
+            is_computed = any(node.op not in ("load", *MOVES) for node in nodes)
             for node in nodes:
-                if node.op != "load":
+                if node.op != "load" and not (is_computed and node.op in MOVES):
                     for arg in node.args:
                         found.setdefault(arg, set()).add(node.op)
     return found

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from math import prod
 
 import numpy as np
 
@@ -26,6 +27,37 @@ from frittata.kernels.strides import view_of
 Index = Mapping[int, Affine]
 CONTRACTIONS = frozenset({"dot", "window_dot"})
 BINDERS = CONTRACTIONS | {"fold"}
+
+
+Run = tuple[int, int]
+"""So many steps, each so many elements after the one before."""
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """Rows that are read where they lie: `start` has the offset of k = 0, `runs` how k goes on, outermost first.
+
+    A row of a matrix is one run; a window of an image is a run for each of its lines.
+    """
+
+    leaf: Term
+    start: Affine
+    runs: tuple[Run, ...]
+
+    @property
+    def step(self) -> int:
+        """The distance of neighbours in a run."""
+        return self.runs[-1][1]
+
+    @property
+    def length(self) -> int:
+        """The elements of a run."""
+        return self.runs[-1][0]
+
+    @property
+    def count(self) -> int:
+        """The runs of a row."""
+        return prod(count for count, _ in self.runs[:-1])
 
 
 @dataclass(frozen=True)
@@ -53,13 +85,18 @@ class Side:
         leaf, offset = loads[0]
         return None if offset is None else (leaf, offset)
 
-    def rows(self) -> tuple[Term, Affine, int] | None:
-        """Return the buffer, the offset at k = 0 and the stride along k if the operand can be used where it lies."""
+    def rows(self, depth: int) -> InPlace | None:
+        """Return the rows of so many elements if the operand can be used where it lies."""
         found = self.plain()
-        stride = found[1].factor_of("k") if found else None
-        if found is None or stride is None:
+        if found is None:
             return None
-        return found[0], found[1].substitute({"k": Affine()}), stride
+        leaf, offset = found
+        along = [(atom, factor) for atom, factor in offset.terms if "k" in Affine(0, ((atom, 1),)).variables()]
+        rest = Affine(offset.constant, tuple(term for term in offset.terms if term not in along))
+        if any(Affine(0, (term,)).variables() != {"k"} for term in along):
+            return None
+        runs = _runs(Affine(0, tuple(along)), depth)
+        return None if runs is None else InPlace(leaf, rest, runs)
 
 
 @dataclass(frozen=True)
@@ -110,6 +147,25 @@ class Contraction:
     def output_offsets(self) -> tuple[Affine, ...]:
         """The offset in each output."""
         return tuple(stored_at(body, self.place) for body in self.bodies)
+
+
+@lru_cache(maxsize=4096)
+def _runs(along: Affine, depth: int) -> tuple[Run, ...] | None:
+    """Read the places of k = 0 .. depth - 1 as runs of runs; None where they are not regular."""
+    places = np.zeros(depth, np.int64) + along.evaluate(lambda _: np.arange(depth))
+    runs: list[Run] = []
+    while len(places) > 1:
+        steps = np.diff(places)
+        others = np.flatnonzero(steps != steps[0])
+        length = int(others[0]) + 1 if len(others) else len(places)
+        if len(places) % length:
+            return None
+        parts = places.reshape(-1, length) - places[::length, None]
+        if (parts != parts[0]).any():
+            return None
+        runs.append((length, int(steps[0])))
+        places = places[::length]
+    return tuple(reversed(runs)) or ((1, 1),)
 
 
 def leaves_beside(product: Term, roots: Iterable[Term]) -> set[Term]:

@@ -11,7 +11,7 @@ from llvmlite import ir
 from frittata.egraph.indexing import Affine, var
 from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd
-from frittata.kernels.contractions import Contraction, Side, loads_of
+from frittata.kernels.contractions import Contraction, Run, Side, loads_of
 from frittata.kernels.element_emitter import ElementEmitter
 from frittata.kernels.flow import for_range
 from frittata.kernels.gemm_schedule import Source
@@ -19,7 +19,7 @@ from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.intrinsics import table_pointer
 from frittata.kernels.packing import RegisterTile
 from frittata.kernels.simd import I64, VECTOR_BYTES, Builder, Index, Lane, Value
-from frittata.kernels.tiles import emit_panels_tile, unroll_for
+from frittata.kernels.tiles import emit_window_tile, unroll_for
 
 Emit = Callable[..., None]
 
@@ -70,16 +70,18 @@ class Code:
             pointers = self.pointers(builder, table)
             variables: dict[int | str, Value] = {"g": g, "j": j}
             variables.update({f"i{r}": builder.add(i, I64(r)) for r in range(rows)})
+            runs: tuple[Run, ...] = ((work.depth, 1),)
             if left == "direct":
-                a_pointers, stride = self._rows_in_place(builder, pointers, variables, rows)
+                a_pointers, runs = self._rows_in_place(builder, pointers, variables, rows)
             elif left == "packed":
-                a_pointers, stride = [memory.advance(builder, row, r) for r in range(rows)], rows
+                a_pointers, runs = [memory.advance(builder, row, r) for r in range(rows)], ((work.depth, rows),)
             else:
-                a_pointers, stride = [memory.advance(builder, row, r * work.depth) for r in range(rows)], 1
-            sums = emit_panels_tile(
-                builder, rows, self.tile.vectors, lanes, work.dtype, work.depth, a_pointers,
+                a_pointers = [memory.advance(builder, row, r * work.depth) for r in range(rows)]
+            *outer, (length, stride) = runs
+            sums = emit_window_tile(
+                builder, rows, self.tile.vectors, lanes, work.dtype, outer, length, a_pointers,
                 [memory.advance(builder, panel, p * work.depth * self.width) for p in range(panels)],
-                unroll=unroll_for(work.depth), a_stride=stride, prefetch_pointer=ahead if prefetch else None,
+                unroll=unroll_for(length), a_stride=stride, prefetch_pointer=ahead if prefetch else None,
             )  # fmt: skip
             for column in range(len(sums[0])):
                 self._epilogue(builder, table, pointers, variables, column, [row_sums[column] for row_sums in sums])
@@ -88,13 +90,12 @@ class Code:
 
     def _rows_in_place(
         self, builder: Builder, pointers: Mapping[Term, Value], variables: Mapping[int | str, Value], rows: int
-    ) -> tuple[list[Value], int]:
-        found = self.work.left.rows()
+    ) -> tuple[list[Value], tuple[Run, ...]]:
+        found = self.work.left.rows(self.work.depth)
         assert found is not None
-        leaf, offset, stride = found
         values = IndexValues(builder, dict(variables))
-        offsets = [offset.substitute({"i": var(f"i{r}", self.work.rows)}) for r in range(rows)]
-        return [memory.advance(builder, pointers[leaf], values.first(at)) for at in offsets], stride
+        offsets = [found.start.substitute({"i": var(f"i{r}", self.work.rows)}) for r in range(rows)]
+        return [memory.advance(builder, pointers[found.leaf], values.first(at)) for at in offsets], found.runs
 
     def _epilogue(
         self,

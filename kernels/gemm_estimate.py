@@ -19,6 +19,8 @@ from frittata.kernels.traffic import moved_bytes
 
 _TILE_CYCLES = 25
 """What a tile costs besides its steps along the depth: addresses, stores."""
+_RUN_CYCLES = 12
+"""What a tile whose rows are windows spends from one run to the next."""
 
 _COPY_UNITS = 2.0
 _TRANSPOSE_UNITS = 4.0
@@ -40,7 +42,9 @@ def estimate(
     plan = schedule(sizes)
     threads = min(machine.threads, plan.chunks)
     share = threads / machine.threads * _balance(plan.chunks, threads)
-    arithmetic = _fma_units(sizes, plan) * _apart(work, sizes) / (machine.fma_f32_per_s * share)
+    arithmetic = (
+        _fma_units(sizes, plan, _run_cycles(work, sizes)) * _apart(work, sizes) / (machine.fma_f32_per_s * share)
+    )
     scalar = _epilogue_units(work) + _strided_units(work, sizes.lanes) + _scratch_units(work, sizes, plan, pack_units)
     scalar *= work.itemsize / 4
     moved = moved_bytes(work.bodies)
@@ -51,8 +55,14 @@ def estimate(
 
 
 def _apart(work: Contraction, sizes: Sizes) -> float:
-    rows = work.left.rows() if sizes.left == "direct" else None
-    return _STRIDED_ROWS if rows is not None and abs(rows[2]) > 1 else 1.0
+    rows = work.left.rows(work.depth) if sizes.left == "direct" else None
+    return _STRIDED_ROWS if rows is not None and abs(rows.step) > 1 else 1.0
+
+
+def _run_cycles(work: Contraction, sizes: Sizes) -> float:
+    """Return what a tile spends between the runs of its rows."""
+    rows = work.left.rows(work.depth) if sizes.left == "direct" else None
+    return (rows.count - 1) * _RUN_CYCLES if rows is not None else 0.0
 
 
 def _balance(chunks: int, threads: int) -> float:
@@ -60,7 +70,7 @@ def _balance(chunks: int, threads: int) -> float:
     return chunks / threads / -(-chunks // threads)
 
 
-def _fma_units(sizes: Sizes, plan: Schedule) -> float:
+def _fma_units(sizes: Sizes, plan: Schedule, run_cycles: float) -> float:
     """Return multiply-adds of float32, those counted that lanes and latencies waste."""
     tile = plan.tile
     groups = -(-plan.panels // tile.panels) if tile.panels > 1 else plan.panels
@@ -68,7 +78,7 @@ def _fma_units(sizes: Sizes, plan: Schedule) -> float:
     if tile.panels > 1:
         per_step *= plan.panels / (groups * tile.panels)
     tiles = tile_rows(sizes.rows, tile.rows).tiles * groups
-    extra = tiles * _TILE_CYCLES * 2 * sizes.lanes
+    extra = tiles * (_TILE_CYCLES + run_cycles) * 2 * sizes.lanes
     return sizes.batches * (per_step * sizes.depth + extra) * sizes.itemsize / 4
 
 

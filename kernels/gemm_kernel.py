@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from frittata.egraph import program
+from frittata.egraph import program, shapes
 from frittata.kernels import source
 from frittata.kernels.contractions import Contraction, structure
 from frittata.kernels.gemm_constants import packed_panels, packed_rows
@@ -24,10 +24,13 @@ def sizes_of(work: Contraction, constants: frozenset[str]) -> Sizes:
     """Return the sizes of a contraction and where its sides are read from."""
     right: Source = "packed" if work.right.is_constant(constants) else "scratch"
     left: Source = "packed" if work.left.is_constant(constants) else "scratch"
-    if left == "scratch" and work.left.rows() is not None:
+    in_place = work.left.rows(work.depth) if left == "scratch" else None
+    reach = 0
+    if in_place is not None:
         left = "direct"
+        reach = min(work.depth, -(-shapes.size(in_place.leaf.shape) // (work.batches * work.rows)))
     lanes = lanes_of(work.dtype)
-    return Sizes(work.batches, work.rows, work.columns, work.depth, lanes, work.itemsize, left, right)
+    return Sizes(work.batches, work.rows, work.columns, work.depth, lanes, work.itemsize, left, right, reach)
 
 
 def lower(
@@ -56,6 +59,8 @@ class _Kernel:
         self._group = self._plan.tile.panels
         self._groups = -(-self._plan.panels // self._group)
         self._has_blocks = _most(self._tiling.tiles, self._plan.row_parts) > self._plan.block_tiles
+        in_place = work.left.rows(work.depth) if sizes.left == "direct" else None
+        self._run_length = in_place.length if in_place else work.depth
         self._panels_bytes = self._rows_bytes = 0
         if sizes.right == "scratch":
             held = _most(self._groups, self._plan.panel_parts) if self._has_blocks else 1
@@ -223,7 +228,7 @@ class _Kernel:
         """Spell the address of the part of the next panel that a tile fetches."""
         if not self._plan.prefetch:
             return "0"
-        parts = unroll_for(self._work.depth)
+        parts = unroll_for(self._run_length)
         return f"panel + {self._panel_bytes} + {_less('t', first)} % {parts}*{self._panel_bytes // parts}"
 
 

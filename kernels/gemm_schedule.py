@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from frittata.kernels.packing import RegisterTile, block_rows, tile_rows
+from frittata.kernels.packing import MOST_BLOCK_ROWS, RegisterTile, block_rows, tile_rows
 
 _LATENCY = 8
 """Independent sums that keep two multiply-adds a cycle going."""
@@ -40,6 +40,13 @@ class Sizes:
     itemsize: int
     left: Source
     right: Source
+    reach: int = 0
+    """Elements of memory that a further row of the left side touches; 0 for as many as the depth."""
+
+    @property
+    def row_elements(self) -> int:
+        """The elements by which what is in cache grows with each row: windows overlap."""
+        return self.reach or self.depth
 
     @property
     def flops(self) -> float:
@@ -107,7 +114,8 @@ def schedule(sizes: Sizes) -> Schedule:
     chunks = int(max(1, min(_MOST_CHUNKS, sizes.flops // _CHUNK_FLOPS)))
     batch_parts = min(sizes.batches, 4 * chunks if chunks > 1 else 1)
     row_parts, panel_parts = _parts(sizes, -(-chunks // batch_parts), tiles, -(-panels // tile.panels))
-    block = max(1, block_rows(sizes.depth, sizes.itemsize) // tile.rows)
+    overlap = max(1, sizes.depth // sizes.row_elements)
+    block = max(1, block_rows(sizes.row_elements, sizes.itemsize, MOST_BLOCK_ROWS * overlap) // tile.rows)
     prefetch = sizes.right == "packed" and 2 <= sizes.rows <= _PREFETCH_ROWS and sizes.batches == 1
     return Schedule(tile, panels, min(block, tiles), batch_parts, row_parts, panel_parts, prefetch)
 
@@ -119,7 +127,7 @@ def _parts(sizes: Sizes, most: int, tiles: int, groups: int) -> tuple[int, int]:
     """
     arithmetic = 2.0 * sizes.rows * sizes.columns * sizes.depth / _FLOPS_PER_UNIT
     right = sizes.columns * sizes.depth * _units(sizes.right)
-    left = sizes.rows * sizes.depth * _units(sizes.left)
+    left = sizes.rows * sizes.row_elements * _units(sizes.left)
 
     def units(parts: tuple[int, int]) -> float:
         row_parts, panel_parts = parts

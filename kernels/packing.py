@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MOST_ROWS = 6
+MOST_BLOCK_ROWS = 96
 _BLOCK_BYTES = 300_000
 _ALIGNMENT_BYTES = 64
 _LEAST_SHARED_BYTES = 4 << 20
@@ -70,7 +71,7 @@ def register_tile(rows: int) -> RegisterTile:
     return RegisterTile(MOST_ROWS, 2)
 
 
-def block_rows(depth: int, itemsize: int, most: int = 96) -> int:
+def block_rows(depth: int, itemsize: int, most: int = MOST_BLOCK_ROWS) -> int:
     """Return how many rows of the left operand to keep in the second-level cache while panels pass by."""
     return max(MOST_ROWS, min(most, _BLOCK_BYTES // (itemsize * depth)))
 

@@ -129,7 +129,7 @@ def _product(bodies: tuple[Term, ...]) -> Stencil | None:
 
 def _fold(bodies: tuple[Term, ...]) -> Stencil | None:
     """Read folds over axes in front of those of the bodies, of a view that slides over the last axes of an image."""
-    hole = _only_fold(bodies)
+    hole = only_fold(bodies)
     if hole is None or not dtypes.is_float(hole.dtype):
         return None
     folded = reduction(hole)
@@ -155,7 +155,7 @@ def _fold(bodies: tuple[Term, ...]) -> Stencil | None:
     )
 
 
-def _only_fold(bodies: tuple[Term, ...]) -> Term | None:
+def only_fold(bodies: tuple[Term, ...]) -> Term | None:
     """Return the outermost of nested folds that the bodies are point-wise in, if there are no other binders."""
     elements = [body.args[0] for body in bodies if body.op in BODIES]
     every = list(terms.walk(*elements))

@@ -131,37 +131,39 @@ def emit_window_tile(
     segments: Sequence[tuple[int, int]],
     segment_length: int,
     a_pointers: Sequence[Value],
-    b_pointer: Value,
+    b_pointers: Sequence[Value],
     accumulators: Accumulators | None = None,
     *,
     unroll: int | None = None,
+    a_stride: int = 1,
     prefetch_pointer: Value | None = None,
 ) -> Accumulators:
-    """Add a convolution's products to the accumulators: an implicit matrix product with windows of the input as rows.
+    """Like `emit_panels_tile` where a row is not one run: an implicit matrix product with windows of images as rows.
 
     A window is a nest of `segments`, (count, stride in elements) outermost first, of `segment_length` elements each.
     An input (height, width, channels) without dilation has [(kernel height, width * channels)] of kernel width *
     channels; dilated [(kernel height, dilation * width * channels), (kernel width, dilation * channels)] of channels.
 
-    Shapes: a_pointers (rows), each to the first element of a window; b a panel (segments * segment_length, vectors *
-    lanes) in the order of the nest. The lines at `prefetch_pointer` are fetched in that order too.
+    Shapes: a_pointers (rows), each to the first element of a window; each of b_pointers a panel (segments *
+    segment_length, vectors * lanes) in the order of the nest. The lines at `prefetch_pointer` are fetched in that order
+    too.
     """
     turns = unroll or unroll_for(segment_length)
     lane = Lane(dtype, lanes)
-    shape = rows, vectors, lanes, dtype
     panel = segment_length * vectors * lanes
     fetched = segment_length * max(1, CACHE_LINE_BYTES // lane.itemsize // turns)
 
     def nest(level: int, first: Index, pointers: Sequence[Value], values: list[Value]) -> list[Value]:
         if level == len(segments):
-            b = advance(builder, b_pointer, builder.mul(as_index(first), I64(panel)))
+            at = builder.mul(as_index(first), I64(panel))
             ahead = prefetch_pointer
             if ahead is not None:
                 ahead = advance(builder, ahead, builder.mul(as_index(first), I64(fetched)))
-            sums = _grid(values, rows)
-            tile = emit_dot_tile(
-                builder, *shape, segment_length, pointers, b, sums, unroll=turns, prefetch_pointer=ahead
-            )
+            tile = emit_panels_tile(
+                builder, rows, vectors, lanes, dtype, segment_length, pointers,
+                [advance(builder, pointer, at) for pointer in b_pointers], _grid(values, rows),
+                unroll=turns, a_stride=a_stride, prefetch_pointer=ahead,
+            )  # fmt: skip
             return [value for row in tile for value in row]
         count, stride = segments[level]
 
@@ -172,7 +174,7 @@ def emit_window_tile(
 
         return for_range(builder, 0, count, 1, values, body)
 
-    start = accumulators or zero_accumulators(rows, vectors, lane)
+    start = accumulators or zero_accumulators(rows, len(b_pointers) * vectors, lane)
     return _grid(nest(0, 0, a_pointers, [value for row in start for value in row]), rows)
 
 

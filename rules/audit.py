@@ -32,8 +32,8 @@ LEAST_INSTANCES = 50
 MOST_SKIPPED = 200
 POINTS = 32
 FOLDING = {
-    "fold", "dot", "window_dot", "matmul", "linear", "conv", "reduce_sum", "reduce_prod", "softmax", "layer_norm",
-    "attention", "masked_attention", "causal_attention", "scan", "cumsum",
+    "fold", "dot", "window_dot", "matmul", "linear", "conv", "conv_last", "reduce_sum", "reduce_prod", "softmax",
+    "layer_norm", "attention", "masked_attention", "causal_attention", "scan", "cumsum",
     "cumprod", "group_norm", "rms_norm", "avg_pool",
     "conv_transpose",
 }  # fmt: skip

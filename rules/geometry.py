@@ -8,6 +8,7 @@ from typing import Any
 
 from frittata.egraph import indexing, shapes
 from frittata.egraph.dtypes import DType
+from frittata.egraph.errors import ModelError
 from frittata.egraph.indexing import IndexMap
 from frittata.egraph.ops import elements, windows
 from frittata.egraph.shapes import Shape
@@ -71,6 +72,38 @@ def pool_view(shape: Shape, kernel: Ints, stride: Ints, padding: Ints, dilation:
 def inner_view(shape: Shape, kernel: Ints, stride: Ints, dilation: Ints) -> IndexMap:
     """Return the map (*lead, *spatial) -> (*kernel, *lead, *out) of all windows that lie inside."""
     return pool_view(shape, kernel, stride, (0,) * len(kernel), dilation, False)
+
+
+def pool_view_last(shape: Shape, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil: bool) -> IndexMap:
+    """Return the map (batch, *spatial, channels) -> (*kernel, batch, *out, channels) of such a pool, channels last."""
+    out = windows.pool_extents(shape[1:-1], kernel, stride, padding, dilation, ceil)
+    return indexing.pool_map_last(shape, kernel, padding, stride, dilation, out)
+
+
+def kernel_first(rank: int) -> Ints:
+    """Return the permutation of weights (channels, inputs, *kernel) to (*kernel, inputs, channels)."""
+    return (*range(2, rank), 1, 0)
+
+
+def moved(values: Ints, permutation: Ints) -> Ints:
+    """Return a number for each axis after a permutation of the axes."""
+    return tuple(values[axis] for axis in permutation)
+
+
+def moved_axis(axis: int, permutation: Ints) -> int:
+    """Return where a permutation takes a negative axis: moved_axis(-3, (0, 2, 3, 1)) = -1."""
+    rank = len(permutation)
+    return permutation.index(axis + rank) - rank
+
+
+def widened(shape: Shape, rank: int) -> Shape:
+    """Return the shape with axes of 1 in front, so that it has so many.
+
+    Raises: ModelError if it has more.
+    """
+    if len(shape) > rank:
+        raise ModelError(f"{shapes.fmt(shape)} has more than {rank} axes")
+    return (*(1,) * (rank - len(shape)), *shape)
 
 
 def counts_all(shape: Shape, kernel: Ints, stride: Ints, padding: Ints, ceil: bool, include: bool) -> bool:
@@ -165,6 +198,7 @@ _OWN = (
     on_axis, on_all, added, without, padded_axes, padded, grouped, lowest, pool_low, pool_high, pool_view, inner_view,
     counts_all, bordered, clipped, windows.stuffed, interleaved, stuffing, weights_by_group, inputs_by_group, reached,
     taps, tap_steps, tap_padding, tap_view, indexing.pad_map, indexing.windows_map, indexing.resample_map,
+    pool_view_last, kernel_first, moved, moved_axis, widened, indexing.patches_map,
 )  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., Any]] = {function.__name__: function for function in _OWN}
 """What rules may call."""

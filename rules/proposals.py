@@ -6,7 +6,7 @@ A proposal need not always be right: the type rule of the row has the last word,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -227,6 +227,16 @@ def _conv(place: Place) -> Proposal:
     return goals, {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
 
 
+def _conv_last(place: Place) -> Proposal:
+    """As `conv`, with the axis of channels moved in the goal and in the image."""
+    shape = place.goal.shape
+    if len(shape) < 3 or any(place.known):
+        raise Mismatch
+    (image, weights), attrs = _conv(replace(place, goal=Goal((shape[0], shape[-1], *shape[1:-1]), place.goal.dtype)))
+    last = (image.shape[0], *image.shape[2:], image.shape[1])
+    return (Goal(last, image.dtype), weights), attrs
+
+
 def _kernel_dim(place: Place, axis: int, stride: int, dilation: int, padding: int) -> int:
     """Return the extent of the kernel: that of a bound kernel, what a bound operand asks for, or a draw."""
     extent = place.known_dim(0, 2 + axis)
@@ -248,7 +258,8 @@ def _permutation(rng: np.random.Generator, rank: int) -> tuple[int, ...]:
 
 
 def _reshape(place: Place) -> Proposal:
-    return (Goal(regrouped(place.rng, place.goal.shape), place.goal.dtype),), {
+    ones = (1, 1) if place.rng.random() < 0.2 else ()
+    return (Goal((*regrouped(place.rng, place.goal.shape), *ones), place.goal.dtype),), {
         "shape": place.attr("shape", lambda: place.goal.shape)
     }
 
@@ -530,9 +541,9 @@ _TENSOR: dict[str, Callable[[Place], Proposal]] = {
     "reduce_sum": _reduce, "reduce_prod": _reduce, "reduce_max": _reduce, "reduce_min": _reduce,
     "layer_norm": _layer_norm, "batch_norm": _batch_norm, "attention": _attention, "causal_attention": _attention,
     "masked_attention": _masked_attention, "matmul": _matmul,
-    "linear": _linear, "conv": _conv, "permute": _permute, "reshape": _reshape, "slice": _slice,
-    "expand": _expand, "build": _build, "pad": _pad, "concat": _concat, "resample": _resample, "stuff": _stuff,
-    "windows": _windows, "max_pool": _pool, "avg_pool": _pool, "conv_transpose": _conv_transpose,
+    "linear": _linear, "conv": _conv, "conv_last": _conv_last, "permute": _permute, "reshape": _reshape,
+    "slice": _slice, "expand": _expand, "build": _build, "pad": _pad, "concat": _concat, "resample": _resample,
+    "stuff": _stuff, "windows": _windows, "max_pool": _pool, "avg_pool": _pool, "conv_transpose": _conv_transpose,
     "group_norm": _group_norm, "rms_norm": _rms_norm, "take": _take, "gather": _gather, "scatter": _scatter,
     "cumsum": _along, "cumprod": _along, "cummax": _along, "cummin": _along, "argmax": _place, "argmin": _place,
     "sort": _sorted, "argsort": _sorted,

@@ -49,6 +49,20 @@ def _conv(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
     return TensorType((x.shape[0], channels, *spatial), x.dtype)
 
 
+def _conv_last(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
+    x, w = types
+    if not x.shape:
+        raise ModelError(f"conv_last of {x} and {w}")
+    first = TensorType((x.shape[0], *x.shape[-1:], *x.shape[1:-1]), x.dtype)
+    found = _conv((first, w), attrs)
+    assert isinstance(found, TensorType)
+    return TensorType((found.shape[0], *found.shape[2:], found.shape[1]), x.dtype)
+
+
+def _conv_last_numpy(x: Any, w: Any, *attrs: Any) -> Any:
+    return np.moveaxis(window_dot_numpy(np.moveaxis(x, -1, 1), w, *attrs), 1, -1)
+
+
 def window_dot_numpy(x: Any, w: Any, stride: Shape, padding: tuple[int, ...], dilation: Shape, groups: int) -> Any:
     """Convolve: one product of matrices for each offset of the window.
 
@@ -105,5 +119,17 @@ register(
         window_dot_numpy,
         cost=2,
         doc="Cross-correlation of (batch, inputs, *spatial) with (channels, inputs / groups, *kernel), zero padding.",
+    )
+)
+register(
+    Op(
+        "conv_last",
+        "tensor",
+        (("x", "tensor"), ("w", "tensor")),
+        (("stride", (1, 1)), ("padding", (0, 0)), ("dilation", (1, 1)), ("groups", 1)),
+        _conv_last,
+        _conv_last_numpy,
+        cost=2,
+        doc="conv of (batch, *spatial, inputs), channels last, with the same (channels, inputs / groups, *kernel).",
     )
 )

@@ -17,9 +17,10 @@ from frittata.kernels.templates.pointwise import POINTWISE
 from frittata.kernels.templates.row import ROW
 from frittata.kernels.templates.scan import SCAN
 from frittata.kernels.templates.stencil import STENCIL
+from frittata.kernels.templates.taps import TAPS
 
 TEMPLATES: tuple[KernelTemplate, ...] = (
-    POINTWISE, ROW, CONTRACTION, CONVOLUTION, CHANNELS, STENCIL, LIBRARY, SCAN, NEST,
+    POINTWISE, ROW, CONTRACTION, CONVOLUTION, CHANNELS, STENCIL, TAPS, LIBRARY, SCAN, NEST,
 )  # fmt: skip
 """All templates; the last takes every body."""
 

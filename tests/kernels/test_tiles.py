@@ -114,7 +114,7 @@ def test_window_tile_is_a_convolution(dtype: str, channels: int, stride: int, di
         image, weights, target = (table_pointer(builder, table, i, dtype) for i in range(3))
         windows = tiles.offset_pointers(builder, image, table_pointer(builder, table, 3, "i32"), rows)
         shape = rows, vectors, LANES[dtype], dtype
-        tile = tiles.emit_window_tile(builder, *shape, segments, length, windows, weights, prefetch_pointer=weights)
+        tile = tiles.emit_window_tile(builder, *shape, segments, length, windows, [weights], prefetch_pointer=weights)
         store_tile(builder, tile, target, columns)
 
     run_tile(emit, f"window {dtype} {channels} {stride} {dilation}", x, w, result, offsets)

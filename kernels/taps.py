@@ -1,0 +1,215 @@
+"""Folds over a few places for tiles of neighbours, lanes along the last axis: windows of images with the channels last.
+
+    for i in rows:                          all axes but the last two
+        for x in tiles of the last axis but one:
+            for j in vectors of the last axis:
+                results[p] = fold over places of element(i, x + p, j, place)
+
+Places are written out, so that what neighbours read in common is loaded once. The bodies are point-wise in the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import product
+from math import prod
+
+from frittata.egraph import dtypes, indexing, program, shapes, terms
+from frittata.egraph.indexing import Affine, var
+from frittata.egraph.ops import registry
+from frittata.egraph.terms import Term
+from frittata.kernels import memory, simd
+from frittata.kernels.contractions import loads_of, split_index
+from frittata.kernels.element_emitter import ElementEmitter
+from frittata.kernels.flow import for_range
+from frittata.kernels.index_values import Along
+from frittata.kernels.intrinsics import table_pointer
+from frittata.kernels.points import Reduction, reduction
+from frittata.kernels.simd import I64, VECTOR_BYTES, Builder, Lane, Value
+from frittata.kernels.stencils import dim_at, only_fold
+
+_MOST_PLACES = 64
+_MOST_PIXELS = 7
+_MOST_SUMS = 8
+_MOST_STEPS = 700
+"""Steps that are written out in a tile: what is larger is left to other templates."""
+_SIMPLE_UNITS = 0.4
+"""What a load, a store or an operator of cost one costs: the processor takes several at a time."""
+_EXTREME_UNITS = 1.5
+"""What a maximum or a minimum costs that keeps NaN and signed zeros."""
+_CLAMPED_UNITS = 1.0
+"""What a load costs whose index may be clamped."""
+
+Place = Mapping[int, Affine]
+
+
+@dataclass(frozen=True, eq=False)
+class Taps:
+    """What bodies compute: `hole` stands for the result of the fold in them; rows times pixels times columns."""
+
+    bodies: tuple[Term, ...]
+    hole: Term
+    folded: Reduction
+    shape: tuple[int, ...]
+
+    @property
+    def columns(self) -> int:
+        """The extent of the last axis."""
+        return self.shape[-1]
+
+    @property
+    def pixels(self) -> int:
+        """The extent of the last axis but one."""
+        return dim_at(self.shape, -2)
+
+    @property
+    def rows(self) -> int:
+        """The places of the axes before."""
+        return prod(self.shape[:-2])
+
+    @cached_property
+    def lanes(self) -> int:
+        """The lanes of a vector: no more than the last axis needs."""
+        sizes = [Lane(term.dtype).itemsize for term in terms.walk(*self.bodies) if term.dtype != "bool"]
+        return min(VECTOR_BYTES // min(sizes), 1 << (self.columns - 1).bit_length())
+
+    @property
+    def tile(self) -> int:
+        """The pixels of a tile; the last tile of a row may overlap the one before it."""
+        return -(-self.pixels // -(-self.pixels // _MOST_PIXELS))
+
+    @property
+    def tiles(self) -> int:
+        """The tiles of a row."""
+        return -(-self.pixels // self.tile)
+
+    @property
+    def vectors(self) -> int:
+        """The vectors of columns that a tile takes side by side."""
+        return max(1, min(-(-self.columns // self.lanes), _MOST_SUMS // self.tile))
+
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """The index on the axes that are folded, place by place, the last axis fastest."""
+        axes = sorted(self.folded.extent_by_axis)
+        every = product(*(range(self.folded.extent_by_axis[axis]) for axis in axes))
+        return tuple({axis: Affine(at) for axis, at in zip(axes, place, strict=True)} for place in every)
+
+    def index(self, pixel: int) -> dict[int, Affine]:
+        """Return the index of a pixel of the tile at x, in terms of i, x and j."""
+        leading = {axis: self.shape[axis] for axis in range(-len(self.shape), -2)}
+        place = split_index("i", leading)
+        place[-1] = var("j", self.columns)
+        if len(self.shape) > 1:
+            place[-2] = var("x", self.pixels - self.tile + 1) + pixel
+        return place
+
+    def steps(self) -> Iterator[tuple[int, Place]]:
+        """Visit pixels and places: neighbours in the image one after the other, so that few values are in use."""
+        inner = self.folded.extent_by_axis[max(self.folded.extent_by_axis)]
+        for first in range(0, len(self.places), inner):
+            for pixel in range(self.tile):
+                for place in self.places[first : first + inner]:
+                    yield pixel, place
+
+    @property
+    def units(self) -> float:
+        """What all results take, in additions, lanes that are not used included."""
+        loads: set[tuple[Term, Affine]] = set()
+        clamped = 0
+        for pixel, place in self.steps():
+            for leaf, offset in loads_of(self.folded.element, {**self.index(pixel), **place}):
+                if offset is None:
+                    clamped += 1
+                else:
+                    loads.add((leaf, offset))
+        element = self.folded.element
+        fused = self.folded.op == "sum" and element.op == "mul"
+        each = _EXTREME_UNITS if self.folded.op in ("max", "min") else _SIMPLE_UNITS
+        each += _cost(element) - (_SIMPLE_UNITS if fused else 0.0)
+        outside = max(0.0, _cost(*(body.args[0] for body in self.bodies)) - _cost(self.hole))
+        own = _SIMPLE_UNITS * len(loads) + _CLAMPED_UNITS * clamped + each * len(self.places) * self.tile
+        width = -(-self.columns // self.lanes) * self.lanes
+        return self.rows * self.tiles * width * (own + (outside + _SIMPLE_UNITS * len(self.bodies)) * self.tile)
+
+
+def _cost(*elements: Term) -> float:
+    """Return what the operators of elements cost that are not loads."""
+    every = (term for term in terms.walk(*elements) if term.sort == "element" and term.op != "load")
+    costs = (registry.get(term.op, "element").cost for term in every)
+    return sum(_SIMPLE_UNITS if cost == 1 else cost for cost in costs)
+
+
+@lru_cache(maxsize=4096)
+def describe(bodies: tuple[Term, ...]) -> Taps | None:
+    """Return what bodies compute if they are point-wise in one fold over few places, none along the last axis."""
+    hole = only_fold(bodies)
+    if hole is None:
+        return None
+    folded, shape = reduction(hole), shapes.concrete(bodies[0].shape)
+    bound = folded.extent_by_axis
+    if not shape or shape[-1] == 1 or not bound or any(dim_at(shape, axis) != 1 for axis in bound):
+        return None
+    work = Taps(bodies, hole, folded, shape)
+    count = prod(bound.values())
+    return work if count <= _MOST_PLACES and count * work.tile * work.vectors <= _MOST_STEPS else None
+
+
+class TapsEmitter:
+    """Emits a tile at a builder's position. The table holds the operands of the bodies in order, then the results."""
+
+    def __init__(self, builder: Builder, work: Taps, table: Value, i: Value, x: Value) -> None:
+        self._builder, self._work = builder, work
+        leaves = list(program.operands_of(*work.bodies))
+        self._pointers = {leaf: table_pointer(builder, table, n, leaf.dtype) for n, leaf in enumerate(leaves)}
+        outputs = enumerate(work.bodies, len(leaves))
+        self._results = [table_pointer(builder, table, n, body.dtype) for n, body in outputs]
+        self._variables: dict[int | str, Value] = {"i": i, "x": x}
+
+    def emit(self) -> None:
+        """Emit the loop over vectors, then those that are left, of which the last may be partial."""
+        work, builder = self._work, self._builder
+        turn = work.vectors * work.lanes
+        full = work.columns - work.columns % turn
+
+        def block(j: Value, carried: list[Value]) -> list[Value]:
+            for v in range(work.vectors):
+                self._vector(builder.add(j, I64(v * work.lanes)), None)
+            return carried
+
+        for_range(builder, 0, full, turn, [], block)
+        for j in range(full, work.columns, work.lanes):
+            valid = work.columns - j
+            self._vector(I64(j), valid if valid < work.lanes else None)
+
+    def _vector(self, j: Value, valid: int | None) -> None:
+        work = self._work
+        along = Along("j", work.lanes, work.lanes, valid)
+        emitter = ElementEmitter(self._builder, self._pointers, {**self._variables, "j": j}, along)
+        totals = [simd.neutral(Lane(work.hole.dtype, work.lanes), work.folded.op)] * work.tile
+        for pixel, place in work.steps():
+            totals[pixel] = self._folded(emitter, totals[pixel], {**work.index(pixel), **place})
+        for pixel, total in enumerate(totals):
+            self._store(emitter, work.index(pixel), total, valid)
+
+    def _folded(self, emitter: ElementEmitter, total: Value, index: Place) -> Value:
+        op, _, element = self._work.folded
+        if op == "sum" and element.op == "mul" and dtypes.is_float(element.dtype):
+            left, right = (emitter.emit(arg, index) for arg in element.args)
+            return simd.fma(self._builder, left, right, total)
+        return simd.COMBINE_BY_FOLD[op](self._builder, total, emitter.emit(element, index))
+
+    def _store(self, emitter: ElementEmitter, index: Place, total: Value, valid: int | None) -> None:
+        work = self._work
+        emitter.know(work.hole, index, total)
+        axes = range(-len(work.shape), 0)
+        offset = indexing.flatten(tuple(index.get(axis, Affine()) for axis in axes), work.shape)
+        at = emitter.values.first(offset)
+        for body, pointer in zip(work.bodies, self._results, strict=True):
+            value = emitter.emit(body.args[0], index)
+            if valid is None:
+                memory.store(self._builder, value, pointer, at)
+            else:
+                memory.store_masked(self._builder, value, pointer, at, valid)

@@ -1,0 +1,101 @@
+"""The template of folds over few places: pools and depthwise windows with the channels last."""
+
+from __future__ import annotations
+
+import pytest
+from kernel_cases import Case, build, case_named, element, fold, load, number, reindex
+from product_cases import check
+
+from frittata.egraph import indexing
+from frittata.egraph.errors import LoweringError
+from frittata.egraph.machine import REFERENCE
+from frittata.egraph.ops.windows import pool_extents
+from frittata.egraph.terms import Term
+from frittata.kernels import templates
+from frittata.kernels.taps import describe
+from frittata.kernels.templates.taps import TAPS
+
+NAME = TAPS.name
+
+
+def windows(
+    shape: tuple[int, ...],
+    kernel: tuple[int, int] = (3, 3),
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    dtype: str = "f32",
+) -> tuple[Term, tuple[int, ...]]:
+    """Return the windows of an image (batch, height, width, channels), kernel axes in front, and the result's shape."""
+    strides, dilations, paddings = (stride,) * 2, (dilation,) * 2, (padding,) * 2
+    out = pool_extents(shape[1:3], kernel, strides, paddings, dilations, False)
+    mapping = indexing.pool_map_last(shape, kernel, paddings, strides, dilations, out)
+    return reindex(load("x", *shape, dtype=dtype), mapping), (shape[0], *out, shape[3])
+
+
+def over_window(op: str, e: Term, kernel: tuple[int, int] = (3, 3)) -> Term:
+    """Fold the two axes in front."""
+    return fold(op, fold(op, e, -5, kernel[1]), -6, kernel[0])
+
+
+def depthwise(shape: tuple[int, ...], kernel: tuple[int, int] = (3, 3), **how: int) -> tuple[Term, tuple[int, ...]]:
+    view, out = windows(shape, kernel, **how)
+    return over_window("sum", element("mul", view, load("w", *kernel, 1, 1, 1, shape[3])), kernel), out
+
+
+@pytest.mark.parametrize("channels", [2, 7, 8, 17, 40])
+@pytest.mark.parametrize("width", [3, 9, 17])
+def test_depthwise_at_odd_sizes(channels: int, width: int) -> None:
+    e, out = depthwise((3, 5, width, channels))
+    check(Case("depthwise", (build(e, *out),)), NAME, ("w",))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "dilation"), [((3, 3), 2, 1), ((5, 5), 1, 1), ((2, 3), 3, 1), ((3, 2), 1, 2)]
+)
+def test_depthwise_strides_and_dilations(kernel: tuple[int, int], stride: int, dilation: int) -> None:
+    e, out = depthwise((2, 13, 14, 11), kernel, stride=stride, dilation=dilation)
+    shifted = element("max", element("add", e, load("b", 11)), number(0))
+    check(Case("strided", (build(shifted, *out), build(e, *out))), NAME, ("w", "b"))
+
+
+@pytest.mark.parametrize("op", ["max", "min", "sum", "prod"])
+@pytest.mark.parametrize("padding", [0, 1])
+@pytest.mark.parametrize("channels", [7, 16])
+def test_pools_keep_what_is_special(op: str, padding: int, channels: int) -> None:
+    view, out = windows((2, 9, 8, channels), stride=2, padding=padding)
+    check(Case("pool", (build(over_window(op, view), *out),), special=True), NAME)
+
+
+def test_a_prologue_and_double_precision() -> None:
+    view, out = windows((1, 6, 9, 5), dtype="f64")
+    e = over_window("sum", element("max", view, number(0, "f64")))
+    check(Case("prologue", (build(element("div", e, number(9, "f64")), *out),)), NAME)
+
+
+def test_a_mean_over_whole_images() -> None:
+    e = fold("sum", fold("sum", load("x", 2, 7, 7, 70), -2, 7), -3, 7)
+    check(Case("mean", (build(element("mul", e, number(1 / 49)), 2, 1, 1, 70),)), NAME)
+
+
+def test_a_short_last_axis_and_few_axes() -> None:
+    check(Case("short", (build(fold("sum", load("x", 5, 4, 3), -3, 5), 1, 4, 3),)), NAME)
+    check(Case("vector", (build(fold("sum", load("x", 5, 9), -2, 5), 1, 9),)), NAME)
+
+
+def test_depthwise_windows_are_cheapest_here() -> None:
+    e, out = depthwise((1, 30, 30, 64))
+    assert templates.cheapest((build(e, *out),), frozenset("w"), REFERENCE) == NAME
+
+
+def test_the_last_axis_is_never_folded() -> None:
+    assert describe((build(fold("sum", load("x", 5, 9), -1, 9), 5, 1),)) is None
+    assert describe((build(fold("sum", load("x", 100, 9), -2, 100), 1, 9),)) is None
+
+
+@pytest.mark.parametrize("name", ["attention", "softmax-17", "window-fused"])
+def test_other_bodies_are_refused(name: str) -> None:
+    bodies = case_named(name).bodies
+    assert TAPS.estimate(bodies, frozenset(), REFERENCE) is None
+    with pytest.raises(LoweringError):
+        TAPS.lower("k", bodies, frozenset())
