@@ -2,8 +2,8 @@
 
 Between a tensor and the place where all its uses meet again, its immediate post-dominator, everything can stand in one
 kernel unless something blocks: a contraction or a view reads the tensor, a fold reads a contraction, two contractions
-meet, or a broadcast would repeat one. A tensor without a block never needs memory: whatever kernel computes it can hold
-it and go on. All others, the outputs, and those whose uses never meet, may be cut at.
+meet, or a broadcast or a view would repeat one. A tensor without a block never needs memory: whatever kernel computes it
+can hold it and go on. All others, the outputs, and those whose uses never meet, may be cut at.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import networkx as nx
 
 from frittata.egraph import shapes
 from frittata.egraph.errors import ModelError
+from frittata.egraph.indexing import IndexMap
 from frittata.egraph.ops import registry
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import ElementType
@@ -149,19 +150,23 @@ def _arguments(snapshot: Snapshot) -> dict[int, set[int]]:
 
 
 def _operators_over(snapshot: Snapshot, graph: nx.DiGraph[int]) -> dict[int, set[str]]:
-    """The element operators that are applied to each element class on the way to an output.
-
-    Without views where the class is computed otherwise, too: nothing has to be stored for another layout of it.
-    """
+    """The element operators that are applied to each element class on the way to an output."""
     found: dict[int, set[str]] = {}
     for class_, nodes in enumerate(snapshot.nodes):
         if snapshot.sorts[class_] == "element" and class_ in graph:
-            is_computed = any(node.op not in ("load", *MOVES) for node in nodes)
-            for node in nodes:
-                if node.op != "load" and not (is_computed and node.op in MOVES):
-                    for arg in node.args:
-                        found.setdefault(arg, set()).add(node.op)
+            for node in _applied(nodes):
+                for arg in node.args:
+                    found.setdefault(arg, set()).add(node.op)
     return found
+
+
+def _applied(nodes: Sequence[Node]) -> list[Node]:
+    """Return what computes a class: no loads; no views if it is computed otherwise.
+
+    Such views are other layouts of the same values: no reason to store what they read, which has uses of its own.
+    """
+    inline = [node for node in nodes if node.op != "load"]
+    return [node for node in inline if node.op not in MOVES] or inline
 
 
 def _kinds_of(node: Node, kinds: Sequence[set[int]]) -> set[int]:
@@ -188,9 +193,9 @@ def _uses(snapshot: Snapshot, outputs: Iterable[int]) -> nx.DiGraph[int]:
     """The graph from each class to those computed from it, as far as it leads to an output."""
     graph: nx.DiGraph[int] = nx.DiGraph()
     for class_, nodes in enumerate(snapshot.nodes):
-        for node in nodes:
-            if node.op in ("build", "load") or node.sort == "element":
-                graph.add_edges_from((arg, class_) for arg in node.args)
+        elements = _applied(nodes) if snapshot.sorts[class_] == "element" else []
+        for node in [*elements, *(node for node in nodes if node.op in ("build", "load"))]:
+            graph.add_edges_from((arg, class_) for arg in node.args)
     graph.add_edges_from((class_, _SINK) for class_ in outputs)
     return graph.subgraph(nx.ancestors(graph, _SINK) | {_SINK}).copy()
 
@@ -239,11 +244,18 @@ def _blocks(
     if node.op == "scan":
         return bool(here & {FOLDED, CONTRACTED})
     if node.op in MOVES:
-        return bool(here & {FOLDED, CONTRACTED})
+        return bool(here & {FOLDED, CONTRACTED}) or (node.op == "reindex" and _repeats(node.attrs[0]))
     if node.op == "load" or CONTRACTED not in here:
         return False
     others = set().union(*(kinds[arg] for arg in node.args if arg != current))
     return node.op == "fold" or bool(others & {FOLDED, CONTRACTED}) or extents.get(user) != extents.get(current)
+
+
+def _repeats(mapping: IndexMap) -> bool:
+    """Whether a view reads the same values again and again, as windows do that overlap."""
+    if any(isinstance(dim, shapes.Sym) for dim in (*mapping.source, *mapping.result)):
+        return False
+    return shapes.size(mapping.result) > shapes.size(mapping.source)
 
 
 def _extents(snapshot: Snapshot) -> dict[int, shapes.Shape]:

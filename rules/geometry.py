@@ -8,7 +8,6 @@ from typing import Any
 
 from frittata.egraph import indexing, shapes
 from frittata.egraph.dtypes import DType
-from frittata.egraph.errors import ModelError
 from frittata.egraph.indexing import IndexMap
 from frittata.egraph.ops import elements, windows
 from frittata.egraph.shapes import Shape
@@ -96,14 +95,9 @@ def moved_axis(axis: int, permutation: Ints) -> int:
     return permutation.index(axis + rank) - rank
 
 
-def widened(shape: Shape, rank: int) -> Shape:
-    """Return the shape with axes of 1 in front, so that it has so many.
-
-    Raises: ModelError if it has more.
-    """
-    if len(shape) > rank:
-        raise ModelError(f"{shapes.fmt(shape)} has more than {rank} axes")
-    return (*(1,) * (rank - len(shape)), *shape)
+def pooled_last(shape: Shape, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil: bool) -> Shape:
+    """Return the shape (batch, *out, channels) that folds over the kernel leave of `pool_view_last`."""
+    return pool_view_last(shape, kernel, stride, padding, dilation, ceil).result[len(kernel) :]
 
 
 def counts_all(shape: Shape, kernel: Ints, stride: Ints, padding: Ints, ceil: bool, include: bool) -> bool:
@@ -198,7 +192,7 @@ _OWN = (
     on_axis, on_all, added, without, padded_axes, padded, grouped, lowest, pool_low, pool_high, pool_view, inner_view,
     counts_all, bordered, clipped, windows.stuffed, interleaved, stuffing, weights_by_group, inputs_by_group, reached,
     taps, tap_steps, tap_padding, tap_view, indexing.pad_map, indexing.windows_map, indexing.resample_map,
-    pool_view_last, kernel_first, moved, moved_axis, widened, indexing.patches_map,
+    pool_view_last, pooled_last, kernel_first, moved, moved_axis, indexing.patches_map,
 )  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., Any]] = {function.__name__: function for function in _OWN}
 """What rules may call."""
