@@ -15,7 +15,9 @@ import numpy as np
 from frittata.egraph import dtypes, shapes, terms
 from frittata.egraph.errors import ModelError
 from frittata.egraph.ops import indices, registry
+from frittata.egraph.ops.contractions import contract
 from frittata.egraph.ops.elements import FOLDS, window_extents
+from frittata.egraph.ops.winograd import tiled_window
 from frittata.egraph.terms import Scalar, Term
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -129,9 +131,11 @@ class Interpreter:
                 (depth,) = e.attrs
                 left = self._element(e.args[0], _bind(index, -1, np.arange(depth)), {})
                 right = self._element(e.args[1], _bind(index, -2, np.arange(depth)), {})
-                return _contract(_spread(left, depth), _spread(right, depth))
+                return contract(_spread(left, depth), _spread(right, depth))
             case "window_dot":
                 return self._window_dot(e, index)
+            case "winograd_dot":
+                return self._winograd_dot(e, index)
             case "reindex":
                 return self._element(e.args[0], _mapped(index, e.attrs[0]), {})
             case "scan":
@@ -181,8 +185,15 @@ class Interpreter:
             right_index.update({i - rank: np.asarray(offset[i]) for i in range(rank)})
             left = self._element(e.args[0], left_index, {})
             left = np.where(inside, left, np.zeros((), left.dtype))
-            total = total + _contract(_spread(left, inputs), _spread(self._element(e.args[1], right_index, {}), inputs))
+            total = total + contract(_spread(left, inputs), _spread(self._element(e.args[1], right_index, {}), inputs))
         return np.asarray(total)
+
+    def _winograd_dot(self, e: Term, index: Index) -> Array:
+        inputs, channels = e.attrs[0][2], e.attrs[1]
+        shape = window_extents(e.attrs[0][:2], (3, 3), (1, 1), e.attrs[2], (1, 1))
+        place = {axis: _at(index, axis, n) for axis, n in zip(range(-3, 0), (*shape, channels), strict=True)}
+        image, weights = (lambda at, arg=arg: _spread(self._element(arg, at, {}), inputs) for arg in e.args)
+        return np.asarray(tiled_window(image, weights, {**index, **place}, e.attrs))
 
 
 def grid(shape: tuple[int, ...]) -> Index:
@@ -206,13 +217,6 @@ def _spread(value: Array, extent: int) -> Array:
     value = np.asarray(value)
     lead = value.shape[:-1] if value.ndim else ()
     return np.broadcast_to(value, (*lead, extent))
-
-
-def _contract(left: Array, right: Array) -> Array:
-    """Sum the product over the trailing dimension, as a product of matrices where the index is a grid."""
-    if left.ndim >= 3 and right.ndim >= 3 and left.shape[-2] == 1 and right.shape[-3] == 1:
-        return np.matmul(left[..., :, 0, :], np.swapaxes(right[..., 0, :, :], -1, -2))
-    return np.einsum("...k,...k->...", left, right)
 
 
 def _mapped(index: Index, mapping: Any) -> Index:

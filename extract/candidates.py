@@ -430,6 +430,9 @@ def node_work(term: Term) -> float:
         case "window_dot":
             source, _, kernel, *_, groups = term.attrs
             return 2.0 * shapes.size(term.shape) * source[0] / groups * shapes.size(kernel) / 8
+        case "winograd_dot":
+            (*_, inputs), _, _, tile = term.attrs
+            return 2.0 * shapes.size(term.shape) * inputs * ((tile + 2) / tile) ** 2 / 8
         case "load":
             return float(shapes.size(term.shape))
         case _:
@@ -455,6 +458,9 @@ def _contexts(node: Node, context: Shape) -> list[Shape] | None:
                 (*context[: max(0, len(context) - rank - 1)], *source),
                 (channels, source[0] // groups, *kernel),
             ]
+        case "winograd_dot":
+            source, channels, *_ = node.attrs
+            return [(*context[: max(0, len(context) - 3)], *source), (channels, source[2], 3, 3)]
         case "reindex":
             mapping = node.attrs[0]
             return [mapping.source] if _fits(mapping.result, context) else None

@@ -25,7 +25,7 @@ from frittata.extract.problem import components
 POINTWISE, FOLDED, CONTRACTED = range(3)
 """What a body contains: no binder, folds, or one contraction."""
 
-CONTRACTIONS = ("dot", "window_dot")
+CONTRACTIONS = ("dot", "window_dot", "winograd_dot")
 MOVES = ("reindex", "at")
 FOLDS = ("fold", "scan")
 
@@ -150,7 +150,11 @@ def _arguments(snapshot: Snapshot) -> dict[int, set[int]]:
 
 
 def _operators_over(snapshot: Snapshot, graph: nx.DiGraph[int]) -> dict[int, set[str]]:
-    """The element operators that are applied to each element class on the way to an output."""
+    """The element operators that are applied to each element class on the way to an output.
+
+    A view of what something else computes as well, a convolution that leaves its results in another order, is none of
+    them: whether it is used is open.
+    """
     found: dict[int, set[str]] = {}
     for class_, nodes in enumerate(snapshot.nodes):
         if snapshot.sorts[class_] == "element" and class_ in graph:

@@ -89,7 +89,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         "--rules", action="append", type=Path, default=[], metavar="FILE", help="rules that join the built-in ones"
     )
     parser.add_argument(
-        "--numerics", choices=("exact", "reassoc", "approx"), default="reassoc", help="loosest level of rules"
+        "--numerics", choices=("exact", "reassoc", "loose", "approx"), default="reassoc", help="loosest level of rules"
     )
     parser.add_argument("--disable", action="append", default=[], metavar="NAME", help="a family, or family/rule")
     parser.add_argument("--no-library", action="store_true", help="choose no calls into a library")

@@ -19,6 +19,7 @@ _BINDER = {
     "fold": "a fold",
     "dot": "a contraction",
     "window_dot": "a convolution",
+    "winograd_dot": "a convolution",
     "reindex": "a change of index",
     "at": "a look-up",
     "scan": "a running fold",

@@ -9,11 +9,11 @@ from typing import Literal
 from frittata.egraph.errors import FrittataError
 from frittata.egraph.machine import Machine
 
-Numerics = Literal["exact", "reassoc", "approx"]
+Numerics = Literal["exact", "reassoc", "loose", "approx"]
 Form = Literal["fast", "plain"]
 Fallback = Literal["extern", "error"]
 
-_NUMERICS = ("exact", "reassoc", "approx")
+_NUMERICS = ("exact", "reassoc", "loose", "approx")
 _FORMS = ("fast", "plain")
 _FALLBACKS = ("extern", "error")
 

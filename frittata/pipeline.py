@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("frittata")
 log.addHandler(logging.NullHandler())
 
-_LEVELS = ("exact", "reassoc", "approx")
+_LEVELS = ("exact", "reassoc", "loose", "approx")
 
 
 @dataclass

@@ -9,6 +9,7 @@ from collections.abc import Set
 
 from frittata.egraph import shapes
 from frittata.egraph.ops import registry
+from frittata.egraph.ops.winograd import as_window_dot
 from frittata.egraph.terms import Term
 
 HOLD_UNITS = 6.0
@@ -45,6 +46,8 @@ def _units(e: Term, axes: frozenset[int], held: Set[Term], seen: set[tuple[Term,
         case "window_dot":
             source, _, kernel, *_, groups = e.attrs
             return 4.0 * (source[0] // groups) * shapes.size(kernel)
+        case "winograd_dot":
+            return _units(as_window_dot(e), axes, held, seen)
         case "at":
             return _lookup_units(e, varying, held, seen)
         case "reindex":

@@ -18,6 +18,7 @@ from frittata.egraph import dtypes, indexing, program, shapes
 from frittata.egraph.errors import LoweringError
 from frittata.egraph.indexing import Affine, IndexMap, var
 from frittata.egraph.ops.elements import window_extents
+from frittata.egraph.ops.winograd import as_window_dot
 from frittata.egraph.terms import Scalar, Term
 from frittata.kernels import merge
 from frittata.kernels.holding import is_worth_holding
@@ -238,6 +239,8 @@ class _Lowering:
                 return self._dot(e, index, home)
             case "window_dot":
                 return self._window_dot(e, index, home)
+            case "winograd_dot":
+                return self.element(as_window_dot(e), index, home)
             case "scan":
                 return self._scan(e, index, home)
             case "at":

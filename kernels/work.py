@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from frittata.egraph import shapes
 from frittata.egraph.ops import registry
+from frittata.egraph.ops.winograd import as_window_dot
 from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import Term
 from frittata.kernels.scans import scanned_axes
@@ -60,6 +61,8 @@ def _work(e: Term, times: float, seen: set[tuple[Term, float]]) -> float:
         case "window_dot":
             steps = count * (e.attrs[0][0] // e.attrs[-1]) * _size(e.attrs[2])
             return steps * _PRODUCT_UNITS + sum(_work(arg, steps / _size(arg.shape), seen) for arg in e.args)
+        case "winograd_dot":
+            return _work(as_window_dot(e), times, seen)
         case _:
             return count * registry.get(e.op, "element").cost + sum(_work(arg, times, seen) for arg in e.args)
 

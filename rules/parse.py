@@ -126,7 +126,7 @@ def _level(source: Source, span: Span) -> tuple[Level, int]:
         return Level(), span.stop
     at = span.start + found.start(1)
     match found[1], found[2]:
-        case ("exact" | "reassoc") as kind, None:
+        case ("exact" | "reassoc" | "loose") as kind, None:
             return Level(kind, unless=found[3] or ""), span.start + found.start()
         case "approx", str(tolerance):
             try:
@@ -134,7 +134,7 @@ def _level(source: Source, span: Span) -> tuple[Level, int]:
             except ValueError:
                 raise source.error(span.start + found.start(2), f"tolerance {tolerance!r} is not a number") from None
         case _:
-            do = "write [exact], [reassoc] or [approx(1e-5)]"
+            do = "write [exact], [reassoc], [loose] or [approx(1e-5)]"
             raise source.error(at, f"no numerics level {source.slice(Span(at, span.stop)).rstrip().rstrip(']')!r}", do)
 
 

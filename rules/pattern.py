@@ -98,12 +98,14 @@ class Condition:
 
 @dataclass(frozen=True)
 class Level:
-    """The numerics level: exact, reassoc, or approx with a relative tolerance.
+    """The numerics level: exact, reassoc, loose, or approx with a relative tolerance.
 
+    A loose equation holds over the reals, as one of reassoc does, but its rounding error may be ten times that of a
+    plain evaluation, and what is not finite may spread to other results.
     `unless` names a rule of the same family that says the same at a looser level: where that takes part, this does not.
     """
 
-    kind: Choice["exact", "reassoc", "approx"] = "exact"
+    kind: Choice["exact", "reassoc", "loose", "approx"] = "exact"
     tolerance: float = 0.0
     unless: str = ""
 

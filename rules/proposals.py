@@ -16,6 +16,7 @@ from frittata.egraph import indexing
 from frittata.egraph.ops.elements import FOLDS
 from frittata.egraph.ops.indices import SCATTERS
 from frittata.egraph.ops.registry import REQUIRED, Op
+from frittata.egraph.ops.winograd import TRANSFORMS
 from frittata.egraph.terms import Scalar, Type
 
 DIMS = (1, 1, 2, 3, 3, 4, 5, 7)
@@ -235,6 +236,20 @@ def _conv_last(place: Place) -> Proposal:
     (image, weights), attrs = _conv(replace(place, goal=Goal((shape[0], shape[-1], *shape[1:-1]), place.goal.dtype)))
     last = (image.shape[0], *image.shape[2:], image.shape[1])
     return (Goal(last, image.dtype), weights), attrs
+
+
+def _conv_winograd(place: Place) -> Proposal:
+    shape, rng = place.goal.shape, place.rng
+    if len(shape) != 4:
+        raise Mismatch
+    padding = place.attr("padding", lambda: tuple(map(int, rng.integers(0, 3, 2))))
+    tile = place.attr("tile", lambda: int(rng.choice(list(TRANSFORMS))))
+    inputs = place.known_dim(0, 3) or place.known_dim(1, 1) or int(rng.integers(1, 4))
+    spatial = tuple(n + 2 - 2 * p for n, p in zip(shape[1:3], padding, strict=True))
+    if min(spatial) < 1:
+        raise Mismatch
+    shapes = (shape[0], *spatial, inputs), (shape[3], inputs, 3, 3)
+    return tuple(Goal(one, place.goal.dtype) for one in shapes), {"padding": padding, "tile": tile}
 
 
 def _kernel_dim(place: Place, axis: int, stride: int, dilation: int, padding: int) -> int:
@@ -544,6 +559,10 @@ _TENSOR: dict[str, Callable[[Place], Proposal]] = {
     "linear": _linear, "conv": _conv, "conv_last": _conv_last, "permute": _permute, "reshape": _reshape,
     "slice": _slice, "expand": _expand, "build": _build, "pad": _pad, "concat": _concat, "resample": _resample,
     "stuff": _stuff, "windows": _windows, "max_pool": _pool, "avg_pool": _pool, "conv_transpose": _conv_transpose,
+    "linear": _linear, "conv": _conv, "conv_winograd": _conv_winograd,
+    "permute": _permute, "reshape": _reshape, "slice": _slice,
+    "expand": _expand, "build": _build, "pad": _pad, "concat": _concat, "resample": _resample, "stuff": _stuff,
+    "windows": _windows, "max_pool": _pool, "avg_pool": _pool, "conv_transpose": _conv_transpose,
     "group_norm": _group_norm, "rms_norm": _rms_norm, "take": _take, "gather": _gather, "scatter": _scatter,
     "cumsum": _along, "cumprod": _along, "cummax": _along, "cummin": _along, "argmax": _place, "argmin": _place,
     "sort": _sorted, "argsort": _sorted,

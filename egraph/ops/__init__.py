@@ -11,10 +11,11 @@ from frittata.egraph.ops import (
     tensors,
     views,
     windows,
+    winograd,
 )
 from frittata.egraph.ops.registry import Op, every, get, names, nearest, register, unregister
 
 __all__ = ["FAMILIES", "Op", "every", "get", "names", "nearest", "register", "unregister"]
 
-FAMILIES = (scalars, elements, tensors, reductions, contractions, views, windows, indices, orders, externs)
+FAMILIES = (scalars, elements, tensors, reductions, contractions, winograd, views, windows, indices, orders, externs)
 """The modules whose rows make up the registry."""

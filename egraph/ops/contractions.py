@@ -63,6 +63,14 @@ def _conv_last_numpy(x: Any, w: Any, *attrs: Any) -> Any:
     return np.moveaxis(window_dot_numpy(np.moveaxis(x, -1, 1), w, *attrs), 1, -1)
 
 
+def contract(left: Any, right: Any) -> Any:
+    """Sum the product over the trailing dimension, as a product of matrices where the index is a grid."""
+    if left.ndim >= 3 and left.shape[-2] == 1 and right.ndim >= 2 and (right.ndim == 2 or right.shape[-3] == 1):
+        columns = right if right.ndim == 2 else right[..., 0, :, :]
+        return np.matmul(left[..., :, 0, :], np.swapaxes(columns, -1, -2))
+    return np.einsum("...k,...k->...", left, right)
+
+
 def window_dot_numpy(x: Any, w: Any, stride: Shape, padding: tuple[int, ...], dilation: Shape, groups: int) -> Any:
     """Convolve: one product of matrices for each offset of the window.
 

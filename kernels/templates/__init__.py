@@ -18,9 +18,10 @@ from frittata.kernels.templates.row import ROW
 from frittata.kernels.templates.scan import SCAN
 from frittata.kernels.templates.stencil import STENCIL
 from frittata.kernels.templates.taps import TAPS
+from frittata.kernels.templates.winograd import WINOGRAD
 
 TEMPLATES: tuple[KernelTemplate, ...] = (
-    POINTWISE, ROW, CONTRACTION, CONVOLUTION, CHANNELS, STENCIL, TAPS, LIBRARY, SCAN, NEST,
+    POINTWISE, ROW, CONTRACTION, CONVOLUTION, CHANNELS, WINOGRAD, STENCIL, TAPS, LIBRARY, SCAN, NEST,
 )  # fmt: skip
 """All templates; the last takes every body."""
 
@@ -51,10 +52,10 @@ def is_in_place(name: str) -> bool:
 
 
 def select(form: str, library: bool) -> tuple[Template, ...]:
-    """Return the templates to choose from; the plain form has one for all bodies."""
+    """Return the templates to choose from; the plain form has one for all bodies, and no use for tiled convolutions."""
     every = (*TEMPLATES, *HOST_TEMPLATES)
     if form == "plain":
-        return every
+        return tuple(template for template in every if template is not WINOGRAD)
     return tuple(template for template in every if library or template is not LIBRARY)
 
 

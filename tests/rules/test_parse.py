@@ -100,6 +100,7 @@ def test_levels_and_directives() -> None:
     found = family("opt_level 2\na: gelu(x) => gelu_tanh(x) [approx(1e-3)]")
     assert found.opt_level == 2
     assert found.rules[0].level == Level("approx", 1e-3)
+    assert family("a: relu(x) => x [loose]").rules[0].level == Level("loose")
 
 
 def test_operators_that_python_keeps_for_itself() -> None:

@@ -1,0 +1,189 @@
+"""The template of one `winograd_dot`: transforms and products of matrices fused, tile block by tile block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from llvmlite import ir
+
+from frittata.egraph import dtypes, program, shapes, terms
+from frittata.egraph.errors import LoweringError
+from frittata.egraph.machine import Machine
+from frittata.egraph.ops import registry
+from frittata.egraph.ops.winograd import KERNEL, TRANSFORMS
+from frittata.egraph.program import Estimate
+from frittata.egraph.terms import Term
+from frittata.kernels import source
+from frittata.kernels.contractions import leaves_beside, loads_of, packer, structure
+from frittata.kernels.index_values import Along, IndexValues
+from frittata.kernels.intrinsics import make_tile_intrinsic
+from frittata.kernels.lowered import Argument, Array, LoweredKernel, Operand, PackedConstant, Result, Scratch, Unread
+from frittata.kernels.packing import aligned_zeros, fill_panels
+from frittata.kernels.simd import VECTOR_BYTES
+from frittata.kernels.tiles import unroll_for
+from frittata.kernels.winograd import TiledConvolution, TiledPlan, describe, plan
+from frittata.kernels.winograd_emitter import TiledCode
+
+_GATHER_UNITS = 12.0
+"""What a load costs, in additions, that is made lane by lane."""
+
+
+class WinogradTemplate:
+    """Takes bodies that are point-wise in one convolution by tiles, with weights known before run time."""
+
+    name = "winograd"
+
+    def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
+        """Predict the time of products and transforms, and of what the bodies and the image compute; else None."""
+        found = _plan(bodies, constants)
+        return _estimate(found, machine) if found is not None else None
+
+    def lower(self, name: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> LoweredKernel:
+        """Write loops over blocks of tiles and panels of channels around vector code."""
+        found = _plan(bodies, constants)
+        if found is None:
+            raise LoweringError("the winograd template takes tiled convolutions with weights that are known")
+        return _lower(name, found)
+
+
+WINOGRAD = WinogradTemplate()
+
+
+def _plan(bodies: tuple[Term, ...], constants: frozenset[str]) -> TiledPlan | None:
+    work = describe(bodies)
+    return plan(work) if work is not None and work.weights.is_constant(constants) else None
+
+
+# ---- the kernel ------------------------------------------------------------------------------------------------------
+
+
+def _lower(name: str, plan: TiledPlan) -> LoweredKernel:
+    work = plan.work
+    operands = tuple(program.operands_of(*work.bodies))
+    arguments: list[Argument] = [*_addresses(work, operands), *map(Result, range(len(work.bodies)))]
+    scratch = Scratch(plan.scratch_bytes)
+    setup = [
+        f"weights = table[{len(arguments)}]",
+        f"image = table[{len(arguments) + 1}] + chunk*{scratch.stride_bytes}",
+        f"sums = image + {plan.image_bytes}",
+    ]
+    arguments += [_packed(plan, operands), scratch]
+    code = TiledCode(plan, operands)
+    namespace = {
+        "fill": make_tile_intrinsic("fill", code.fill, 4),
+        "multiply": make_tile_intrinsic("multiply", code.multiply, 4),
+        "finish": make_tile_intrinsic("finish", code.finish, 5),
+    }
+    lines = [
+        *source.comment(work.bodies, tuple(f"out{i}" for i in range(len(work.bodies)))),
+        f"# {plan}",
+        f"def {name}(table, chunk):",
+        *(source.INDENT + line for line in (*setup, *_loops(plan))),
+    ]
+    text = "\n".join(lines) + "\n"
+    return LoweredKernel(name, text, namespace, plan.chunks, tuple(arguments), f"{structure(work.bodies)}\n{plan}")
+
+
+def _addresses(work: TiledConvolution, operands: tuple[Term, ...]) -> list[Argument]:
+    """Return the operands, without those that are read only in packed form."""
+    read = leaves_beside(work.product, (*work.bodies, work.image))
+    return [Operand(number) if leaf in read else Unread() for number, leaf in enumerate(operands)]
+
+
+def _loops(plan: TiledPlan) -> Iterator[str]:
+    work, indent = plan.work, source.INDENT
+    item, planes, rows = work.itemsize, work.planes, plan.rows
+    per_image = work.line_tiles * work.pixel_tiles
+    parts = unroll_for(work.inputs)
+    place = f"t // {per_image}, t % {per_image} // {work.pixel_tiles}, t % {work.pixel_tiles}"
+    yield f"tile_part, panel_part = chunk // {plan.panel_parts}, chunk % {plan.panel_parts}"
+    yield f"low, high = tile_part*{work.tiles} // {plan.tile_parts}, (tile_part + 1)*{work.tiles} // {plan.tile_parts}"
+    yield f"for first in range(low, high, {plan.block}):"
+    yield f"{indent}last = min(first + {plan.block}, high)"
+    yield f"{indent}count = (last - first + {rows - 1}) // {rows}"
+    yield f"{indent}for s in range(count*{rows}):"
+    yield f"{indent * 2}t = min(first + s, last - 1)"
+    yield f"{indent * 2}fill(table, {place}, image + s*{plan.image_row * item})"
+    yield (
+        f"{indent}for p in range(panel_part*{plan.panels} // {plan.panel_parts}, "
+        f"(panel_part + 1)*{plan.panels} // {plan.panel_parts}):"
+    )
+    yield f"{indent * 2}for q in range({planes}):"
+    yield f"{indent * 3}panel = weights + (p*{planes} + q)*{plan.panel_bytes}"
+    yield f"{indent * 3}for r in range(count):"
+    yield (
+        f"{indent * 4}multiply(table, image + q*{plan.image_plane * item} + r*{rows * plan.image_row * item}, "
+        f"panel, sums + q*{plan.result_plane * item} + r*{rows * plan.width * item}, "
+        f"panel + {plan.panel_bytes} + r % {parts}*{plan.panel_bytes // parts})"
+    )
+    yield f"{indent * 2}for t in range(first, last):"
+    yield f"{indent * 3}finish(table, {place}, p*{plan.width}, sums + (t - first)*{plan.width * item})"
+
+
+def _packed(plan: TiledPlan, operands: tuple[Term, ...]) -> PackedConstant:
+    """Return the transformed weights, computed in float64 and rounded once.
+
+    Shapes: (panels, planes, inputs, channels of a panel).
+    """
+    work, side = plan.work, plan.work.weights
+    extents = {"o": work.outputs, "c": work.inputs, "dy": KERNEL, "dx": KERNEL}
+    compute, dtype = packer(side, extents), dtypes.to_numpy(work.dtype)
+    matrix = np.array(TRANSFORMS[work.tile].weights)
+
+    def pack(*arrays: Array) -> Array:
+        taps = compute(*arrays).reshape(work.outputs, work.inputs, KERNEL**2)
+        planes = np.kron(matrix, matrix) @ taps.transpose(1, 2, 0).astype(np.float64)
+        out = aligned_zeros((plan.panels, work.planes, work.inputs, plan.width), dtype)
+        for plane in range(work.planes):
+            fill_panels(out[:, plane], planes[:, plane])
+        return out
+
+    leaves = tuple(program.operands_of(side.element))
+    built = registry.make("build", "tensor", (side.element,), (side.element.shape,))
+    layout = f"tiles of {work.tile}: {extents} by {plan.width} {work.dtype}"
+    key = "\n".join([layout, *source.comment((built,), ("side",))])
+    return PackedConstant(tuple(map(operands.index, leaves)), pack, key)
+
+
+# ---- what it costs ---------------------------------------------------------------------------------------------------
+
+
+def _estimate(plan: TiledPlan, machine: Machine) -> Estimate:
+    work = plan.work
+    threads = min(machine.threads, plan.chunks)
+    share = threads / machine.threads * plan.chunks / threads / -(-plan.chunks // threads)
+    slots = plan.slots * (VECTOR_BYTES // 4) / machine.fma_f32_per_s
+    units = (_image_units(plan) + _body_units(work)) * work.itemsize / 4
+    moved = sum(_bytes(term) for term in (*work.bodies, *program.operands_of(*work.bodies)))
+    transformed = float(work.planes * work.inputs * plan.panels * plan.width * work.itemsize)
+    cold = transformed if transformed > machine.l3_bytes / 2 else 0.0
+    traffic = cold / machine.memory_bytes_per_s + moved / machine.l3_bytes_per_s
+    if moved > machine.l3_bytes / 2:
+        traffic = (cold + moved) / machine.memory_bytes_per_s
+    seconds = max((slots + units / machine.scalar_per_s) / share, traffic)
+    overhead = machine.launch_s + (machine.sync_s if plan.chunks > 1 else 0.0)
+    return Estimate(overhead + seconds, work.flops + _body_units(work), moved)
+
+
+def _image_units(plan: TiledPlan) -> float:
+    """Return what the image takes beside plain loads: its values are computed for each tile that depends on them."""
+    work = plan.work
+    values = IndexValues(ir.IRBuilder(), {}, Along("c", plan.lanes, plan.lanes))
+    loads = loads_of(work.image, work.at)
+    apart = sum(offset is None or values.slope(offset) not in (0, 1) for _, offset in loads)
+    each = _cost(work.image) - registry.get("load", "element").cost + apart * _GATHER_UNITS
+    return each * work.tiles * work.planes * work.inputs * plan.panel_parts
+
+
+def _body_units(work: TiledConvolution) -> float:
+    cost = _cost(*(body.args[0] for body in work.bodies)) - _cost(work.product)
+    return max(0.0, cost) * shapes.size(work.bodies[0].shape)
+
+
+def _cost(*elements: Term) -> float:
+    return sum(registry.get(term.op, "element").cost for term in terms.walk(*elements) if term.sort == "element")
+
+
+def _bytes(term: Term) -> float:
+    return float(shapes.size(term.shape) * dtypes.itemsize(term.dtype))

@@ -1,0 +1,50 @@
+"""The option `numerics`: which algorithms each level admits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import frittata as ft
+from frittata.egraph.machine import REFERENCE
+from frittata.egraph.terms import walk
+
+
+class Layers(torch.nn.Module):
+    """Two wide convolutions with what stands between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Conv2d(24, 32, 3, padding=1)
+        self.second = torch.nn.Conv2d(32, 24, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.second(torch.relu(self.first(x))))
+
+
+def tiles(fast: Any) -> set[int]:
+    """Return the tiles of the convolutions that were chosen."""
+    kernels = fast.compilation.extraction.program.kernels
+    every = (term for kernel in kernels for output in kernel.outputs for term in walk(output.body))
+    return {term.attrs[3] for term in every if term.op == "winograd_dot"}
+
+
+@pytest.mark.parametrize(("numerics", "admitted"), [("exact", set[int]()), ("reassoc", {2}), ("loose", {4})])
+def test_tiles_are_chosen_where_their_error_is_admitted(numerics: Any, admitted: set[int], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, x = Layers().eval(), torch.randn(1, 24, 33, 34)
+    with torch.no_grad():
+        expected = module(x)
+    fast = ft.optimize(module, (x,), machine=REFERENCE, numerics=numerics, cache=tmp_path)
+    assert tiles(fast) == admitted
+    torch.testing.assert_close(fast(x), expected, rtol=0, atol=1e-4 if numerics == "loose" else 1e-5)
+
+
+def test_the_plain_form_convolves_directly(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, x = Layers().eval(), torch.randn(1, 24, 9, 8)
+    fast = ft.optimize(module, (x,), machine=REFERENCE, form="plain", cache=tmp_path)
+    assert tiles(fast) == set()
