@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from frittata.egraph import dtypes, shapes, terms
+from frittata.egraph.attend import expanded
 from frittata.egraph.errors import ModelError
 from frittata.egraph.ops import indices, registry
 from frittata.egraph.ops.contractions import contract
@@ -136,6 +137,8 @@ class Interpreter:
                 return self._window_dot(e, index)
             case "winograd_dot":
                 return self._winograd_dot(e, index)
+            case "attend":
+                return self._element(expanded(e), index, known)
             case "reindex":
                 return self._element(e.args[0], _mapped(index, e.attrs[0]), {})
             case "scan":

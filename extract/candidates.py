@@ -23,7 +23,17 @@ from frittata.egraph.program import HOST, Estimate, Template, is_in_place, opera
 from frittata.egraph.shapes import Shape
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import Term
-from frittata.extract.cuts import CONTRACTED, CONTRACTIONS, FOLDED, FOLDS, POINTWISE, Cuts, may_stand_under
+from frittata.extract.cuts import (
+    ATTENDED,
+    CONTRACTED,
+    CONTRACTIONS,
+    FOLDED,
+    FOLDS,
+    POINTWISE,
+    Cuts,
+    may_stand_under,
+    use_of,
+)
 from frittata.extract.evaluated import always_evaluated
 
 OPTION_LIMIT = 16
@@ -317,10 +327,10 @@ class Enumerator:
             return [], len(self._open)
         low = len(self._open)
         choices: list[list[Body]] = []
-        for arg, inner in zip(node.args, contexts, strict=True):
+        for position, (arg, inner) in enumerate(zip(node.args, contexts, strict=True)):
             bodies, met = self._search(arg, inner)
             low = min(low, met)
-            choices.append([b for b in bodies if may_stand_under(node.op, b.kind)])
+            choices.append([b for b in bodies if may_stand_under(use_of(node.op, position), b.kind)])
         out: list[Body] = []
         for combination in islice(product(*choices), _COMBINATION_LIMIT):
             body = self._combine(class_, node, combination)
@@ -331,7 +341,7 @@ class Enumerator:
     def _combine(self, class_: int, node: Node, parts: tuple[Body, ...]) -> Body | None:
         kind = max((part.kind for part in parts), default=POINTWISE)
         anchors = {part.anchor for part in parts if part.anchor is not None}
-        if kind == CONTRACTED and (len(anchors) > 1 or any(part.kind == FOLDED for part in parts)):
+        if kind >= CONTRACTED and (len(anchors) > 1 or any(part.kind == FOLDED for part in parts)):
             return None
         try:
             term = registry.make(node.op, "element", tuple(part.term for part in parts), node.attrs)
@@ -339,7 +349,7 @@ class Enumerator:
             return None
         anchor = next(iter(anchors), None)
         if node.op in CONTRACTIONS:
-            kind, anchor = CONTRACTED, term
+            kind, anchor = (ATTENDED if node.op == "attend" else CONTRACTED), term
         elif node.op in FOLDS:
             kind = FOLDED
         pointwise = registry.get(node.op, "element").pointwise
@@ -425,7 +435,7 @@ def node_work(term: Term) -> float:
     match term.op:
         case "fold":
             return float(shapes.size(term.args[0].shape))
-        case "dot":
+        case "dot" | "attend":
             return 2.0 * shapes.size(term.shape) * term.attrs[0] / 8
         case "window_dot":
             source, _, kernel, *_, groups = term.attrs
@@ -448,8 +458,8 @@ def _contexts(node: Node, context: Shape) -> list[Shape] | None:
         case "scan":
             _, axis, extent = node.attrs
             return [context] if extent in (1, shapes.dim_at(context, axis)) else None
-        case "dot":
-            (depth,) = node.attrs
+        case "dot" | "attend":
+            depth = node.attrs[0]
             return [_with(context, -1, depth), _with(context, -2, depth)]
         case "window_dot":
             source, channels, kernel, *_, groups = node.attrs

@@ -22,7 +22,7 @@ from frittata.extract.greedy import greedy
 from frittata.extract.joins import settle
 from frittata.extract.problem import Problem, restricted
 
-_CONTRACTION_NAMES = {"window_dot": "conv", "winograd_dot": "conv_winograd", "dot": "matmul"}
+_CONTRACTION_NAMES = {"window_dot": "conv", "winograd_dot": "conv_winograd", "attend": "attention", "dot": "matmul"}
 """What kernels are called after."""
 
 
@@ -217,7 +217,7 @@ class _Builder:
     def _label(self, candidate: Candidate) -> str:
         """Name a kernel after its binders and the operator of its result: `matmul_relu`."""
         class_, body = candidate.bodies[0]
-        parts = [part for op, part in _CONTRACTION_NAMES.items() if _mentions(body, op)]
+        parts = [part for op, part in _CONTRACTION_NAMES.items() if _mentions(body, op)][:1]
         nodes = [node for node in self.snapshot.nodes[class_] if node.op != "build"]
         nodes.sort(key=lambda node: (node.rule != 0, registry.get(node.op).pointwise, node.rule))
         result = _called(nodes[0]) if nodes else body.args[0].op

@@ -2,13 +2,13 @@
 
 Between a tensor and the place where all its uses meet again, its immediate post-dominator, everything can stand in one
 kernel unless something blocks: a contraction or a view reads the tensor, a fold reads a contraction, two contractions
-meet, or a broadcast or a view would repeat one. A tensor without a block never needs memory: whatever kernel computes it
-can hold it and go on. All others, the outputs, and those whose uses never meet, may be cut at.
+meet, or a broadcast or a view would repeat one. A tensor without a block never needs memory: whatever kernel computes
+it can hold it and go on. All others, the outputs, and those whose uses never meet, may be cut at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -22,10 +22,12 @@ from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import ElementType
 from frittata.extract.problem import components
 
-POINTWISE, FOLDED, CONTRACTED = range(3)
-"""What a body contains: no binder, folds, or one contraction."""
+POINTWISE, FOLDED, CONTRACTED, ATTENDED = range(4)
+"""What a body contains: no binder, folds, one contraction, or one attention, whose scores are a contraction."""
 
-CONTRACTIONS = ("dot", "window_dot", "winograd_dot")
+CONTRACTIONS = ("dot", "window_dot", "winograd_dot", "attend")
+SCORES = "scores"
+"""What `attend` is to its first operand, which may be a contraction: its only use that may."""
 MOVES = ("reindex", "at")
 FOLDS = ("fold", "scan")
 
@@ -130,14 +132,24 @@ def possible_kinds(snapshot: Snapshot, operators_over: Mapping[int, set[str]]) -
         for class_ in members:
             if _must_be_loaded(snapshot, class_, kinds[class_], operators_over):
                 found_by_users[class_] = {POINTWISE}
+            elif _may_be_attended(kinds[class_], operators_over.get(class_, ())):
+                found_by_users[class_] = kinds[class_] | {POINTWISE}
     return kinds
 
 
 def _must_be_loaded(snapshot: Snapshot, class_: int, kinds: set[int], operators_over: Mapping[int, set[str]]) -> bool:
-    """Whether a tensor has this element, and some operator over it may not stand over what it may contain."""
-    return any(node.op == "load" for node in snapshot.nodes[class_]) and any(
-        not may_stand_under(op, kind) for op in operators_over.get(class_, ()) for kind in kinds
-    )
+    """Whether a tensor has this element, and some operator over it may not stand over what it may contain.
+
+    Scores and results of attentions are spared: whoever stores them does so by another way than one kernel.
+    """
+    uses = operators_over.get(class_, ())
+    if _may_be_attended(kinds, uses) or all(node.op != "load" for node in snapshot.nodes[class_]):
+        return False
+    return any(not may_stand_under(use, kind) for use in uses for kind in kinds)
+
+
+def _may_be_attended(kinds: Collection[int], uses: Collection[str]) -> bool:
+    return SCORES in uses or ATTENDED in kinds
 
 
 def _arguments(snapshot: Snapshot) -> dict[int, set[int]]:
@@ -159,8 +171,8 @@ def _operators_over(snapshot: Snapshot, graph: nx.DiGraph[int]) -> dict[int, set
     for class_, nodes in enumerate(snapshot.nodes):
         if snapshot.sorts[class_] == "element" and class_ in graph:
             for node in _applied(nodes):
-                for arg in node.args:
-                    found.setdefault(arg, set()).add(node.op)
+                for position, arg in enumerate(node.args):
+                    found.setdefault(arg, set()).add(use_of(node.op, position))
     return found
 
 
@@ -175,19 +187,31 @@ def _applied(nodes: Sequence[Node]) -> list[Node]:
 
 def _kinds_of(node: Node, kinds: Sequence[set[int]]) -> set[int]:
     if node.op in CONTRACTIONS:
-        return {CONTRACTED}
+        return {ATTENDED if node.op == "attend" else CONTRACTED}
     if node.op in FOLDS:
         return {FOLDED}
     combinations = product(*(kinds[arg] for arg in node.args))
     if node.op in MOVES:
-        return {POINTWISE for _ in combinations}
+        return {ATTENDED if ATTENDED in given else POINTWISE for given in combinations}
     return {FOLDED if FOLDED in given else max(given, default=POINTWISE) for given in combinations}
 
 
+def use_of(op: str, position: int) -> str:
+    """Return what an operator is to one of its operands."""
+    return SCORES if op == "attend" and position == 0 else op
+
+
 def may_stand_under(op: str, kind: int) -> bool:
-    """No contraction under a binder, no fold under a contraction or a view: no template claims such a pair."""
+    """No contraction under a binder, no fold under a contraction or a view: no template claims such a pair.
+
+    Scores are a contraction, and what is attended may be stored through a view.
+    """
+    if op == SCORES:
+        return kind == CONTRACTED
+    if op == "reindex" and kind == ATTENDED:
+        return True
     if op == "fold":
-        return kind != CONTRACTED
+        return kind < CONTRACTED
     if op in CONTRACTIONS or op in MOVES or op == "scan":
         return kind == POINTWISE
     return True
@@ -249,10 +273,10 @@ def _blocks(
         return bool(here & {FOLDED, CONTRACTED})
     if node.op in MOVES:
         return bool(here & {FOLDED, CONTRACTED}) or (node.op == "reindex" and _repeats(node.attrs[0]))
-    if node.op == "load" or CONTRACTED not in here:
+    if node.op == "load" or max(here, default=POINTWISE) < CONTRACTED:
         return False
     others = set().union(*(kinds[arg] for arg in node.args if arg != current))
-    return node.op == "fold" or bool(others & {FOLDED, CONTRACTED}) or extents.get(user) != extents.get(current)
+    return node.op == "fold" or bool(others - {POINTWISE}) or extents.get(user) != extents.get(current)
 
 
 def _repeats(mapping: IndexMap) -> bool:

@@ -11,15 +11,25 @@ from frittata.alternatives import Alternatives
 from frittata.egraph.program import Kernel, View, operands_of
 from frittata.egraph.terms import TensorType, Term, walk
 from frittata.extract.candidates import OPTION_LIMIT
-from frittata.extract.cuts import CONTRACTED, CONTRACTIONS, FOLDED, POINTWISE, Cuts, find_cuts, may_stand_under
+from frittata.extract.cuts import (
+    ATTENDED,
+    CONTRACTED,
+    CONTRACTIONS,
+    FOLDED,
+    POINTWISE,
+    Cuts,
+    find_cuts,
+    may_stand_under,
+)
 from frittata.placement import Placement
 
-_WORD = {POINTWISE: "point-wise work", FOLDED: "a fold", CONTRACTED: "a contraction"}
+_WORD = {POINTWISE: "point-wise work", FOLDED: "a fold", CONTRACTED: "a contraction", ATTENDED: "an attention"}
 _BINDER = {
     "fold": "a fold",
     "dot": "a contraction",
     "window_dot": "a convolution",
     "winograd_dot": "a convolution",
+    "attend": "an attention",
     "reindex": "a change of index",
     "at": "a look-up",
     "scan": "a running fold",
@@ -124,7 +134,7 @@ class Boundaries:
                     return f"a limit: {binder} of {consumer.name} stands over it, and may not stand over {word}"
             if through and not may_stand_under("reindex", made):
                 return f"a limit: {consumer.name} reads it by another shape, which may not stand over {word}"
-            if made == CONTRACTED and _kind(output.body) != POINTWISE:
+            if made >= CONTRACTED and _kind(output.body) != POINTWISE:
                 return f"a limit: {consumer.name} has {_WORD[_kind(output.body)]} of its own, and no kernel holds both"
             if made != POINTWISE and leaf.shape != output.body.shape:
                 return f"a limit: {consumer.name} broadcasts it, which would repeat {word}"
@@ -140,7 +150,7 @@ class Boundaries:
         ]
         if class_ not in self._cuts.must:
             return ""
-        for made in (FOLDED, CONTRACTED):
+        for made in (FOLDED, CONTRACTED, ATTENDED):
             binder = self._binder_over(consumer, class_, made)
             if binder:
                 return (
@@ -164,6 +174,8 @@ class Boundaries:
 
 def _kind(body: Term) -> int:
     ops = {term.op for term in walk(body)}
+    if "attend" in ops:
+        return ATTENDED
     return CONTRACTED if ops & set(CONTRACTIONS) else FOLDED if "fold" in ops else POINTWISE
 
 

@@ -25,7 +25,7 @@ from frittata.kernels.stores import BODIES, stored_at
 from frittata.kernels.strides import view_of
 
 Index = Mapping[int, Affine]
-CONTRACTIONS = frozenset({"dot", "window_dot", "winograd_dot"})
+CONTRACTIONS = frozenset({"dot", "window_dot", "winograd_dot", "attend"})
 BINDERS = CONTRACTIONS | {"fold"}
 
 

@@ -125,7 +125,7 @@ class ElementEmitter:
                 key = lookups.looked_up(indices, place_of(indices, index), extent)
                 self.look_up(key)
                 return self.emit_narrow(looked_up, {**index, axis: lookups.as_index(key)})
-            case "fold" | "dot" | "window_dot" | "winograd_dot":
+            case "fold" | "dot" | "window_dot" | "winograd_dot" | "attend":
                 raise LoweringError(f"no vector code for a {e.op} inside an element", do="make it a hole")
             case _:
                 args = [self.emit_narrow(arg, index) for arg in e.args]

@@ -84,7 +84,7 @@ class Code:
                 unroll=unroll_for(length), a_stride=stride, prefetch_pointer=ahead if prefetch else None,
             )  # fmt: skip
             for column in range(len(sums[0])):
-                self._epilogue(builder, table, pointers, variables, column, [row_sums[column] for row_sums in sums])
+                self.epilogue(builder, table, pointers, variables, column, [row_sums[column] for row_sums in sums])
 
         return emit
 
@@ -97,7 +97,7 @@ class Code:
         offsets = [found.start.substitute({"i": var(f"i{r}", self.work.rows)}) for r in range(rows)]
         return [memory.advance(builder, pointers[found.leaf], values.first(at)) for at in offsets], found.runs
 
-    def _epilogue(
+    def epilogue(
         self,
         builder: Builder,
         table: Value,

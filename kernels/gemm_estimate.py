@@ -17,7 +17,7 @@ from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.packing import tile_rows
 from frittata.kernels.traffic import moved_bytes
 
-_TILE_CYCLES = 25
+TILE_CYCLES = 25
 """What a tile costs besides its steps along the depth: addresses, stores."""
 _RUN_CYCLES = 12
 """What a tile whose rows are windows spends from one run to the next."""
@@ -41,17 +41,17 @@ def estimate(
     sizes = sizes_of(work, constants)
     plan = schedule(sizes)
     threads = min(machine.threads, plan.chunks)
-    share = threads / machine.threads * _balance(plan.chunks, threads)
+    share = threads / machine.threads * balance(plan.chunks, threads)
     arithmetic = (
         _fma_units(sizes, plan, _run_cycles(work, sizes)) * _apart(work, sizes) / (machine.fma_f32_per_s * share)
     )
-    scalar = _epilogue_units(work) + _strided_units(work, sizes.lanes) + _scratch_units(work, sizes, plan, pack_units)
+    scalar = epilogue_units(work) + strided_units(work, sizes.lanes) + _scratch_units(work, sizes, plan, pack_units)
     scalar *= work.itemsize / 4
     moved = moved_bytes(work.bodies)
     seconds = arithmetic + scalar / (machine.scalar_per_s * share)
-    seconds = max(seconds, _traffic_s(work, constants, machine, moved))
+    seconds = max(seconds, traffic_s(work, constants, machine, moved))
     overhead = machine.launch_s + (machine.sync_s if plan.chunks > 1 else 0.0)
-    return Estimate(overhead + seconds, work.flops + _epilogue_units(work), moved)
+    return Estimate(overhead + seconds, work.flops + epilogue_units(work), moved)
 
 
 def _apart(work: Contraction, sizes: Sizes) -> float:
@@ -65,7 +65,7 @@ def _run_cycles(work: Contraction, sizes: Sizes) -> float:
     return (rows.count - 1) * _RUN_CYCLES if rows is not None else 0.0
 
 
-def _balance(chunks: int, threads: int) -> float:
+def balance(chunks: int, threads: int) -> float:
     """Return the share of the time in which all threads have a chunk."""
     return chunks / threads / -(-chunks // threads)
 
@@ -78,18 +78,18 @@ def _fma_units(sizes: Sizes, plan: Schedule, run_cycles: float) -> float:
     if tile.panels > 1:
         per_step *= plan.panels / (groups * tile.panels)
     tiles = tile_rows(sizes.rows, tile.rows).tiles * groups
-    extra = tiles * (_TILE_CYCLES + run_cycles) * 2 * sizes.lanes
+    extra = tiles * (TILE_CYCLES + run_cycles) * 2 * sizes.lanes
     return sizes.batches * (per_step * sizes.depth + extra) * sizes.itemsize / 4
 
 
-def _epilogue_units(work: Contraction) -> float:
+def epilogue_units(work: Contraction) -> float:
     elements = tuple(body.args[0] for body in work.bodies)
-    cost = _cost(*elements) - registry.get(work.product.op, "element").cost
-    cost -= sum(_cost(arg) for arg in work.product.args)
+    cost = cost_of(*elements) - registry.get(work.product.op, "element").cost
+    cost -= sum(cost_of(arg) for arg in work.product.args)
     return max(0.0, cost) * shapes.size(work.bodies[0].shape)
 
 
-def _strided_units(work: Contraction, lanes: int) -> float:
+def strided_units(work: Contraction, lanes: int) -> float:
     """Return what loads and stores of the epilogue take if the bodies' elements are apart along the columns."""
     values = IndexValues(ir.IRBuilder(), {}, Along("j", lanes, lanes))
     if all(values.slope(offset) in (0, 1) for offset in work.output_offsets):
@@ -111,39 +111,39 @@ def _around(element: Term, product: Term) -> Term:
     return terms.rebuild_all((element,), replace)[0]
 
 
-def _cost(*elements: Term) -> float:
+def cost_of(*elements: Term) -> float:
     return sum(registry.get(t.op, "element").cost for t in terms.walk(*elements) if t.sort == "element")
 
 
 def _scratch_units(work: Contraction, sizes: Sizes, plan: Schedule, pack_units: float | None) -> float:
     units = 0.0
     if sizes.right == "scratch":
-        each = pack_units if pack_units is not None else _move_units(work.right, ("j", "k"), sizes.lanes)
+        each = pack_units if pack_units is not None else move_units(work.right, ("j", "k"), sizes.lanes)
         units += each * sizes.batches * sizes.depth * sizes.columns * plan.row_parts
     if sizes.left == "scratch":
-        each = _move_units(work.left, ("k",), sizes.lanes)
+        each = move_units(work.left, ("k",), sizes.lanes)
         units += each * sizes.batches * sizes.depth * sizes.rows * plan.panel_parts
     return units
 
 
-def _move_units(side: Side, keys: tuple[str, ...], lanes: int) -> float:
+def move_units(side: Side, keys: tuple[str, ...], lanes: int) -> float:
     """Return what evaluating an element of a side takes, by whether its loads are consecutive along the first key."""
     smooth = [moves_along(side, key, lanes) for key in keys]
     move = _COPY_UNITS if smooth[0] else _TRANSPOSE_UNITS if any(smooth) else _GATHER_UNITS
     if any(offset is None for _, offset in loads_of(side.element, side.index)):
         move = _CLAMPED_UNITS
-    return move + _cost(side.element)
+    return move + cost_of(side.element)
 
 
-def _traffic_s(work: Contraction, constants: frozenset[str], machine: Machine, moved: float) -> float:
+def traffic_s(work: Contraction, constants: frozenset[str], machine: Machine, moved: float) -> float:
     """Return the time of reading operands and writing results once; weights come from memory if they exceed the L3."""
     leaves = set(program.operands_of(*work.bodies))
-    weights = sum(_bytes(leaf) for leaf in leaves if leaf.attrs[0] in constants)
+    weights = sum(size_bytes(leaf) for leaf in leaves if leaf.attrs[0] in constants)
     cold = min(weights, moved) if weights > machine.l3_bytes / 2 else 0.0
     if moved - cold > machine.l3_bytes / 2:
         cold = moved
     return cold / machine.memory_bytes_per_s + (moved - cold) / machine.l3_bytes_per_s
 
 
-def _bytes(term: Term) -> float:
+def size_bytes(term: Term) -> float:
     return float(shapes.size(term.shape) * dtypes.itemsize(term.dtype))

@@ -21,7 +21,7 @@ _READ_UNITS = 1.3
 _FILL_UNITS = 3.0
 """In additions: arithmetic, reading an element from the third-level cache, evaluating one into scratch memory."""
 
-_MOST_ROWS_BY_VECTORS = {2: 6, 3: 4, 4: 2, 1: 12}
+MOST_ROWS_BY_VECTORS = {2: 6, 3: 4, 4: 2, 1: 12}
 """The tiles, preferred ones first: sums, a vector for each column and one for the row must fit 16 registers."""
 
 Source = Literal["packed", "scratch", "direct"]
@@ -103,7 +103,7 @@ def choose_tile(rows: int, columns: int, lanes: int) -> RegisterTile:
     def cycles(tile: RegisterTile) -> float:
         return -(-columns // tile.width(lanes)) * tile_cycles(rows, tile)
 
-    return min((RegisterTile(min(rows, most), v) for v, most in _MOST_ROWS_BY_VECTORS.items()), key=cycles)
+    return min((RegisterTile(min(rows, most), v) for v, most in MOST_ROWS_BY_VECTORS.items()), key=cycles)
 
 
 def schedule(sizes: Sizes) -> Schedule:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from frittata.egraph import shapes
+from frittata.egraph.attend import expanded
 from frittata.egraph.ops import registry
 from frittata.egraph.ops.winograd import as_window_dot
 from frittata.egraph.terms import Term
@@ -43,6 +44,8 @@ def _units(e: Term, axes: frozenset[int], held: Set[Term], seen: set[tuple[Term,
             left = _units(e.args[0], (varying - {-1}) | {-1}, held, set())
             right = _units(e.args[1], (varying - {-2}) | {-2}, held, set())
             return e.attrs[0] * (2 + left + right)
+        case "attend":
+            return _units(expanded(e), axes, held, seen)
         case "window_dot":
             source, _, kernel, *_, groups = e.attrs
             return 4.0 * (source[0] // groups) * shapes.size(kernel)

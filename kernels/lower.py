@@ -15,6 +15,7 @@ from functools import reduce
 from typing import Any
 
 from frittata.egraph import dtypes, indexing, program, shapes
+from frittata.egraph.attend import expanded
 from frittata.egraph.errors import LoweringError
 from frittata.egraph.indexing import Affine, IndexMap, var
 from frittata.egraph.ops.elements import window_extents
@@ -241,6 +242,8 @@ class _Lowering:
                 return self._window_dot(e, index, home)
             case "winograd_dot":
                 return self.element(as_window_dot(e), index, home)
+            case "attend":
+                return self.element(expanded(e), index, home)
             case "scan":
                 return self._scan(e, index, home)
             case "at":

@@ -65,18 +65,20 @@ def emit_panels_tile(
     *,
     unroll: int = 4,
     a_stride: int = 1,
+    b_stride: int | None = None,
     prefetch_pointer: Value | None = None,
 ) -> Accumulators:
     """Like `emit_dot_tile` over several panels side by side, for few rows: as many streams of b as there are panels.
 
-    Shapes: each of b_pointers a panel (depth, vectors * lanes); accumulators (rows, panels * vectors), panel by panel.
+    Shapes: each of b_pointers a panel (depth, vectors * lanes), whose rows are `b_stride` elements apart, unless they
+    follow each other; accumulators (rows, panels * vectors), panel by panel.
     """
     lane = Lane(dtype, lanes)
     columns = [(panel, lanes * vector) for panel in b_pointers for vector in range(vectors)]
     start = accumulators or zero_accumulators(rows, len(columns), lane)
 
     def step(k: Value, values: list[Value]) -> list[Value]:
-        offset = builder.mul(k, I64(vectors * lanes))
+        offset = builder.mul(k, I64(vectors * lanes if b_stride is None else b_stride))
         b = [load(builder, lane, panel, builder.add(offset, I64(column))) for panel, column in columns]
         position = builder.mul(k, I64(a_stride))
         results: list[Value] = []

@@ -6,6 +6,7 @@ Units: additions, as in the registry's `cost`. An element is counted once for ea
 from __future__ import annotations
 
 from frittata.egraph import shapes
+from frittata.egraph.attend import expanded
 from frittata.egraph.ops import registry
 from frittata.egraph.ops.winograd import as_window_dot
 from frittata.egraph.shapes import Shape
@@ -58,6 +59,8 @@ def _work(e: Term, times: float, seen: set[tuple[Term, float]]) -> float:
             # the right operand is computed anew for each row: rows are held, tables are not
             left, right = _work(e.args[0], times, seen), _work(e.args[1], times * _rows(e), seen)
             return count * e.attrs[0] * _PRODUCT_UNITS + left + right
+        case "attend":
+            return _work(expanded(e), times, seen)
         case "window_dot":
             steps = count * (e.attrs[0][0] // e.attrs[-1]) * _size(e.attrs[2])
             return steps * _PRODUCT_UNITS + sum(_work(arg, steps / _size(arg.shape), seen) for arg in e.args)

@@ -33,8 +33,9 @@ LEAST_INSTANCES = 50
 MOST_SKIPPED = 200
 POINTS = 32
 FOLDING = {
-    "fold", "dot", "window_dot", "winograd_dot", "matmul", "linear", "conv", "conv_last", "conv_winograd", "reduce_sum", "reduce_prod", "softmax",
-    "layer_norm", "attention", "masked_attention", "causal_attention", "scan", "cumsum",
+    "fold", "dot", "window_dot", "winograd_dot", "matmul", "linear", "conv", "conv_last", "conv_winograd",
+    "reduce_sum", "reduce_prod", "softmax", "layer_norm",
+    "attend", "attention", "masked_attention", "causal_attention", "scan", "cumsum",
     "cumprod", "group_norm", "rms_norm", "avg_pool",
     "conv_transpose",
 }  # fmt: skip

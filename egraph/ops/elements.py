@@ -85,6 +85,12 @@ def _dot(types: tuple[ElementType, ...], attrs: tuple[Any, ...]) -> Type:
     return ElementType(shapes.strip(extents), left.dtype)
 
 
+def _attend(types: tuple[ElementType, ...], attrs: tuple[Any, ...]) -> Type:
+    if not dtypes.is_float(types[0].dtype):
+        raise ModelError(f"attend needs floats, got {types[0].dtype}")
+    return _dot(types, attrs)
+
+
 def window_extents(
     source: Shape, kernel: Shape, stride: Shape, padding: tuple[int, ...], dilation: Shape
 ) -> tuple[int, ...]:
@@ -186,6 +192,18 @@ register(
         cost=2,
         doc="Convolution: sum over input channels and window offsets of a at the window times b; padding reads zero. "
         "`source` is (input channels, *spatial) of a; b has extents (channels, input channels / groups, *kernel).",
+    )
+)
+register(
+    Op(
+        "attend",
+        "element",
+        (("s", "element"), ("v", "element")),
+        (("keys", REQUIRED), ("safe", False)),
+        _attend,
+        cost=2,
+        doc="Sum over j of softmax(s) at (..., i, j) times v at (..., j, e). A row of scores that are all -inf gives "
+        "NaN, if `safe` zero.",
     )
 )
 register(

@@ -8,6 +8,7 @@ from frittata.egraph.machine import Machine
 from frittata.egraph.program import Template
 from frittata.egraph.terms import Term
 from frittata.kernels.lowered import HostTemplate, KernelTemplate
+from frittata.kernels.templates.attention import ATTENTION
 from frittata.kernels.templates.contraction import CONTRACTION
 from frittata.kernels.templates.convolution import CHANNELS, CONVOLUTION
 from frittata.kernels.templates.host import OPAQUE
@@ -21,7 +22,7 @@ from frittata.kernels.templates.taps import TAPS
 from frittata.kernels.templates.winograd import WINOGRAD
 
 TEMPLATES: tuple[KernelTemplate, ...] = (
-    POINTWISE, ROW, CONTRACTION, CONVOLUTION, CHANNELS, WINOGRAD, STENCIL, TAPS, LIBRARY, SCAN, NEST,
+    POINTWISE, ROW, CONTRACTION, CONVOLUTION, CHANNELS, WINOGRAD, STENCIL, TAPS, ATTENTION, LIBRARY, SCAN, NEST,
 )  # fmt: skip
 """All templates; the last takes every body."""
 

@@ -1,0 +1,266 @@
+"""The pieces of an attention's kernel as vector code: tiles of scores, the softmax of a row, tiles of results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from frittata.egraph.indexing import Affine, var
+from frittata.egraph.terms import Term
+from frittata.kernels import memory, simd, vmath
+from frittata.kernels.attention_schedule import AttentionPlan
+from frittata.kernels.element_emitter import ElementEmitter
+from frittata.kernels.flow import for_range
+from frittata.kernels.gemm_emitters import Code, Emit
+from frittata.kernels.index_values import Along, IndexValues
+from frittata.kernels.simd import I64, Builder, Lane, Value
+from frittata.kernels.tiles import emit_panels_tile, unroll_for
+
+_SUMS = 4
+"""How many sums run side by side where the order does not matter."""
+
+
+@dataclass(frozen=True)
+class AttentionCode:
+    """Emits the pieces of one kernel, whose table starts with its `operands` and goes on with its results.
+
+    Addresses are those of scratch memory: panels of keys or values, rows of queries and of scores.
+    """
+
+    plan: AttentionPlan
+    operands: tuple[Term, ...]
+
+    @cached_property
+    def keys(self) -> Code:
+        """The code that packs keys and fills rows of queries."""
+        return Code(self.plan.work.scores, self.plan.key_tile, self.operands)
+
+    @cached_property
+    def values(self) -> Code:
+        """The code that packs values and stores results."""
+        return Code(self.plan.work.values, self.plan.value_tile, self.operands)
+
+    @property
+    def _lane(self) -> Lane:
+        return self.keys.lane
+
+    # ---- scores ------------------------------------------------------------------------------------------------------
+
+    def score_tile(self, rows: int, *, ends: bool) -> Emit:
+        """Return what emits `scores(table, g, i, j, panel, query, target)`: rows from i on, keys from j on.
+
+        `ends`: the last of the keys are in the panel; what is beyond them gets minus infinity.
+        """
+
+        def emit(builder: Builder, table: Value, g: Value, i: Value, j: Value, *addresses: Value) -> None:
+            panel, query, target = (memory.pointer_from_address(builder, self._lane, a) for a in addresses)
+            pointers = self.keys.pointers(builder, table)
+            variables: dict[int | str, Value] = {"g": g, "j": j}
+            variables.update({f"i{r}": builder.add(i, I64(r)) for r in range(rows)})
+            queries, stride = self._queries(builder, pointers, variables, rows, query)
+            if self.plan.keys_in_place:
+                sums = [self._products_in_place(builder, pointers, variables, row) for row in queries]
+            else:
+                depth, vectors = self.plan.work.scores.depth, self.plan.key_tile.vectors
+                sums = emit_panels_tile(
+                    builder, rows, vectors, self.plan.lanes, self._lane.dtype, depth, queries, [panel],
+                    unroll=unroll_for(depth), a_stride=stride,
+                )  # fmt: skip
+            for column in range(len(sums[0])):
+                self._score_column(builder, pointers, variables, column, [row[column] for row in sums], target, ends)
+
+        return emit
+
+    def _queries(
+        self,
+        builder: Builder,
+        pointers: Mapping[Term, Value],
+        variables: Mapping[int | str, Value],
+        rows: int,
+        query: Value,
+    ) -> tuple[list[Value], int]:
+        """Return the pointers to rows of queries, and the stride along them."""
+        work = self.plan.work.scores
+        found = work.left.rows() if self.plan.queries_in_place else None
+        if found is None:
+            return [memory.advance(builder, query, r * work.depth) for r in range(rows)], 1
+        leaf, offset, stride = found
+        values = IndexValues(builder, dict(variables))
+        offsets = [offset.substitute({"i": var(f"i{r}", work.rows)}) for r in range(rows)]
+        return [memory.advance(builder, pointers[leaf], values.first(at)) for at in offsets], stride
+
+    def _products_in_place(
+        self, builder: Builder, pointers: Mapping[Term, Value], variables: Mapping[int | str, Value], row: Value
+    ) -> list[Value]:
+        """Sum along the depth for as many keys as there are lanes, and turn the square around to add it up."""
+        work, lanes = self.plan.work.scores, self.plan.lanes
+        found = work.right.plain()
+        assert found is not None
+        leaf, offset = found
+        last = I64(work.columns - 1)
+        start = offset.substitute({"k": Affine()})
+        keys: list[Value] = []
+        for lane in range(lanes):
+            j = simd.minimum(builder, builder.add(variables["j"], I64(lane)), last)
+            values = IndexValues(builder, {**variables, "j": j})
+            keys.append(memory.advance(builder, pointers[leaf], values.first(start)))
+
+        def step(k: Value, sums: list[Value], valid: int) -> list[Value]:
+            q = memory.load_masked(builder, self._lane, row, k, valid)
+            loaded = [memory.load_masked(builder, self._lane, key, k, valid) for key in keys]
+            return [simd.fma(builder, q, key, total) for key, total in zip(loaded, sums, strict=True)]
+
+        rest = work.depth % lanes
+        zeros = [simd.constant(self._lane, 0)] * lanes
+        sums = for_range(builder, 0, work.depth - rest, lanes, zeros, lambda k, values: step(k, values, lanes))
+        if rest:
+            sums = step(I64(work.depth - rest), sums, rest)
+        return [added(builder, simd.transpose(builder, sums))]
+
+    def _score_column(
+        self,
+        builder: Builder,
+        pointers: Mapping[Term, Value],
+        variables: Mapping[int | str, Value],
+        column: int,
+        sums: Sequence[Value],
+        target: Value,
+        ends: bool,
+    ) -> None:
+        """Compute one vector of keys of the scores from its products, row by row."""
+        plan, work, lanes = self.plan, self.plan.work, self.plan.lanes
+        nothing = simd.neutral(self._lane, "max")
+        rest = work.keys - (plan.key_panels - 1) * plan.key_width - column * lanes if ends else lanes
+        valid = None if rest >= lanes else rest
+        along = Along("j", lanes, lanes, valid)
+        at = builder.add(variables["j"], I64(column * lanes))
+        emitter = ElementEmitter(builder, pointers, {**variables, "j": at}, along)
+        for row, total in enumerate(sums):
+            value = nothing
+            if rest > 0:
+                emitter.fill({work.scores.product: total})
+                there: dict[int | str, Affine] = {"i": var(f"i{row}", work.queries)}
+                index = {axis: where.substitute(there) for axis, where in work.score_index.items()}
+                value = emitter.emit(work.score, index)
+            if valid is not None and rest > 0:
+                value = simd.select(builder, memory.valid_mask(builder, self._lane, valid), value, nothing)
+            memory.store(builder, value, target, I64(row * plan.row_elements + column * lanes))
+
+    # ---- results -----------------------------------------------------------------------------------------------------
+
+    def value_tile(self, rows: int) -> Emit:
+        """Return what emits `attend(table, g, i, j, panel, share, seen)`: `rows` rows of results from i and j on.
+
+        `share` is the address of rows of what the softmax gave, of which the first `seen` keys count.
+        """
+
+        def emit(builder: Builder, table: Value, g: Value, i: Value, j: Value, *rest: Value) -> None:
+            panel, share, seen = rest
+            lane, tile = self._lane, self.plan.value_tile
+            row = memory.pointer_from_address(builder, lane, share)
+            shares = [memory.advance(builder, row, r * self.plan.row_elements) for r in range(rows)]
+            pointers = self.values.pointers(builder, table)
+            variables: dict[int | str, Value] = {"g": g, "j": j}
+            variables.update({f"i{r}": builder.add(i, I64(r)) for r in range(rows)})
+            vectors, stride, source = tile.vectors, None, memory.pointer_from_address(builder, lane, panel)
+            if self.plan.values_in_place:
+                source, stride = self._values_in_place(builder, pointers, variables)
+            depth = seen if self.plan.work.reach is not None else self.plan.work.keys
+            sums = emit_panels_tile(
+                builder, rows, vectors, self.plan.lanes, lane.dtype, depth, shares, [source], b_stride=stride
+            )
+            for column in range(vectors):
+                self.values.epilogue(builder, table, pointers, variables, column, [total[column] for total in sums])
+
+        return emit
+
+    def _values_in_place(
+        self, builder: Builder, pointers: Mapping[Term, Value], variables: Mapping[int | str, Value]
+    ) -> tuple[Value, int]:
+        found = self.plan.work.values.right.plain()
+        assert found is not None
+        leaf, offset = found
+        stride = offset.factor_of("k")
+        assert stride is not None
+        start = IndexValues(builder, dict(variables)).first(offset.substitute({"k": Affine()}))
+        return memory.advance(builder, pointers[leaf], start), stride
+
+    def is_finite(self, builder: Builder, _table: Value, panels: Value) -> Value:
+        """Emit `is_finite(table, values)`: 1 if no value of the packed panels is infinite or NaN, else 0."""
+        lane, plan = self._lane, self.plan
+        values = memory.pointer_from_address(builder, lane, panels)
+        count = plan.value_panels * plan.work.keys * plan.value_tile.vectors
+        zeros = simd.constant(lane, 0)
+
+        def step(k: Value, sums: list[Value]) -> list[Value]:
+            places = [builder.mul(builder.add(k, I64(u)), I64(plan.lanes)) for u in range(len(sums))]
+            loaded = [memory.load(builder, lane, values, place) for place in places]
+            return [simd.fma(builder, value, zeros, total) for value, total in zip(loaded, sums, strict=True)]
+
+        whole = count - count % _SUMS
+        sums = for_range(builder, 0, whole, _SUMS, [zeros] * _SUMS, step)
+        sums += for_range(builder, whole, count, 1, [zeros], step)
+        wrong = simd.any_lane(builder, builder.fcmp_unordered("uno", added(builder, sums), zeros))
+        return builder.select(wrong, I64(0), I64(1))
+
+    def soften(self, builder: Builder, _table: Value, address: Value, count: Value) -> None:
+        """Emit `soften(table, row, count)`: the softmax of a row of scores, whole panels of keys, in place."""
+        row = memory.pointer_from_address(builder, self._lane, address)
+        emit_softmax(builder, self._lane, row, count, self.plan.key_tile.vectors, safe=self.plan.work.safe)
+
+
+def added(builder: Builder, values: Sequence[Value]) -> Value:
+    """Add pairwise."""
+    rest = list(values)
+    while len(rest) > 1:
+        pairs = [simd.add(builder, a, b) for a, b in zip(rest[::2], rest[1::2], strict=False)]
+        rest = pairs + rest[len(rest) & ~1 :]
+    return rest[0]
+
+
+def emit_softmax(builder: Builder, lane: Lane, row: Value, count: Value, vectors: int, *, safe: bool) -> None:
+    """Emit the softmax of `count` elements in place, a multiple of so many vectors; `safe`: zeros if all are -inf.
+
+    A NaN need not reach the maximum: it reaches the sum, and with it every share. Where a row that is all minus
+    infinity is to be zero it must, for such a row with a NaN is NaN.
+    """
+    larger = simd.maximum if safe else _larger
+    nothing, zero = simd.neutral(lane, "max"), simd.constant(lane, 0)
+
+    def turns(start: list[Value], each: Callable[[Value, Value], Value]) -> list[Value]:
+        def turn(k: Value, carried: list[Value]) -> list[Value]:
+            places = [builder.add(k, I64(v * lane.lanes), flags=["nsw"]) for v in range(vectors)]
+            return [each(place, value) for place, value in zip(places, carried, strict=True)]
+
+        return for_range(builder, 0, count, vectors * lane.lanes, start, turn)
+
+    def reduced(values: list[Value], combine: Callable[[Builder, Value, Value], Value], fold: str) -> Value:
+        total = values[0]
+        for value in values[1:]:
+            total = combine(builder, total, value)
+        return simd.splat(builder, simd.reduce(builder, fold, total), lane.lanes)
+
+    tops = turns([nothing] * vectors, lambda k, top: larger(builder, memory.load(builder, lane, row, k), top))
+    top = reduced(tops, larger, "max")
+
+    def power(k: Value, total: Value) -> Value:
+        value = vmath.emit("exp", builder, builder.fsub(memory.load(builder, lane, row, k), top))
+        memory.store(builder, value, row, k)
+        return builder.fadd(total, value)
+
+    total = reduced(turns([zero] * vectors, power), simd.add, "sum")
+    factor = builder.fdiv(simd.constant(lane, 1), total)
+    blind = simd.compare(builder, "==", top, nothing)
+
+    def share(k: Value, carried: Value) -> Value:
+        value = builder.fmul(memory.load(builder, lane, row, k), factor)
+        memory.store(builder, simd.select(builder, blind, zero, value) if safe else value, row, k)
+        return carried
+
+    turns([zero] * vectors, share)
+
+
+def _larger(builder: Builder, a: Value, b: Value) -> Value:
+    """Return the larger; b if one of them is NaN."""
+    return simd.select(builder, simd.compare(builder, ">", a, b), a, b)

@@ -1,0 +1,326 @@
+"""The attention template: odd sizes, masks, what is not finite, where sides and results lie, what is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_cases import Case, build, element, load, number, reindex
+from product_cases import assert_close, check, executable, run
+
+from frittata.egraph import indexing
+from frittata.egraph.errors import LoweringError
+from frittata.egraph.machine import REFERENCE
+from frittata.egraph.terms import Term
+from frittata.kernels import templates
+from frittata.kernels.attention import describe
+from frittata.kernels.attention_schedule import AttentionPlan, plan
+from frittata.kernels.lowered import LoweredKernel
+from frittata.kernels.templates.attention import ATTENTION
+
+NAME = ATTENTION.name
+INF = float("inf")
+SIZES = [
+    (1, 1, 1, 1), (1, 7, 5, 8), (1, 1030, 64, 64), (2, 9, 16, 16), (3, 40, 23, 40), (7, 17, 5, 3), (7, 1, 16, 9),
+    (5, 16, 64, 88), (17, 7, 64, 16), (17, 17, 7, 17), (23, 37, 16, 64), (131, 67, 5, 24),
+]  # fmt: skip
+
+
+def turned(e: Term, *shape: int) -> Term:
+    """Swap the last two axes of an element of a shape."""
+    order = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+    return reindex(e, indexing.permute_map(shape, order))
+
+
+def products(m: int, n: int, d: int, *batch: int, dtype: str = "f32") -> Term:
+    q, k = load("q", *batch, m, d, dtype=dtype), turned(load("k", *batch, n, d, dtype=dtype), *batch, n, d)
+    return element("mul", element("dot", q, k, depth=d), number(d**-0.5, dtype))
+
+
+def attend(scores: Term, n: int, e: int, *batch: int, safe: bool = False) -> Term:
+    return element("attend", scores, load("v", *batch, n, e, dtype=scores.dtype), keys=n, safe=safe)
+
+
+def causal(scores: Term, m: int, n: int, offset: int = 0) -> Term:
+    row = element("add", element("iota", axis=-2, extent=m), number(offset, "i64"))
+    seen = element("ge", row, element("iota", axis=-1, extent=n))
+    return element("where", seen, scores, number(-INF))
+
+
+def planned(case: Case) -> AttentionPlan:
+    work = describe(case.bodies)
+    assert work is not None
+    return plan(work)
+
+
+@pytest.mark.parametrize(("m", "n", "d", "e"), SIZES)
+def test_odd_sizes(m: int, n: int, d: int, e: int) -> None:
+    check(Case("attention", (build(attend(products(m, n, d), n, e), m, e),)), NAME)
+
+
+@pytest.mark.parametrize(("m", "n", "d", "e"), [(1, 33, 8, 12), (2, 7, 5, 8), (17, 23, 7, 10)])
+def test_double_precision(m: int, n: int, d: int, e: int) -> None:
+    check(Case("double", (build(attend(products(m, n, d, dtype="f64"), n, e), m, e),)), NAME)
+
+
+@pytest.mark.parametrize("m", [1, 19])
+@pytest.mark.parametrize(
+    ("q", "k", "v"),
+    [((2, 3), (2, 3), (2, 3)), ((2, 3), (3,), (2, 1)), ((2, 1), (2, 3), ()), ((40, 1), (1, 2), (40, 2))],
+)
+def test_batches_and_heads_broadcast(m: int, q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> None:
+    scores = element("dot", load("q", *q, m, 9), turned(load("k", *k, 11, 9), *k, 11, 9), depth=9)
+    result = element("attend", scores, load("v", *v, 11, 16), keys=11)
+    check(Case("batches", (build(result, *np.broadcast_shapes(q, k, v), m, 16),)), NAME)
+
+
+def test_several_blocks_parts_and_chunks() -> None:
+    case = Case("large", (build(attend(products(150, 1500, 8), 1500, 8), 150, 8),))
+    cut = planned(case)
+    assert cut.row_parts > 1 and cut.chunks > 1 and cut.block_rows < 150 // cut.row_parts
+    check(case, NAME)
+
+
+# ---- masks -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mask", [(2, 3, 7, 13), (3, 7, 13), (2, 1, 1, 13), (7, 13), (13,), (7, 1), (1,)], ids=str)
+@pytest.mark.parametrize("m", [7, 1])
+def test_masks_of_all_broadcast_shapes(m: int, mask: tuple[int, ...]) -> None:
+    mask = tuple(m if dim == 7 else dim for dim in mask)
+    scores = products(m, 13, 5, 2, 3)
+    added = element("add", scores, load("m", *mask))
+    check(Case("added", (build(attend(added, 13, 16, 2, 3), 2, 3, m, 16),)), NAME)
+    chosen = element("where", load("m", *mask, dtype="bool"), scores, number(-9.0))
+    check(Case("chosen", (build(attend(chosen, 13, 16, 2, 3), 2, 3, m, 16),)), NAME)
+
+
+@pytest.mark.parametrize("safe", [False, True])
+@pytest.mark.parametrize(("m", "n"), [(1, 13), (9, 13), (9, 16), (14, 70)])
+def test_rows_that_see_nothing(m: int, n: int, safe: bool) -> None:
+    chosen = element("where", load("m", m, n, dtype="bool"), products(m, n, 5), number(-INF))
+    case = Case("blind", (build(attend(chosen, n, 6, safe=safe), m, 6),))
+    values = case.values()
+    mask = values[next(i for i, leaf in enumerate(case.operands) if leaf.dtype == "bool")]
+    mask[:, 0] = True
+    mask[m // 2] = False
+    found = run(case, values, NAME)
+    assert_close(case, found, values)
+    blind = found[0][m // 2]
+    assert (blind == 0).all() if safe else np.isnan(blind).all()
+
+
+@pytest.mark.parametrize("safe", [False, True])
+@pytest.mark.parametrize("m", [2, 9])
+def test_what_is_not_finite(m: int, safe: bool) -> None:
+    case = Case(
+        "special", (build(attend(element("add", products(m, 13, 5), load("b", m, 13)), 13, 6, safe=safe), m, 6),)
+    )
+    base = dict(zip((leaf.attrs[0] for leaf in case.operands), case.values(), strict=True))
+    base["b"][1] = -INF
+    for name, place, odd in (
+        ("q", (0, 3), np.nan), ("k", (12, 0), np.nan), ("v", (4, 5), np.nan), ("v", (2, 1), INF), ("q", (0, 1), INF),
+        ("b", (0, 7), INF), ("b", (1, 3), np.nan), ("b", (0, 5), -INF),
+    ):  # fmt: skip
+        values = {key: value.copy() for key, value in base.items()}
+        values[name][place] = odd
+        given = list(values.values())
+        with np.errstate(invalid="ignore"):
+            assert_close(case, run(case, given, NAME), given)
+
+
+def test_large_scores_and_values_stay_finite() -> None:
+    case = Case("large", (build(attend(products(8, 21, 4), 21, 8), 8, 8),))
+    values = dict(zip((leaf.attrs[0] for leaf in case.operands), case.values(), strict=True))
+    values["q"] *= 1e4
+    given = list(values.values())
+    assert_close(case, run(case, given, NAME), given)
+    values["q"] *= 0
+    values["v"][:] = 3e38
+    given = list(values.values())
+    np.testing.assert_allclose(run(case, given, NAME)[0], np.full((8, 8), 3e38), rtol=1e-6)
+
+
+@pytest.mark.parametrize("offset", [0, 4, -3, 1000])
+@pytest.mark.parametrize(("m", "n"), [(1, 9), (7, 17), (17, 7), (40, 40), (131, 131)])
+def test_causal_scores(m: int, n: int, offset: int) -> None:
+    case = Case("causal", (build(attend(causal(products(m, n, 5), m, n, offset), n, 16, safe=True), m, 16),))
+    work = describe(case.bodies)
+    assert work is not None and work.reach == offset
+    check(case, NAME)
+
+
+@pytest.mark.parametrize("odd", [np.nan, INF])
+def test_causal_scores_of_values_that_are_not_finite(odd: float) -> None:
+    """Zero times what is not finite is NaN, also where it is not seen."""
+    case = Case("causal", (build(attend(causal(products(40, 40, 5), 40, 40), 40, 16), 40, 16),))
+    values = dict(zip((leaf.attrs[0] for leaf in case.operands), case.values(), strict=True))
+    values["v"][39, 3] = odd
+    given = list(values.values())
+    found = run(case, given, NAME)
+    assert_close(case, found, given)
+    assert np.isnan(found[0][0, 3]) and np.isfinite(found[0][0, 4])
+
+
+def test_keys_above_the_diagonal_are_not_read() -> None:
+    """A NaN in a key that no query sees reaches nothing."""
+    case = Case("causal", (build(attend(causal(products(20, 60, 5), 20, 60), 60, 16), 20, 16),))
+    values = dict(zip((leaf.attrs[0] for leaf in case.operands), case.values(), strict=True))
+    values["k"][45:] = np.nan
+    given = list(values.values())
+    found = run(case, given, NAME)
+    assert_close(case, found, given)
+    assert np.isfinite(found[0]).all()
+
+
+def reaches() -> Iterator[tuple[str, Term, int | None]]:
+    scores = products(9, 11, 5)
+    i, j = element("iota", axis=-2, extent=9), element("iota", axis=-1, extent=11)
+    nothing = number(-INF)
+    yield "strict", element("where", element("gt", i, j), scores, nothing), -1
+    yield "turned", element("where", element("le", j, i), scores, nothing), 0
+    window = element("and", element("ge", i, j), element("lt", element("sub", i, j), number(3, "i64")))
+    yield "window", element("where", window, scores, nothing), 0
+    masked = element("where", load("m", 9, 11, dtype="bool"), scores, nothing)
+    yield "nested", element("where", element("ge", i, j), masked, nothing), 0
+    yield "mask", masked, None
+    yield "finite", element("where", element("ge", i, j), scores, number(-1e9)), None
+    yield "keys", element("where", element("lt", j, number(5, "i64")), scores, nothing), None
+    yield "above", element("where", element("le", i, j), scores, nothing), None
+    either = element("or", element("ge", i, j), load("m", 9, 11, dtype="bool"))
+    yield "either", element("where", either, scores, nothing), None
+    yield "shifted", element("add", element("where", element("ge", i, j), scores, nothing), number(1)), None
+
+
+@pytest.mark.parametrize(
+    ("name", "scores", "reach"), list(reaches()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_how_far_queries_see(name: str, scores: Term, reach: int | None) -> None:
+    case = Case(name, (build(attend(scores, 11, 8, safe=True), 9, 8),))
+    work = describe(case.bodies)
+    assert work is not None and work.reach == reach
+    check(case, NAME)
+
+
+# ---- where operands and results lie ----------------------------------------------------------------------------------
+
+
+def heads(name: str, part: int, m: int, d: int) -> Term:
+    """One of three parts of a packed projection (2, m, 3 * 3 * d), as (2, 3, m, d)."""
+    part_of = reindex(load(name, 2, m, 9 * d), indexing.slice_map((2, m, 9 * d), -1, part * 3 * d, 1, 3 * d))
+    split = reindex(part_of, indexing.reshape_map((2, m, 3 * d), (2, m, 3, d)))
+    return reindex(split, indexing.permute_map((2, m, 3, d), (0, 2, 1, 3)))
+
+
+def packed(m: int, d: int) -> Term:
+    scores = element("dot", heads("x", 0, m, d), turned(heads("x", 1, m, d), 2, 3, m, d), depth=d)
+    return element("attend", scores, heads("x", 2, m, d), keys=m)
+
+
+@pytest.mark.parametrize(("m", "d"), [(13, 16), (13, 5), (3, 8), (1, 8)])
+def test_heads_are_read_and_written_in_place(m: int, d: int) -> None:
+    together = reindex(packed(m, d), indexing.permute_map((2, 3, m, d), (0, 2, 1, 3)))
+    merged = reindex(together, indexing.reshape_map((2, m, 3, d), (2, m, 3 * d)))
+    check(Case("merged", (build(merged, 2, m, 3 * d),)), NAME)
+    check(Case("together", (build(together, 2, m, 3, d),)), NAME)
+    residual = element("add", element("mul", merged, load("g", 3 * d)), load("r", 2, m, 3 * d))
+    check(Case("residual", (build(residual, 2, m, 3 * d), build(merged, 2, m, 3 * d))), NAME)
+
+
+def test_results_may_be_stored_feature_by_feature() -> None:
+    every = reindex(packed(13, 5), indexing.permute_map((2, 3, 13, 5), (1, 3, 0, 2)))
+    check(Case("turned", (build(every, 3, 5, 2, 13),)), NAME)
+
+
+def test_views_that_lose_or_repeat_results_are_refused() -> None:
+    every = packed(13, 8)
+    twice = indexing.IndexMap((2, 3, 13, 8), (2, 3, 13, 8), (*indexing.axes_of((2, 3, 13, 8))[:3], indexing.Affine(1)))
+    part = indexing.slice_map((2, 3, 13, 8), -2, 0, 1, 5)
+    backwards = indexing.slice_map((2, 3, 13, 8), -2, 12, -1, 13)
+    shared = element("add", every, reindex(every, indexing.permute_map((2, 3, 13, 8), (0, 1, 2, 3))))
+    for body in (
+        build(reindex(every, twice), 2, 3, 13, 8),
+        build(reindex(every, part), 2, 3, 5, 8),
+        build(reindex(every, backwards), 2, 3, 13, 8),
+        build(shared, 2, 3, 13, 8),
+        build(element("add", every, load("y", 4, 1, 1, 1, 1)), 4, 2, 3, 13, 8),
+    ):
+        assert ATTENTION.estimate((body,), frozenset(), REFERENCE) is None
+        with pytest.raises(LoweringError):
+            ATTENTION.lower("kernel", (body,), frozenset())
+
+
+def test_other_scores_are_refused() -> None:
+    loaded = attend(load("s", 7, 9), 9, 8)
+    whole = element("dot", load("a", 7, 5), load("b", 5, 9, dtype="f32"), depth=5)
+    viewed = attend(reindex(whole, indexing.slice_map((7, 9), -1, 8, -1, 9)), 9, 8)
+    both = attend(element("add", whole, products(7, 9, 4)), 9, 8)
+    for result in (loaded, viewed, both):
+        case = Case("other", (build(result, 7, 8),))
+        assert ATTENTION.estimate(case.bodies, frozenset(), REFERENCE) is None
+        assert templates.cheapest(case.bodies, frozenset(), REFERENCE) == "nest"
+        check(case, "nest")
+
+
+def test_operands_are_computed_on_the_way() -> None:
+    q = element("tanh", element("add", load("q", 9, 6), load("bq", 6)))
+    k = element("max", turned(element("add", load("k", 11, 6), load("bk", 6)), 11, 6), number(0))
+    v = element("mul", load("v", 11, 10), load("w", 10))
+    for scores in (element("dot", q, k, depth=6), element("tanh", element("dot", q, k, depth=6))):
+        check(Case("prologues", (build(element("attend", scores, v, keys=11), 9, 10),)), NAME)
+
+
+def test_keys_that_lie_transposed() -> None:
+    for m in (1, 9):
+        scores = element("dot", load("q", m, 6), load("k", 6, 21), depth=6)
+        check(Case("transposed", (build(attend(scores, 21, 8), m, 8),)), NAME)
+
+
+def test_queries_that_lie_apart() -> None:
+    for m in (2, 9):
+        scores = element("dot", turned(load("q", 6, m), 6, m), turned(load("k", 21, 6), 21, 6), depth=6)
+        check(Case("apart", (build(attend(scores, 21, 8), m, 8),)), NAME)
+
+
+def test_few_queries_read_keys_and_values_where_they_lie() -> None:
+    few = planned(Case("few", (build(attend(products(1, 100, 64), 100, 64), 1, 64),)))
+    many = planned(Case("many", (build(attend(products(50, 100, 64), 100, 64), 50, 64),)))
+    assert few.keys_in_place and few.values_in_place and few.value_tile.vectors == 8
+    assert not many.keys_in_place and not many.values_in_place
+    assert few.offset_by_part["end"] < many.offset_by_part["end"]
+
+
+def test_results_do_not_depend_on_other_rows() -> None:
+    case = Case("bits", (build(attend(products(17, 23, 7), 23, 10), 17, 10),))
+    values = dict(zip((leaf.attrs[0] for leaf in case.operands), case.values(), strict=True))
+    (first,) = run(case, list(values.values()), NAME)
+    values["q"][3:] += 1
+    (second,) = run(case, list(values.values()), NAME)
+    np.testing.assert_array_equal(first[:3], second[:3])
+    assert (first[3:] != second[3:]).any()
+
+
+# ---- prices and source -----------------------------------------------------------------------------------------------
+
+
+def seconds(case: Case) -> float:
+    estimate: Any = ATTENTION.estimate(case.bodies, frozenset(), REFERENCE)
+    return estimate.seconds
+
+
+def test_what_is_left_out_is_not_paid() -> None:
+    full = Case("full", (build(attend(products(512, 512, 64, 12), 512, 64, 12), 12, 512, 64),))
+    half = Case("half", (build(attend(causal(products(512, 512, 64, 12), 512, 512), 512, 64, 12), 12, 512, 64),))
+    assert 0.5 < seconds(half) / seconds(full) < 0.75
+    peak = 4 * 12 * 512 * 512 * 64 / (2 * REFERENCE.fma_f32_per_s)
+    assert peak < seconds(full) < 2 * peak
+
+
+def test_generated_source_says_what_it_computes() -> None:
+    case = Case("attention", (build(attend(products(128, 128, 64, 12), 128, 64, 12), 12, 128, 64),))
+    lowered = executable(case, NAME, {}).lowered[0]
+    assert isinstance(lowered, LoweredKernel)
+    assert "12 x 128 queries of 128 keys: tiles of 6 queries x 16 keys, x 16 features" in lowered.source
+    assert len(lowered.source.splitlines()) < 60
