@@ -82,13 +82,12 @@ class AttentionCode:
     ) -> tuple[list[Value], int]:
         """Return the pointers to rows of queries, and the stride along them."""
         work = self.plan.work.scores
-        found = work.left.rows() if self.plan.queries_in_place else None
+        found = work.left.rows(work.depth) if self.plan.queries_in_place else None
         if found is None:
             return [memory.advance(builder, query, r * work.depth) for r in range(rows)], 1
-        leaf, offset, stride = found
         values = IndexValues(builder, dict(variables))
-        offsets = [offset.substitute({"i": var(f"i{r}", work.rows)}) for r in range(rows)]
-        return [memory.advance(builder, pointers[leaf], values.first(at)) for at in offsets], stride
+        offsets = [found.start.substitute({"i": var(f"i{r}", work.rows)}) for r in range(rows)]
+        return [memory.advance(builder, pointers[found.leaf], values.first(at)) for at in offsets], found.step
 
     def _products_in_place(
         self, builder: Builder, pointers: Mapping[Term, Value], variables: Mapping[int | str, Value], row: Value

@@ -86,8 +86,8 @@ class AttentionPlan:
     @property
     def queries_in_place(self) -> bool:
         """Whether rows of queries are read where they lie."""
-        rows = self.work.scores.left.rows()
-        return rows is not None and (not self.keys_in_place or rows[2] == 1)
+        rows = self.work.scores.left.rows(self.work.scores.depth)
+        return rows is not None and rows.count == 1 and (not self.keys_in_place or rows.step == 1)
 
     @property
     def key_panel_bytes(self) -> int:
