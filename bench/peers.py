@@ -2,9 +2,9 @@
 
 python -m bench peers [NAME ...] [--contestant C ...] [--turns N] [--budget-s S] [--warm] [--output FILE]
 
-A row's contestants are first prepared one by one, each in a process with empty caches: what that takes, in seconds and
-in memory. Then one process prepares them all, checks each against eager, and lets those that are right take turns;
-what the machine can do at the time is measured in the same turns. Names narrow the rows: those that contain one.
+Contestants that keep caches are first prepared one by one, each in a process with empty ones. Then one process prepares
+them all, checks each against eager, and lets those that are right take turns; what the machine can do at the time is
+measured in the same turns. Names narrow the rows: those that contain one.
 """
 
 from __future__ import annotations
@@ -79,16 +79,23 @@ def _version(package: str) -> str | None:
 
 
 def _row(name: str, contestants: Sequence[str], pace: Sequence[str], warm: bool) -> dict[str, Any]:
-    """Prepare contestants alone from empty caches, then let those that can take turns."""
+    """Prepare those that keep caches alone, then let all that can take turns; if that ends badly, find out by whom."""
     given = [one for one in contestants if CONTESTANTS[one].takes(ROWS[name])]
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        alone = {one: _alone(name, one, folder) for one in given if CONTESTANTS[one].is_alone and not warm}
-        able = [one for one in given if one not in alone or _is_right(alone[one])]
-        row = _child(name, able, folder, pace)
+        alone = {one: _alone(name, one, folder) for one in given if CONTESTANTS[one].keeps_cache and not warm}
+        row = _child(name, _able(given, alone), folder, pace)
+        if "failure" in row:
+            alone |= {one: _alone(name, one, folder) for one in given if one not in alone}
+            row = _child(name, _able(given, alone), folder, pace)
     together = row.get("contestants", {})
+    able = _able(given, alone)
     cold = {one: {"cold": found} if one in able else found for one, found in alone.items()}
     row["contestants"] = {one: {**together.get(one, {}), **cold.get(one, {})} for one in given}
     return {"name": name, "at_least": ROWS[name].at_least, **row}
+
+
+def _able(given: Sequence[str], alone: dict[str, dict[str, Any]]) -> list[str]:
+    return [one for one in given if one not in alone or _is_right(alone[one])]
 
 
 def _is_right(entry: dict[str, Any]) -> bool:

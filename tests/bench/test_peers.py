@@ -119,3 +119,22 @@ def test_names_that_match_nothing_are_refused(capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit):
         peers.main(["no such row"])
     assert "no row's name contains no such row" in capsys.readouterr().err
+
+
+def test_who_ends_the_process_is_found_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, ...]] = []
+
+    def child(name: str, names: Any, folder: str, pace: Any) -> dict[str, Any]:
+        calls.append(tuple(names))
+        if "openvino" in names:
+            return {"failure": "exit status -11"}
+        return {"contestants": {one: {"prepare_s": 1.0, "error": 0.0} for one in names}}
+
+    monkeypatch.setattr(peers, "_child", child)
+    output = tmp_path / "peers.json"
+    given = ["eager", "ours", "openvino"]
+    peers.main(["MLP 4 x 1024", "--output", str(output), *(o for one in given for o in ("--contestant", one))])
+    (row,) = json.loads(output.read_text())["rows"]
+    assert row["contestants"]["openvino"] == {"failure": "exit status -11"}
+    assert row["contestants"]["ours"]["cold"] == {"prepare_s": 1.0, "error": 0.0}
+    assert "failure" not in row and calls[-1] == ("eager", "ours")
