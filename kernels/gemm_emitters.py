@@ -58,10 +58,11 @@ class Code:
 
     # ---- the register tile -------------------------------------------------------------------------------------------
 
-    def dot_tile(self, rows: int, panels: int, left: Source, prefetch: bool) -> Emit:
+    def dot_tile(self, rows: int, panels: int, left: Source, lines: int) -> Emit:
         """Return what emits `tile(table, g, i, j, panel, row, ahead)`, which computes `rows` rows of the outputs.
 
         Rows start at i, columns at j; `panel` and `row` are addresses of the sides, `row` unless rows lie in a buffer.
+        In each turn of the loop over the depth so many lines are fetched from `ahead` on.
         """
 
         def emit(builder: Builder, table: Value, g: Value, i: Value, j: Value, *addresses: Value) -> None:
@@ -81,7 +82,8 @@ class Code:
             sums = emit_window_tile(
                 builder, rows, self.tile.vectors, lanes, work.dtype, outer, length, a_pointers,
                 [memory.advance(builder, panel, p * work.depth * self.width) for p in range(panels)],
-                unroll=unroll_for(length), a_stride=stride, prefetch_pointer=ahead if prefetch else None,
+                unroll=unroll_for(length), a_stride=stride, prefetch_pointer=ahead if lines else None,
+                prefetch_lines=lines,
             )  # fmt: skip
             for column in range(len(sums[0])):
                 self.epilogue(builder, table, pointers, variables, column, [row_sums[column] for row_sums in sums])

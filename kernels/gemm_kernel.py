@@ -14,7 +14,7 @@ from frittata.kernels.gemm_schedule import Sizes, Source, schedule
 from frittata.kernels.intrinsics import make_tile_intrinsic
 from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch, Unread, aligned
 from frittata.kernels.packing import tile_rows
-from frittata.kernels.tiles import unroll_for
+from frittata.kernels.tiles import CACHE_LINE_BYTES, unroll_for
 
 PanelPacker = Callable[[Code], Emit]
 """Returns what emits `pack(table, g, j, panel)`."""
@@ -216,7 +216,7 @@ class _Kernel:
         """Spell a loop over tiles of one size, which start at row t*rows + extra."""
         name = f"tile_{rows}x{panels * self._code.width}"
         if name not in self._namespace:
-            emit = self._code.dot_tile(rows, panels, self._sizes.left, self._plan.prefetch)
+            emit = self._code.dot_tile(rows, panels, self._sizes.left, self._fetched_lines()[0])
             self._namespace[name] = make_tile_intrinsic(name, emit, 6)
         row = _times("t", rows) + (f" + {extra}" if extra else "")
         column = f"p*{self._group * self._code.width}"
@@ -225,11 +225,21 @@ class _Kernel:
         yield f"{source.INDENT}{name}(table, g, {row}, {column}, panel, {address}, {self._ahead(first)})"
 
     def _ahead(self, first: str) -> str:
-        """Spell the address of the part of the next panel that a tile fetches."""
-        if not self._plan.prefetch:
+        """Spell the address of the part of the next group of panels that a tile fetches."""
+        lines, parts = self._fetched_lines()
+        if not lines:
             return "0"
-        parts = unroll_for(self._run_length)
-        return f"panel + {self._panel_bytes} + {_less('t', first)} % {parts}*{self._panel_bytes // parts}"
+        group_bytes = self._group * self._panel_bytes
+        return f"panel + {group_bytes} + {_less('t', first)} % {parts}*{group_bytes // parts}"
+
+    def _fetched_lines(self) -> tuple[int, int]:
+        """Return how many lines of the next group of panels a tile fetches a turn, and how many tiles fetch it all."""
+        if not self._plan.prefetch:
+            return 0, 1
+        turn_bytes = unroll_for(self._run_length) * self._group * self._code.width * self._work.itemsize
+        lines = max(1, turn_bytes // CACHE_LINE_BYTES)
+        each = -(-lines // min(lines, self._plan.block_tiles))
+        return each, -(-lines // each)
 
 
 def _most(count: int, parts: int) -> int:

@@ -67,11 +67,13 @@ def emit_panels_tile(
     a_stride: int = 1,
     b_stride: int | None = None,
     prefetch_pointer: Value | None = None,
+    prefetch_lines: int = 1,
 ) -> Accumulators:
     """Like `emit_dot_tile` over several panels side by side, for few rows: as many streams of b as there are panels.
 
     Shapes: each of b_pointers a panel (depth, vectors * lanes), whose rows are `b_stride` elements apart, unless they
     follow each other; accumulators (rows, panels * vectors), panel by panel.
+    `prefetch_lines` lines are fetched every `unroll` steps.
     """
     lane = Lane(dtype, lanes)
     columns = [(panel, lanes * vector) for panel in b_pointers for vector in range(vectors)]
@@ -90,8 +92,10 @@ def emit_panels_tile(
 
     def fetch(k: Value) -> None:
         if prefetch_pointer is not None:
-            elements = max(1, CACHE_LINE_BYTES // lane.itemsize // unroll)
-            prefetch(builder, prefetch_pointer, builder.mul(k, I64(elements)))
+            line = CACHE_LINE_BYTES // lane.itemsize
+            start = advance(builder, prefetch_pointer, builder.mul(k, I64(max(1, prefetch_lines * line // unroll))))
+            for number in range(prefetch_lines):
+                prefetch(builder, start, number * line)
 
     flat = _unrolled(builder, depth, unroll, [value for row in start for value in row], step, fetch)
     return [flat[row * len(columns) : (row + 1) * len(columns)] for row in range(rows)]
@@ -139,6 +143,7 @@ def emit_window_tile(
     unroll: int | None = None,
     a_stride: int = 1,
     prefetch_pointer: Value | None = None,
+    prefetch_lines: int = 1,
 ) -> Accumulators:
     """Like `emit_panels_tile` where a row is not one run: an implicit matrix product with windows of images as rows.
 
@@ -153,7 +158,7 @@ def emit_window_tile(
     turns = unroll or unroll_for(segment_length)
     lane = Lane(dtype, lanes)
     panel = segment_length * vectors * lanes
-    fetched = segment_length * max(1, CACHE_LINE_BYTES // lane.itemsize // turns)
+    fetched = segment_length * max(1, prefetch_lines * CACHE_LINE_BYTES // lane.itemsize // turns)
 
     def nest(level: int, first: Index, pointers: Sequence[Value], values: list[Value]) -> list[Value]:
         if level == len(segments):
@@ -164,7 +169,7 @@ def emit_window_tile(
             tile = emit_panels_tile(
                 builder, rows, vectors, lanes, dtype, segment_length, pointers,
                 [advance(builder, pointer, at) for pointer in b_pointers], _grid(values, rows),
-                unroll=turns, a_stride=a_stride, prefetch_pointer=ahead,
+                unroll=turns, a_stride=a_stride, prefetch_pointer=ahead, prefetch_lines=prefetch_lines,
             )  # fmt: skip
             return [value for row in tile for value in row]
         count, stride = segments[level]

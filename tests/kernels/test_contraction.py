@@ -43,6 +43,24 @@ def test_products_of_several_blocks_and_chunks(m: int, k: int, n: int, constants
     check(case, NAME, constants)
 
 
+@pytest.mark.parametrize("rows", [2, 3, 4, 5, 8])
+def test_few_rows_read_panels_side_by_side_or_fetch_the_next_one(rows: int) -> None:
+    sizes = Sizes(1, rows, 133, 24, 8, 4, "direct", "packed")
+    plan = schedule(sizes)
+    assert (plan.prefetch, plan.tile.panels > 1) == (rows > 4, rows <= 4)
+    assert rows > 4 or rows * plan.tile.vectors * plan.tile.panels in (8, 12)
+    check(Case("product", (build(product(rows, 24, 133), rows, 133),)), NAME, ("b",))
+
+
+@pytest.mark.parametrize(("rows", "lines"), [(6, 4), (8, 2), (18, 2), (40, 1)])
+def test_the_tiles_of_a_block_fetch_all_of_the_next_panel(rows: int, lines: int) -> None:
+    bodies = (build(product(rows, 16, 64), rows, 64),)
+    code = CONTRACTION.lower("k", bodies, frozenset({"b"})).source
+    panel = 16 * 16 * 4  # the bytes of a panel of 16 columns
+    parts = 4 // lines
+    assert f"panel + {panel} + t % {parts}*{panel // parts}" in code
+
+
 @pytest.mark.parametrize("constants", [(), ("w", "b")], ids=str)
 @pytest.mark.parametrize("lead", [(9,), (2, 3, 5)])
 def test_a_linear_layer_with_leading_axes(lead: tuple[int, ...], constants: tuple[str, ...]) -> None:
