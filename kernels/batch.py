@@ -1,4 +1,4 @@
-"""Compiling many kernels: those found in the cache are loaded, the others shared out over forked processes."""
+"""Compiling many kernels: those found in the cache are loaded, the others compiled by forked processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 from frittata.egraph.errors import CompileError
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 _FEWEST_TO_FORK = 4
 _PATIENCE_S = 60.0
+_NUMBER_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -67,14 +68,19 @@ def _compile_unique(
     missing = [source for digest, source in unique.items() if not cache.has(digest)]
     count = min(processes or os.cpu_count() or 1, len(missing))
     if count > 1 and len(missing) >= _FEWEST_TO_FORK and _may_fork():
-        children = [_compile_in_child(missing[i::count], cache) for i in range(1, count)]
-        try:
-            for source in missing[::count]:
-                source.compile(cache)
-        finally:
-            _wait(children)
+        _compile_in_children(missing, cache, count)
     # whatever a child has left undone is compiled here, and an error in it raised here
     return {digest: source.compile(cache) for digest, source in unique.items()}
+
+
+def _compile_in_children(sources: Sequence[KernelSource], cache: KernelCache, count: int) -> None:
+    """Let children compile, each the next that none has begun, the longest first; this process keeps its memory."""
+    order = sorted(range(len(sources)), key=lambda n: -len(sources[n].source))
+    with TemporaryFile() as queue:  # after a fork all processes read on from one place
+        queue.write(b"".join(n.to_bytes(_NUMBER_BYTES, "little") for n in order))
+        queue.flush()
+        os.lseek(queue.fileno(), 0, os.SEEK_SET)
+        _wait([_compile_in_child(sources, cache, queue.fileno()) for _ in range(count)], queue.fileno())
 
 
 def _may_fork() -> bool:
@@ -82,7 +88,7 @@ def _may_fork() -> bool:
     return sys.platform == "linux" and threading.active_count() == 1
 
 
-def _compile_in_child(sources: Sequence[KernelSource], cache: KernelCache) -> int:
+def _compile_in_child(sources: Sequence[KernelSource], cache: KernelCache, queue: int) -> int:
     with warnings.catch_warnings():
         # Python warns of threads that libraries have started; the child runs nothing but the compiler
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -90,21 +96,27 @@ def _compile_in_child(sources: Sequence[KernelSource], cache: KernelCache) -> in
     if child:
         return child
     try:
-        for source in sources:
-            source.compile(cache)
+        while number := os.read(queue, _NUMBER_BYTES):
+            sources[int.from_bytes(number, "little")].compile(cache)
     except CompileError:
         pass  # the parent meets the same error and raises it
     finally:
         os._exit(0)
 
 
-def _wait(children: Sequence[int]) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    for child in children:
-        while os.waitpid(child, os.WNOHANG) == (0, 0):
-            if time.monotonic() > deadline:
+def _wait(children: Sequence[int], queue: int) -> None:
+    """Wait until all are done, or until no kernel was begun for long."""
+    waiting = set(children)
+    begun, deadline = -1, 0.0
+    while waiting:
+        waiting = {child for child in waiting if os.waitpid(child, os.WNOHANG) == (0, 0)}
+        place = os.lseek(queue, 0, os.SEEK_CUR)
+        if place != begun:
+            begun, deadline = place, time.monotonic() + _PATIENCE_S
+        if time.monotonic() > deadline:
+            for child in waiting:
                 log.warning("compile: process %d takes too long, its kernels are compiled here", child)
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
-                break
-            time.sleep(0.002)
+            return
+        time.sleep(0.002)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 
 from frittata.egraph.errors import CompileError
+from frittata.kernels import batch
 from frittata.kernels import compile as compiling
 from frittata.kernels.batch import KernelSource, compile_kernels
 from frittata.kernels.cache import KernelCache
@@ -143,6 +146,46 @@ def test_many_kernels_are_compiled_and_equal_ones_once(tmp_path: Path, processes
     assert [result_of(kernel)[3] for kernel in kernels] == numbers
     assert len(entries(tmp_path)) == len(set(numbers))
     assert kernels[0].address == kernels[3].address
+
+
+def test_children_compile_the_next_that_none_has_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One child is given up at once: the other compiles all, and this process only loads."""
+    monkeypatch.setattr(batch, "_may_fork", lambda: True)
+    begun = os.fork
+
+    def fork() -> int:
+        child = begun()
+        if not child and fork.children:  # type: ignore[attr-defined]
+            os._exit(1)
+        fork.children += 1  # type: ignore[attr-defined]
+        return child
+
+    fork.children = 0  # type: ignore[attr-defined]
+    monkeypatch.setattr(os, "fork", fork)
+    here: list[str] = []
+    whole = compiling._compile
+    monkeypatch.setattr(compiling, "_compile", lambda *given: here.append(given[1]) or whole(*given))
+    numbers = [50.5, 51.5, 52.5, 53.5, 54.5]
+    kernels = compile_kernels([number_source(n) for n in numbers], KernelCache(tmp_path), processes=2)
+    assert [result_of(kernel)[3] for kernel in kernels] == numbers
+    assert not here
+
+
+def test_a_child_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "_may_fork", lambda: True)
+    monkeypatch.setattr(batch, "_PATIENCE_S", 0.2)
+    parent = os.getpid()
+    whole = compiling._compile
+
+    def hang(*given: Any) -> CompiledKernel:
+        if os.getpid() != parent:
+            time.sleep(60)
+        return whole(*given)
+
+    monkeypatch.setattr(compiling, "_compile", hang)
+    numbers = [60.5, 61.5, 62.5, 63.5]
+    kernels = compile_kernels([number_source(n) for n in numbers], KernelCache(tmp_path), processes=2)
+    assert [result_of(kernel)[3] for kernel in kernels] == numbers
 
 
 def test_many_kernels_are_compiled_without_a_cache() -> None:
