@@ -185,14 +185,18 @@ def constant_values(program: Program, value_by_param: Mapping[str, Array]) -> di
     array_by_term: dict[Term, Array] = {}
     for term in program.constants.values():
         if term not in array_by_term:
-            array_by_term[term] = _constant(term, value_by_param)
+            array_by_term[term] = constant_value(term, value_by_param)
     return {name: array_by_term[term] for name, term in program.constants.items()}
 
 
 _MOVES = frozenset({"param", "permute", "reshape", "slice"})
 
 
-def _constant(term: Term, value_by_param: Mapping[str, Array]) -> Array:
+def constant_value(term: Term, value_by_param: Mapping[str, Array]) -> Array:
+    """Compute one constant, as `constant_values` does.
+
+    Raises: ModelError if a param has no value.
+    """
     precision = "native" if all(part.op in _MOVES for part in walk(term)) else "f64"
     value = Interpreter(value_by_param, precision).tensor(term)
     with np.errstate(over="ignore"):

@@ -20,11 +20,12 @@ from frittata.kernels import lookups, templates
 from frittata.kernels.batch import KernelSource, compile_kernels
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.compile import CompiledKernel
+from frittata.kernels.constants import Constants, part_of
 from frittata.kernels.lowered import LoweredKernel, Scratch, Status
 from frittata.kernels.plain import compile_plain
-from frittata.kernels.plan import constant_values, evaluate_constants, plan_buffers
+from frittata.kernels.plan import evaluate_constants, plan_buffers
 from frittata.kernels.segments import Bound, Layout, Lowered, Segment
-from frittata.kernels.tables import Tables, address, aligned_bytes, part_of, quick_addresses
+from frittata.kernels.tables import Tables, address, aligned_bytes, quick_addresses
 
 Array = NDArray[Any]
 
@@ -39,7 +40,7 @@ def build(program_: Program, value_by_param: Mapping[str, Array], cache: KernelC
     sources = [KernelSource(k.source, k.name, k.namespace, k.key, tuple(sorted(k.fastmath))) for k in kernels]
     missing = {source.digest for source in sources if cache is None or not cache.has(source.digest)}
     compiled = tuple(compile_kernels(sources, cache))
-    return Executable(program_, lowered, compiled, constant_values(program_, value_by_param), len(missing))
+    return Executable(program_, lowered, compiled, Constants(program_, value_by_param), len(missing))
 
 
 def lower_kernels(program_: Program) -> tuple[Lowered, ...]:
@@ -114,7 +115,7 @@ class Executable:
         program_: Program,
         lowered: tuple[Lowered, ...],
         compiled: tuple[CompiledKernel, ...],
-        constants: Mapping[str, Array],
+        constants: Constants,
         newly_compiled: int = 0,
     ) -> None:
         self.program = program_

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import prod
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from frittata.egraph import program, shapes
-from frittata.egraph.program import Program, View
+from frittata.egraph import program
+from frittata.egraph.program import Program
+from frittata.egraph.terms import Term
+from frittata.kernels.constants import Constants
 from frittata.kernels.lowered import (
     ALIGNMENT_BYTES,
     Argument,
@@ -40,9 +41,9 @@ class Tables:
     """
 
     def __init__(
-        self, program_: Program, lowered: Sequence[LoweredKernel | HostStep], plan: Plan, constants: Mapping[str, Array]
+        self, program_: Program, lowered: Sequence[LoweredKernel | HostStep], plan: Plan, constants: Constants
     ) -> None:
-        self.constants = _constants_by_buffer(program_, constants)
+        self._constants = constants
         self._plan = plan
         self._inputs = len(program_.inputs)
         self._packed: dict[Any, Array] = {}
@@ -53,6 +54,9 @@ class Tables:
         self.in_status: list[int] = []
         self.status_words = 0
         self.starts: list[int] = []
+        needed = self._needed(program_, lowered)
+        self.constants = {name: constants.contiguous(name) for name in needed}
+        last = self._last_reads(program_)
         for number, (kernel, low) in enumerate(zip(program_.kernels, lowered, strict=True)):
             if not isinstance(low, LoweredKernel):
                 continue
@@ -61,7 +65,7 @@ class Tables:
             results = [output.name for output in kernel.outputs]
             for position, argument in enumerate(low.arguments):
                 self._add(argument, names, results, (number, position))
-        self._forget_packed(program_, lowered)
+            constants.forget(term for term, reader in last.items() if reader == number)
         self.fixed = np.array(self._entries, np.int64)
         self.in_arena = np.array(self._in_arena, np.intp)
 
@@ -87,7 +91,7 @@ class Tables:
     def _add_place(self, place: Place) -> None:
         entry = len(self._entries)
         if isinstance(place, InConstant):
-            self._add_array(self._contiguous(place.name), place.offset)
+            self._add_array(self._constants.contiguous(place.name), place.offset)
         elif isinstance(place, InArena):
             self._in_arena.append(entry)
             self._entries.append(place.offset)
@@ -100,42 +104,28 @@ class Tables:
         self._kept.append(array)
         self._entries.append(address(array) + offset)
 
-    def _contiguous(self, name: str) -> Array:
-        """Lay a constant out as kernels read it, once."""
-        array = self.constants[name]
-        if not (array.flags.c_contiguous and array.flags.aligned):
-            array = self.constants[name] = np.require(array, requirements=["C", "A"])
-        return array
-
-    def _forget_packed(self, program_: Program, lowered: Sequence[LoweredKernel | HostStep]) -> None:
-        """Drop constants that only packing needed: beside weights and their packed form there is no third copy."""
+    def _needed(self, program_: Program, lowered: Sequence[LoweredKernel | HostStep]) -> set[str]:
+        """Return the constants that are read otherwise than by compiled kernels: those stay by name."""
         steps = zip(program_.kernels, lowered, strict=True)
         names = {name for kernel, low in steps if isinstance(low, HostStep) for name in kernel.operands}
         places = (self._plan.place_by_name[name] for name in names.union(program_.outputs))
-        needed = {place.name for place in places if isinstance(place, InConstant)}
-        self.constants = {name: array for name, array in self.constants.items() if name in needed}
+        return {place.name for place in places if isinstance(place, InConstant)}
+
+    def _last_reads(self, program_: Program) -> dict[Term, int]:
+        """Return for each constant term the number of the last kernel that reads it."""
+        return {
+            self._constants.term(name): number
+            for number, kernel in enumerate(program_.kernels)
+            for name in kernel.operands
+            if name in self._constants
+        }
 
     def _pack(self, argument: PackedConstant, names: list[str]) -> Array:
-        arrays = [self.constants[names[i]] for i in argument.operands]
-        key = (argument.key, *map(id, arrays))
+        read = [names[i] for i in argument.operands]
+        key = (argument.key, *map(self._constants.identity, read))
         if key not in self._packed:
-            self._packed[key] = np.ascontiguousarray(argument.pack(*arrays))
+            self._packed[key] = np.ascontiguousarray(argument.pack(*(self._constants[name] for name in read)))
         return self._packed[key]
-
-
-def _constants_by_buffer(program_: Program, constants: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the values of constants and of views of them."""
-    out = dict(constants)
-    for step in program_.steps:
-        if isinstance(step, View) and step.source in out:
-            out[step.name] = part_of(out[step.source], step)
-    return out
-
-
-def part_of(array: Array, view: View) -> Array:
-    """Return the part of a contiguous array that a view names."""
-    shape = shapes.concrete(view.type.shape)
-    return array.reshape(-1)[view.offset : view.offset + prod(shape)].reshape(shape)
 
 
 def address(array: Array) -> int:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from kernel_cases import build, element, load
 
 from frittata.egraph import interpret
 from frittata.egraph.ops.registry import tensor
-from frittata.egraph.program import Estimate, Kernel, Output, Program
+from frittata.egraph.program import Estimate, Kernel, Output, Program, View
 from frittata.egraph.terms import TensorType, Term
-from frittata.kernels import runtime
+from frittata.kernels import constants, runtime
+from frittata.kernels.constants import Constants
 from frittata.kernels.lowered import LoweredKernel, Operand, Unread
 
 SHAPE = (7, 7)
@@ -37,3 +40,49 @@ def test_a_weight_has_an_address_only_where_it_is_read(body: Term, reads: int) -
     (expected,) = interpret.evaluate(program.to_terms(), {"a": a, "p": weight})
     (found,) = executable(a)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_constant_is_computed_when_read_and_dropped_after_its_last_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two layers with folded weights: at no time are both unpacked."""
+    alive: list[int] = []
+    whole = constants.constant_value
+
+    class Counted(Constants):
+        def forget(self, terms: Any) -> None:
+            alive.append(len(self._array_by_term))
+            super().forget(terms)
+
+    steps: list[Kernel] = []
+    folded: dict[str, Term] = {}
+    for number, (source, result) in enumerate((("a", "b"), ("b", "out"), ("out", "end"))):
+        name = f"w{number % 2}"
+        body = build(element("dot", load(source, *SHAPE), load(name, *SHAPE), depth=7), *SHAPE)
+        steps.append(Kernel(result, "contraction", (Output(result, body),), (source, name), Estimate(0, 0, 0)))
+        folded[name] = tensor("square", tensor("param", name=name, shape=SHAPE, dtype="f32"))
+    program = Program({"a": TensorType(SHAPE, "f32")}, folded, tuple(steps), ("end",))
+    monkeypatch.setattr(runtime, "Constants", Counted)
+    computed: list[Term] = []
+    monkeypatch.setattr(constants, "constant_value", lambda term, given: computed.append(term) or whole(term, given))
+    rng = np.random.default_rng(0)
+    a, w0, w1 = (rng.standard_normal(SHAPE).astype(np.float32) for _ in range(3))
+    executable = runtime.build(program, {"w0": w0, "w1": w1})
+    assert alive == [1, 2, 1]
+    assert len(computed) == 2
+    (expected,) = interpret.evaluate(program.to_terms(), {"a": a, "w0": w0, "w1": w1})
+    (found,) = executable(a)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+
+
+def test_views_of_constants_are_parts_of_them() -> None:
+    weight = tensor("param", name="p", shape=(4, 6), dtype="f32")
+    turned = tensor("permute", weight, permutation=(1, 0))
+    views = (View("v", "w", TensorType((2, 4), "f32"), 8), View("u", "v", TensorType((4,), "f32"), 4))
+    value = np.arange(24, dtype=np.float32).reshape(4, 6)
+    found = Constants(Program({}, {"w": turned}, views, ("u",)), {"p": value})
+    assert np.shares_memory(found["w"], value)
+    np.testing.assert_array_equal(found["v"], value.T[2:4])
+    np.testing.assert_array_equal(found["u"], value.T[3])
+    assert found.term("u") is turned and "u" in found and "p" not in found
+    assert len({found.identity(name) for name in "wvu"}) == 3
+    assert found.contiguous("w") is found.contiguous("w")
+    assert found["w"].flags.c_contiguous
