@@ -158,8 +158,18 @@ def _normal(constant: int, factor_by_atom: Mapping[Atom, int]) -> Affine:
             if joined is not None:
                 return _normal(constant, joined[0]) + joined[1] * factor
     kept = [(atom, factor) for atom, factor in factor_by_atom.items() if factor]
-    kept.sort(key=lambda pair: (-abs(pair[1]), repr(pair[0])))
+    if len(kept) > 1:
+        distinct = len({abs(factor) for _, factor in kept}) == len(kept)
+        kept.sort(key=_by_factor if distinct else _by_factor_and_text)
     return Affine(constant, tuple(kept))
+
+
+def _by_factor(pair: tuple[Atom, int]) -> int:
+    return -abs(pair[1])
+
+
+def _by_factor_and_text(pair: tuple[Atom, int]) -> tuple[int, str]:
+    return -abs(pair[1]), repr(pair[0])
 
 
 def _joined(rem: Rem, factor: int, factor_by_atom: Mapping[Atom, int]) -> tuple[dict[Atom, int], Affine] | None:

@@ -127,15 +127,17 @@ def _attr_key(value: Any) -> Any:
 def walk(*roots: Term) -> Iterator[Term]:
     """Visit every distinct term once, arguments before their users, without recursion."""
     seen: set[Term] = set()
-    stack: list[tuple[Term, bool]] = [(root, False) for root in reversed(roots)]
+    stack = [*reversed(roots)]
     while stack:
-        term, done = stack.pop()
-        if done:
-            yield term
-        elif term not in seen:
+        term = stack[-1]
+        if term in seen:
+            stack.pop()
+        elif waiting := [arg for arg in reversed(term.args) if arg not in seen]:
+            stack += waiting
+        else:
+            stack.pop()
             seen.add(term)
-            stack.append((term, True))
-            stack.extend((arg, False) for arg in reversed(term.args) if arg not in seen)
+            yield term
 
 
 def rebuild(root: Term, replace: Callable[[Term, tuple[Term, ...]], Term]) -> Term:
