@@ -93,9 +93,17 @@ class Expr:
 
     def clamp(self, low: float, high: float) -> Expr:
         """Return the nearest value in [low, high]; a NaN stays."""
-        # one instruction each on x86, where IEEE's minimum and maximum take seven
-        below = self.number(high).where(self.is_(">", high), self)
-        return below.number(low).where(below.is_("<", low), below)
+        return self.at_most(high).at_least(low)
+
+    # One instruction each on x86, where IEEE's minimum and maximum take seven.
+
+    def at_most(self, high: float) -> Expr:
+        """Return the smaller of the value and a bound; a NaN stays."""
+        return self.number(high).where(self.is_(">", high), self)
+
+    def at_least(self, low: float) -> Expr:
+        """Return the larger of the value and a bound; a NaN stays."""
+        return self.number(low).where(self.is_("<", low), self)
 
     def call(self, name: str, *others: Expr) -> Expr:
         """Return what an LLVM intrinsic such as `floor` computes, of the same type."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import copysign, isnan
 from typing import Any
 
 from llvmlite import ir
@@ -123,6 +124,8 @@ def splat(builder: Builder, scalar: Value, lanes: int) -> Value:
     """Return a vector with `scalar` in every lane."""
     if lanes == 1:
         return scalar
+    if isinstance(scalar, ir.Constant):
+        return ir.Constant(ir.VectorType(scalar.type, lanes), [scalar.constant] * lanes)
     undefined = ir.Constant(ir.VectorType(scalar.type, lanes), ir.Undefined)
     first = builder.insert_element(undefined, scalar, I32(0))
     return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
@@ -182,12 +185,42 @@ def any_lane(builder: Builder, condition: Value) -> Value:
 
 def maximum(builder: Builder, a: Value, b: Value) -> Value:
     """Return the larger; a NaN wins, and +0.0 beats -0.0, so that the order of operands never matters."""
-    return _extremum(builder, a, b, "maximum", "smax", builder.or_)
+    beyond = "<=" if _is_zero(a, 1.0) or _is_zero(b, 1.0) else "<"
+    return _bounded(builder, a, b, beyond) or _extremum(builder, a, b, "maximum", "smax", builder.or_)
 
 
 def minimum(builder: Builder, a: Value, b: Value) -> Value:
     """Return the smaller; a NaN wins, and -0.0 beats +0.0, so that the order of operands never matters."""
-    return _extremum(builder, a, b, "minimum", "smin", builder.and_)
+    beyond = ">=" if _is_zero(a, -1.0) or _is_zero(b, -1.0) else ">"
+    return _bounded(builder, a, b, beyond) or _extremum(builder, a, b, "minimum", "smin", builder.and_)
+
+
+def _bounded(builder: Builder, a: Value, b: Value, beyond: str) -> Value | None:
+    """Return the bound where a value lies beyond it; None unless one operand is a float constant, and not NaN.
+
+    A NaN lies beyond nothing. Two instructions at most, where two operands of any value take seven.
+    """
+    for value, bound in ((a, b), (b, a)):
+        number = _number(bound) if _number(value) is None else None
+        if number is not None and not isnan(number):
+            return select(builder, compare(builder, beyond, value, bound), bound, value)
+    return None
+
+
+def _is_zero(value: Value, sign: float) -> bool:
+    """Whether a value is the constant zero of a sign."""
+    number = _number(value)
+    return number == 0.0 and copysign(1.0, number) == sign
+
+
+def _number(value: Value) -> float | None:
+    """Return the float that is in every lane of a constant; None if the value is none."""
+    if not isinstance(value, ir.Constant) or lane_of(value).dtype[0] != "f":
+        return None
+    numbers: Any = value.constant
+    first = numbers[0] if isinstance(numbers, list) else numbers
+    same = isinstance(first, float) and (first is numbers or all(n is first or n == first for n in numbers))
+    return first if same else None
 
 
 def _extremum(builder: Builder, a: Value, b: Value, floating: str, integer: str, logical: Any) -> Value:

@@ -14,6 +14,7 @@ from math import factorial, inf, nan, pi
 from frittata.kernels import simd
 from frittata.kernels.expressions import Expr, integer
 from frittata.kernels.flow import rarely
+from frittata.kernels.piecewise import Row, entry, polynomial
 from frittata.kernels.simd import Value
 
 
@@ -29,6 +30,11 @@ class _Format:
     def integral(self) -> float:
         """A number so large that adding it rounds to an integer, which then is the low bits of the pattern."""
         return 1.5 * 2.0**self.mantissa
+
+    @property
+    def integral_bits(self) -> int:
+        """The bit pattern of `integral`."""
+        return self.anchor | 1 << (self.mantissa - 1)
 
     @property
     def anchor(self) -> int:
@@ -102,17 +108,25 @@ def log(x: Expr) -> Expr:
 
 def _split(x: Expr) -> tuple[Expr, Expr]:
     """Return k and f with x = 2**k * (1 + f) and 1 + f in [c, 2c), for x > 0; c is 2/3 (f32) or sqrt(1/2) (f64)."""
-    form, builder = _format(x), x.builder
+    form = _format(x)
     denormal = x.is_("<", form.least_normal)
-    bits = (x * 2.0**form.mantissa).where(denormal, x).bits()
-    one, least = (0x3FF << 52, 0x3FE6A09E667F3BCD) if x.is_double else (0x3F800000, 0x3F2AAAAB)
+    k, f, _ = _reduced(x, (x * 2.0**form.mantissa).where(denormal, x).bits())
+    return (k - float(form.mantissa)).where(denormal, k), f
+
+
+_ONE_F32 = 0x3F800000
+
+
+def _reduced(x: Expr, bits: Value) -> tuple[Expr, Expr, Value]:
+    """Return k and f for the bits of a normal number, and k as it is added to the exponent."""
+    form, builder = _format(x), x.builder
+    one, least = (0x3FF << 52, 0x3FE6A09E667F3BCD) if x.is_double else (_ONE_F32, 0x3F2AAAAB)
     exponent = builder.lshr(builder.add(bits, integer(bits, one - least)), integer(bits, form.mantissa))
-    unbiased = builder.sub(exponent, integer(bits, form.bias))
-    f = x.from_bits(builder.sub(bits, builder.shl(unbiased, integer(bits, form.mantissa)))) - 1.0
+    moved = builder.shl(builder.sub(exponent, integer(bits, form.bias)), integer(bits, form.mantissa))
+    f = x.from_bits(builder.sub(bits, moved)) - 1.0
     # An integer below 2**mantissa becomes a float by placing it in the mantissa of 2**mantissa.
     placed = x.from_bits(builder.or_(exponent, integer(bits, form.anchor)))
-    k = placed - (2.0**form.mantissa + form.bias)
-    return (k - float(form.mantissa)).where(denormal, k), f
+    return placed - (2.0**form.mantissa + form.bias), f, moved
 
 
 def _log1p_f32(f: Expr, k: Expr) -> Expr:
@@ -133,45 +147,79 @@ def _log1p_f64(f: Expr, k: Expr) -> Expr:
     return k * high - ((half_square - k.fma(low, series)) - f)
 
 
-_TANH_F32 = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
+_EXPM1 = (1.3870633e-3, 8.36625416e-3, 4.16674353e-2, 1.66665465e-1, 4.9999997e-1)
+
+
+def _expm1(x: Expr, halvings: int = 0) -> Expr:
+    """Return (e**x - 1) / 2**halvings for f32, |x| < 88: with x = n ln 2 + r it is 2**n (e**r - 1) + (2**n - 1)."""
+    offset = _SINGLE.integral + _SINGLE.bias
+    placed = x.fma(_LOG2_E, offset)
+    n, bits = placed - offset, placed.bits()
+    biased = x.builder.sub(bits, integer(bits, halvings)) if halvings else bits
+    power = x.from_bits(x.builder.shl(biased, integer(bits, _SINGLE.mantissa)))
+    high, low = _LN2_F32
+    r = n.fma(-low, n.fma(-high, x))
+    return (r * r).fma(r.polynomial(_EXPM1), r).fma(power, power - 0.5**halvings)
+
+
+_TANH = (-0.0503500178, 0.133146659, -0.333330572)
 
 
 def tanh(x: Expr) -> Expr:
-    """Return tanh(x): a polynomial near 0, elsewhere 1 - 2 / (exp(2 |x|) + 1)."""
+    """Return tanh(x): a polynomial near 0, elsewhere m / (m + 2) with m = exp(2 |x|) - 1."""
     if x.is_double:
         return x.by_lane("tanh")
     magnitude, square = abs(x), x * x
-    double = (magnitude + magnitude).clamp(0.0, 40.0)  # from 20 on the result is 1
-    near = (x * square).fma(square.polynomial(_TANH_F32), x)
-    far = (1.0 - 2.0 / (_exp_normal(double) + 1.0)).copysign(x)
-    return near.where(magnitude.is_("<", 0.625), far)
+    m = _expm1((magnitude + magnitude).at_most(40.0))  # from 20 on the result is 1
+    near = (magnitude * square).fma(square.polynomial(_TANH), magnitude)
+    return near.where(magnitude.is_("<", 0.3), m / (m + 2.0)).copysign(x)
 
 
 def sigmoid(x: Expr) -> Expr:
     """Return 1 / (1 + exp(-x)) without overflow: 1 or exp(-|x|), by the sign, over 1 + exp(-|x|)."""
-    e = exp(-abs(x))
+    if x.is_double:
+        e = exp(-abs(x))
+        return _over_one_more(e.where(x.is_("<", 0.0), 1.0), e)
+    # both are taken times 2**64, so that only the result may be denormal
+    series, biased = _exp_parts((-abs(x)).at_least(-104.0), _SINGLE.bias + 64)
+    scaled = series * x.from_bits(x.builder.shl(biased, integer(biased, _SINGLE.mantissa)))
+    negative = x.builder.icmp_signed("<", x.bits(), integer(biased, 0))
+    return _over_one_more(scaled.where(negative, 2.0**64), scaled * 2.0**-64) * 2.0**-64
+
+
+def _over_one_more(x: Expr, e: Expr) -> Expr:
+    """Return x / (1 + e) for e in [0, 1]."""
     total = e + 1.0
     lost = e - (total - 1.0)  # exact; dividing by total + lost instead costs one more term of 1 / (1 + lost)
-    ratio = e.where(x.is_("<", 0.0), 1.0) / total
+    ratio = x / total
     return ratio.fma(-lost, ratio)
 
 
-_ERF_NEAR = (-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)
-_ERF_FAR = (-1.06777877e-1, -6.34846687e-1, -1.28717512e-1)
+# Around each centre c, erf(c) is nearly a float; only near 0 the result is so small that x itself is added.
+_ERF_CENTRE: Row = (0.0, 1.142865538597107, 2.2852392196655273, 3.4280946254730225)
+_ERF_VALUE: Row = (0.0, 0.8939610123634338, 0.9987699389457703, 0.9999987483024597)
+_ERF: tuple[Row, ...] = (
+    (0.00939940941, -0.00514962012, 0.000882426801, -0.000114500035),
+    (-0.03446218, 0.0085748611, -0.000655824959, 8.97258651e-05),
+    (0.00335497223, 0.0164062511, -0.00303558679, -7.06147839e-05),
+    (0.111994602, -0.0595550053, 0.0100880936, 0.000121605437),
+    (0.000117029565, 0.0226053707, -0.0172606912, -0.0001121811),
+    (-0.376134455, 0.164254144, 0.0191590749, 6.66901178e-05),
+    (2.14101789e-07, -0.3493025, -0.0139111346, -2.99587209e-05),
+    (0.128379166, 0.305636376, 0.00608751737, 8.88585237e-06),
+)
 
 
 def erf(x: Expr) -> Expr:
-    """Return erf(x): a polynomial near 0, elsewhere 1 - exp(polynomial)."""
+    """Return erf(x): a polynomial around a point near to x, of 0 and three others, and 1 from 3.92 on."""
     if x.is_double:
         return x.by_lane("erf")
-    t, square = abs(x), x * x
-    near = square.polynomial(_ERF_NEAR).fma(x, x)
-    high = t.polynomial((-1.72853470e-5, 3.83197126e-4))
-    exponent = high.fma(square, t.polynomial((-3.88396438e-3, 2.42546219e-2)))
-    for coefficient in _ERF_FAR:
-        exponent = exponent.fma(t, coefficient)
-    far = (1.0 - _exp_normal(exponent.fma(t, -t).clamp(-80.0, 0.0))).copysign(x)
-    return far.where(t.is_(">", 475 / 512), near)
+    t = abs(x).at_most(3.92)
+    piece = t.fma(0.875, _SINGLE.integral).bits()
+    r = t - entry(t, piece, _ERF_CENTRE)
+    first = x.builder.icmp_signed("==", piece, integer(piece, _SINGLE.integral_bits))
+    start = t.where(first, entry(t, piece, _ERF_VALUE))
+    return r.fma(polynomial(r, piece, _ERF), start).copysign(x)
 
 
 _HALF_PI = (1.5707963267948966, 6.123233995736766e-17)
@@ -209,30 +257,48 @@ def _circular(x: Expr, name: str, quarter: int) -> Expr:
     return x.wrap(rarely(builder, huge, exact.value, lambda: x.by_lane(f"{name}f").value))
 
 
+_ATAN = (
+    0.00292035984,
+    -0.0163665209,
+    0.0432094261,
+    -0.0755199343,
+    0.106658928,
+    -0.142110243,
+    0.199937686,
+    -0.333331525,
+)
+
+
 def atan(x: Expr) -> Expr:
-    """Return atan(x), by the C function lane by lane."""
-    return x.by_lane("atan" if x.is_double else "atanf")
+    """Return atan(x): a polynomial in x or, beyond 1, pi/2 less that in 1/x."""
+    if x.is_double:
+        return x.by_lane("atan")
+    magnitude = abs(x)
+    beyond = magnitude.is_(">", 1.0)
+    w = (1.0 / magnitude).where(beyond, magnitude)
+    z = w * w
+    near = (w * z).fma(z.polynomial(_ATAN), w)
+    return (_HALF_PI[0] - near).where(beyond, near).copysign(x)
 
 
 def log1p(x: Expr) -> Expr:
-    """Return ln(1 + x) without losing a small x: ln(u) corrected by what u = 1 + x has rounded away."""
+    """Return ln(1 + x) without losing a small x: what u = 1 + x rounds away goes to the f of u = 2**k (1 + f)."""
     if x.is_double:
         return x.by_lane("log1p")
-    wide = x.to("f64")
-    u = wide + 1.0
-    result = (log(u) + (wide - (u - 1.0)) / u).to("f32")
-    # at -1 and at infinity the correction is no number
-    return result.where(x.builder.and_(x.is_(">", -1.0), x.is_("<", inf)), log(u).to("f32")).where(x.is_("!=", 0.0), x)
+    u = x + 1.0
+    k, f, moved = _reduced(u, u.bits())
+    scale = x.from_bits(x.builder.sub(integer(moved, _ONE_F32), moved))  # 2**-k; nothing is lost from 2**24 on
+    near = _log1p_f32((x - (u - 1.0)).fma(scale, f).where(x.is_("<", 2.0**25), f), k)
+    proper = near.where(x.is_("<", inf), x).where(x.is_("!=", 0.0), x)
+    return proper.where(x.is_(">", -1.0), x.number(-inf).where(x.is_("==", -1.0), x.number(nan)))
 
 
 def expm1(x: Expr) -> Expr:
-    """Return e**x - 1 without losing a small x: there it is x + x**2 / 2."""
+    """Return e**x - 1 without losing a small x."""
     if x.is_double:
         return x.by_lane("expm1")
-    wide = x.to("f64")
-    near = (wide * wide).fma(0.5, wide)
-    result = near.where(abs(wide).is_("<", 1e-5), exp(wide) - 1.0).to("f32")
-    return result.where(x.is_("!=", 0.0), x)
+    half = _expm1(x.clamp(-20.0, 89.0), 1)
+    return x.where(abs(x).is_("<", 2.0**-60), half + half)
 
 
 def pow_(x: Expr, y: Expr) -> Expr:

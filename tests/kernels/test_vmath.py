@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from frittata.egraph.dtypes import to_numpy
-from frittata.kernels import vmath
+from frittata.kernels import piecewise, simd, vmath
 from frittata.kernels.compile import CompiledKernel, compile_kernel
+from frittata.kernels.expressions import Expr
 from frittata.kernels.flow import for_range
 from frittata.kernels.intrinsics import make_tile_intrinsic, table_pointer, table_value
 from frittata.kernels.memory import load, store
@@ -206,6 +207,45 @@ def test_extrema_order_signed_zeros() -> None:
     results = run_each(operators("max", "min"), Lane("f32", 8), [a, b])
     assert not np.signbit(results["max"]).any()
     assert np.signbit(results["min"]).all()
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), [("f32", 8), ("f32", 1), ("f64", 4)])
+@pytest.mark.parametrize("bound", [0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan])
+def test_extrema_with_a_number_are_those_without(dtype: str, lanes: int, bound: float) -> None:
+    x = samples(dtype, 8)
+    bounds = np.full_like(x, bound)
+
+    def constant_on(side: int, op: str) -> Emit:
+        def emit(builder: Any, value: Any) -> Any:
+            pair = [value, simd.splat(builder, simd.constant(Lane(dtype), bound), lanes)]
+            return vmath.emit(op, builder, *(pair if side else reversed(pair)))
+
+        return emit
+
+    emitters = {f"{op} {side}": constant_on(side, op) for op in ("max", "min") for side in (0, 1)}
+    results = run_each(emitters, Lane(dtype, lanes), [x])
+    expected = run_each(operators("max", "min"), Lane(dtype, lanes), [x, bounds])
+    for name, result in results.items():
+        assert_same(result, expected[name.split()[0]], name)
+
+
+@pytest.mark.parametrize("lanes", [8, 4, 2, 1])
+def test_each_lane_takes_the_entry_of_its_piece(lanes: int) -> None:
+    numbers = np.arange(32, dtype=np.float32)
+
+    def emit(builder: Any, value: Any) -> Any:
+        piece = vmath.cast(builder, value, "i32")
+        return piecewise.entry(Expr(builder, value), piece, (10.0, 11.0, 12.0, 13.0)).value
+
+    results = run_each({"entry": emit}, Lane("f32", lanes), [numbers])
+    np.testing.assert_array_equal(results["entry"], 10 + numbers % 4)
+
+
+def test_erf_ends_at_one_and_never_exceeds_it() -> None:
+    x = np.concatenate([np.linspace(3.5, 4.5, 80_000), [1e30, np.inf] * 4]).astype(np.float32)
+    found = run_each(operators("erf"), Lane("f32", 8), [x])["erf"]
+    assert found.max() == 1.0
+    assert (found[x >= 3.93] == 1.0).all()
 
 
 @pytest.mark.parametrize(("dtype", "lanes", "ulps"), [("f32", 8, 1.0), ("f32", 1, 1.0), ("f64", 4, 1.0)])
