@@ -23,9 +23,14 @@ class Split:
     width: int = 0
 
 
+def wanted_chunks(units: float) -> int:
+    """Return into how many chunks work is to be cut."""
+    return max(1, min(_MOST_CHUNKS, int(units / _LEAST_CHUNK_UNITS)))
+
+
 def split(rows: int, extent: int, units: float, turn: int | None) -> Split:
     """Cut into chunks by the work there is; rows of `extent`, if `turn` is given, at multiples of `turn` elements."""
-    wanted = max(1, min(_MOST_CHUNKS, int(units / _LEAST_CHUNK_UNITS)))
+    wanted = wanted_chunks(units)
     if turn is None or wanted <= rows:
         return Split(min(wanted, rows))
     turns = -(-extent // turn)

@@ -91,7 +91,12 @@ class Status:
     words: int
 
 
-Argument = Operand | Unread | Result | PackedConstant | Table | Scratch | Status
+@dataclass(frozen=True)
+class Counter:
+    """The address of one int64 that is 0 before the step, and that its chunks leave at 0."""
+
+
+Argument = Operand | Unread | Result | PackedConstant | Table | Scratch | Status | Counter
 
 
 @dataclass(frozen=True, eq=False)

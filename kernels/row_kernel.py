@@ -22,8 +22,9 @@ def row_kernel(
     lines: Sequence[str],
     namespace: Mapping[str, Any],
     notes: Sequence[str] = (),
+    more: Sequence[Argument] = (),
 ) -> LoweredKernel:
-    """Put the function `name` together: `lines` are its body, `notes` comments before it."""
+    """Put the function `name` together: `lines` are its body, `notes` comments before it, `more` its last arguments."""
     operands = list(program.operands_of(*bodies))
     text = [
         *source.comment(bodies, result_names(bodies)),
@@ -36,5 +37,6 @@ def row_kernel(
         arguments.append(Scratch(plan.scratch_bytes))
     if words := len(sites(bodies)):
         arguments.append(Status(words))
+    arguments += more
     key = f"{[str(leaf.type) for leaf in operands]} {plan.frame.describe()}"
     return LoweredKernel(name, "\n".join(text) + "\n", namespace, chunks, tuple(arguments), key)

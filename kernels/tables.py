@@ -17,6 +17,7 @@ from frittata.kernels.constants import Constants
 from frittata.kernels.lowered import (
     ALIGNMENT_BYTES,
     Argument,
+    Counter,
     HostStep,
     LoweredKernel,
     Operand,
@@ -37,7 +38,7 @@ class Tables:
     `fixed` holds addresses of constants and offsets into the arena, which `in_arena` points out; of `moving`, each
     triple (entry, source, offset) has an entry that takes the address of argument number `source` at each call, the
     outputs counted after the arguments, plus `offset` bytes; entries `in_status` are offsets into the `status_words`
-    words of status; the table of the i-th compiled kernel begins at `starts[i]`.
+    words of status and counters; the table of the i-th compiled kernel begins at `starts[i]`.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Tables:
         self.moving: list[tuple[int, int, int]] = []
         self.in_status: list[int] = []
         self.status_words = 0
+        self._counters: list[int] = []
         self.starts: list[int] = []
         needed = self._needed(program_, lowered)
         self.constants = {name: constants.contiguous(name) for name in needed}
@@ -66,6 +68,7 @@ class Tables:
             for position, argument in enumerate(low.arguments):
                 self._add(argument, names, results, (number, position))
             constants.forget(term for term, reader in last.items() if reader == number)
+        self._place_counters()
         self.fixed = np.array(self._entries, np.int64)
         self.in_arena = np.array(self._in_arena, np.intp)
 
@@ -81,12 +84,22 @@ class Tables:
                 self.in_status.append(len(self._entries))
                 self._entries.append(8 * self.status_words)
                 self.status_words += words
+            case Counter():
+                self._counters.append(len(self._entries))
+                self._entries.append(0)
             case Scratch():
                 self._add_place(InArena(self._plan.scratch[key]))
             case PackedConstant():
                 self._add_array(self._pack(argument, names))
             case _:
                 self._add_array(np.ascontiguousarray(argument.array))
+
+    def _place_counters(self) -> None:
+        """Let counters follow the words of status, which are numbered by look-ups."""
+        for entry in self._counters:
+            self.in_status.append(entry)
+            self._entries[entry] = 8 * self.status_words
+            self.status_words += 1
 
     def _add_place(self, place: Place) -> None:
         entry = len(self._entries)

@@ -17,9 +17,11 @@ from frittata.kernels.frames import choose_frame, without_unit_folds
 from frittata.kernels.intrinsics import make_tile_intrinsic
 from frittata.kernels.lowered import LoweredKernel
 from frittata.kernels.passes import Passes, plan_passes
+from frittata.kernels.pieces import choose_pieces
 from frittata.kernels.roofline import roofline
 from frittata.kernels.row_emitter import RowEmitter
 from frittata.kernels.row_kernel import row_kernel
+from frittata.kernels.row_pieces import in_pieces
 from frittata.kernels.simd import Builder, Value
 
 
@@ -32,7 +34,7 @@ class RowTemplate:
     def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
         """Predict the slower of arithmetic and memory; None unless all folds bind the same axes."""
         planned = _plan(bodies)
-        return roofline(bodies, planned[1].units, _split(planned[1]).chunks, machine) if planned else None
+        return roofline(bodies, planned[1].units, _chunks(planned[1]), machine) if planned else None
 
     def lower(self, name: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> LoweredKernel:
         """Write the loops around the passes."""
@@ -40,6 +42,9 @@ class RowTemplate:
         if planned is None:
             raise LoweringError("bodies without folds that bind the same axes", do="choose another template")
         bodies, plan = planned
+        pieces = choose_pieces(plan)
+        if pieces is not None:
+            return in_pieces(name, bodies, plan, pieces, describe(plan))
         cut = _split(plan)
         return row_kernel(name, bodies, plan, cut.chunks, _lines(plan, cut), _namespace(bodies, plan), describe(plan))
 
@@ -74,6 +79,11 @@ def _turn(plan: Passes) -> int:
 
 def _split(plan: Passes) -> Split:
     return split(plan.frame.row_count, plan.frame.extent, plan.units, _turn(plan) if plan.frame.columns else None)
+
+
+def _chunks(plan: Passes) -> int:
+    pieces = choose_pieces(plan)
+    return pieces.count * plan.frame.row_count if pieces is not None else _split(plan).chunks
 
 
 def _lines(plan: Passes, cut: Split) -> list[str]:
