@@ -149,8 +149,9 @@ def error_in_ulps(result: Array, exact: Array) -> Array:
     """Return how far results are off, in units of the last place; infinite where a special value is not the same."""
     limits = np.finfo(result.dtype)
     rounded = exact.astype(result.dtype)
-    unit = np.spacing(np.clip(np.abs(rounded), limits.tiny * limits.eps, limits.max))
-    error = np.abs(result.astype(exact.dtype) - exact) / unit
+    with np.errstate(invalid="ignore"):
+        unit = np.spacing(np.clip(np.abs(rounded), limits.smallest_subnormal, limits.max))
+        error = np.abs(result.astype(exact.dtype) - exact) / unit
     same = (result == rounded) | (np.isnan(result) & np.isnan(rounded))
     return np.where(same, np.minimum(np.nan_to_num(error, nan=0.0), 1.0), np.nan_to_num(error, nan=np.inf))
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 import frittata as ft
 from bench.blocks import Function
@@ -49,6 +50,16 @@ def _call(function: Callable[..., Tensor], *shapes: tuple[int, ...]) -> Callable
     return lambda: (Function(function), tuple(torch.randn(shape) for shape in shapes))
 
 
+def _chain(x: Tensor, row: Tensor, column: Tensor) -> Tensor:
+    """Ten point-wise operators with broadcasting."""
+    y = functional.gelu(x * row + column)
+    return torch.tanh(y - x) * torch.sigmoid(y) + torch.exp(-torch.abs(x))
+
+
+def _softmax_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return functional.layer_norm(x.softmax(-1), (1024,), weight, bias)
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "depthwise 3x3, 32 x 112": _depthwise(32, 112),
     "depthwise 3x3 stride 2, 96 x 112": _depthwise(96, 112, stride=2),
@@ -80,6 +91,23 @@ CASES: dict[str, Callable[[], Case]] = {
     "12 products 128 x 64 x 128": _call(torch.matmul, (12, 128, 64), (12, 64, 128)),
     "linear 768 to 3072, 1 row": _module(nn.Linear(768, 3072), 1, 768),
     "linear 768 to 3072, 8 rows": _module(nn.Linear(768, 3072), 8, 768),
+    "chain of ten, 4 M": _call(_chain, (4096, 1024), (1024,), (4096, 1)),
+    "softmax, 4096 x 1024": _call(lambda x: x.softmax(-1), (4096, 1024)),
+    "layer norm, 4096 x 1024": _module(nn.LayerNorm(1024), 4096, 1024),
+    "softmax then layer norm, 4096 x 1024": _call(_softmax_norm, (4096, 1024), (1024,), (1024,)),
+    "softmax, 128 x 768": _call(lambda x: x.softmax(-1), (128, 768)),
+    "sum of the first axis, 64 x 256 x 256": _call(lambda x: x.sum(0), (64, 256, 256)),
+    "sum of the middle axis, 64 x 256 x 256": _call(lambda x: x.sum(1), (64, 256, 256)),
+    "sum of the last axis, 64 x 256 x 256": _call(lambda x: x.sum(2), (64, 256, 256)),
+    "sum of columns, 65536 x 64": _call(lambda x: x.sum(0), (65536, 64)),
+    "largest of rows, 4096 x 1024": _call(lambda x: x.amax(-1), (4096, 1024)),
+    "place of the largest, 4096 x 1024": _call(lambda x: x.argmax(-1), (4096, 1024)),
+    "running sum of rows, 4096 x 1024": _call(lambda x: x.cumsum(-1), (4096, 1024)),
+    "running sum of columns, 4096 x 1024": _call(lambda x: x.cumsum(0), (4096, 1024)),
+    "gelu, 4 M": _call(functional.gelu, (4096, 1024)),
+    "relu, 4 M": _call(torch.relu, (4096, 1024)),
+    "transpose, 4096 x 1024": _call(lambda x: x.t().contiguous(), (4096, 1024)),
+    "heads apart, 8 x 512 x 12 x 64": _call(lambda x: x.permute(0, 2, 1, 3).contiguous(), (8, 512, 12, 64)),
     "sum of rows, 1024 x 1024": _call(lambda x: x.sum(-1), (1024, 1024)),
     "sum of columns, 1024 x 1024": _call(lambda x: x.sum(0), (1024, 1024)),
     "sum of all, 2048 x 2048": _call(lambda x: x.sum((0, 1)), (2048, 2048)),
@@ -126,8 +154,9 @@ def _measure(name: str, make: Callable[[], Case], turns: int) -> dict[str, Any]:
 
 
 def _floor_s(flops: float, moved: float) -> float:
-    """The least time by the reference profile: all flops as multiply-adds, or all bytes from the third-level cache."""
-    return max(flops / (2 * REFERENCE.fma_f32_per_s), moved / REFERENCE.l3_bytes_per_s)
+    """The least time by the reference profile: all flops as multiply-adds, or all bytes from cache or memory."""
+    bandwidth = REFERENCE.memory_bytes_per_s if moved > REFERENCE.l3_bytes / 2 else REFERENCE.l3_bytes_per_s
+    return max(flops / (2 * REFERENCE.fma_f32_per_s), moved / bandwidth)
 
 
 if __name__ == "__main__":

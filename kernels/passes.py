@@ -35,6 +35,7 @@ _ROW_REDUCE_UNITS = 60.0
 """What combining accumulators and lanes costs, once a row for each fold."""
 _CHEAP_UNITS = 6.0
 """Up to here four vectors go side by side, to hide latency; more would only spill."""
+_MOST_TILE_ROWS = 64
 _MOST_HELD_BYTES = 1 << 20
 _MOST_HELD = 8
 
@@ -108,8 +109,19 @@ class Passes:
 
     @property
     def tile(self) -> int:
-        """How many rows and lanes a tile has."""
+        """How many lanes a tile has."""
         return 2 * self.frame.lanes
+
+    @property
+    def tile_rows(self) -> int:
+        """How many rows a tile has: several tiles' width, so that a page is left after some lines, not one.
+
+        The last tile begins where it fits; of heights that compute as few rows twice, the greatest.
+        """
+        assert self.tile_loop is not None
+        extent = self.tile_loop.extent
+        heights = range(self.tile, min(_MOST_TILE_ROWS, extent) + 1, self.tile)
+        return min(heights, key=lambda height: (-(-extent // height) * height, -height))
 
     @cached_property
     def transposed(self) -> frozenset[Point]:

@@ -198,7 +198,7 @@ class RowEmitter:
     # ---- tiles of rows and lanes -------------------------------------------------------------------------------------
 
     def emit_tiles(self, row: Value) -> None:
-        """Emit `tile` rows from `row` on, in squares: loads that stride along the lanes run along the rows instead."""
+        """Emit a tile's rows from `row` on, in squares: loads that stride along the lanes run along the rows instead."""
         loop, tile, lanes = self._plan.tile_loop, self._plan.tile, self._frame.lanes
         assert loop is not None
         builder, last = self._builder, I64(self._frame.extent - tile)
@@ -215,7 +215,7 @@ class RowEmitter:
         def block(k: Value, carried: list[Value]) -> list[Value]:
             # what lies over the end is computed twice
             first = simd.minimum(builder, k, last)
-            for_range(builder, 0, tile, lanes, [], lambda i, _: within(builder.add(row, i), first))
+            for_range(builder, 0, self._plan.tile_rows, lanes, [], lambda i, _: within(builder.add(row, i), first))
             return carried
 
         def within(i: Value, first: Value) -> list[Value]:

@@ -67,7 +67,7 @@ def _split(plan: Passes) -> Split:
 def _tiled_rows(plan: Passes) -> list[Loop]:
     """Return the row loops, of the one that is tiled its number of tiles."""
     return [
-        Loop(loop.key, -(-loop.extent // plan.tile)) if loop is plan.tile_loop else loop for loop in plan.frame.rows
+        Loop(loop.key, -(-loop.extent // plan.tile_rows)) if loop is plan.tile_loop else loop for loop in plan.frame.rows
     ]
 
 
@@ -77,7 +77,7 @@ def _tiled_lines(plan: Passes, cut: Split) -> list[str]:
     at = row_indices(rows)
     position = plan.frame.rows.index(tiled)
     number = at[position] if at[position].isidentifier() else f"({at[position]})"
-    at[position] = f"min({number}*{plan.tile}, {tiled.extent - plan.tile})"
+    at[position] = f"min({number}*{plan.tile_rows}, {tiled.extent - plan.tile_rows})"
     return indented(row_loop(cut, prod(loop.extent for loop in rows)), [f"tiles({', '.join(['table', *at])})"])
 
 
