@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from frittata.egraph import indexing, shapes
-from frittata.egraph.indexing import Affine, Quot
+from frittata.egraph.indexing import Affine, Quot, Rem
 from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import Term
 from frittata.kernels.lookups import Place, as_index, depends_on, looked_up, lookups_in
@@ -123,7 +123,7 @@ class Points:
                     stack.extend((arg, False) for arg in self.args(point) if arg not in seen)
 
     def offset(self, point: Point) -> Affine:
-        """Return the offset that a load reads, or the index that an iota gives; a clamp is a quotient by one."""
+        """Return the offset that a load reads, or the index that an iota gives; a clamp is a remainder."""
         if point not in self._offsets:
             self._offsets[point] = self._offset(*point)
         return self._offsets[point]
@@ -188,4 +188,4 @@ def _clamped(at: Affine, extent: int) -> Affine:
         return at
     if not at.terms:
         return Affine(min(max(at.constant, 0), extent - 1))
-    return Affine(0, ((Quot(at, 1), 1),))
+    return Affine(0, ((Rem(Affine(0, ((Quot(at, 1), 1),)), extent), 1),))

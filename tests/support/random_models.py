@@ -76,7 +76,7 @@ def made_of(name: str, args: list[Term], attrs: Mapping[str, Any], type_: Tensor
 def operators(dtype: str) -> list[str]:
     """Return the operators on tensors that can give a dtype."""
     rng = np.random.default_rng(0)
-    names = [name for name in registry.names("tensor") if registry.get(name).operands and name != "build"]
+    names = [name for name in registry.names("tensor") if registry.get(name).operands and name not in ("build", "part")]
     goals = [Goal(shape, dtype) for shape in SHAPES * 4]
     return [name for name in names if any(proposal(name, goal, rng) for goal in goals)]
 
