@@ -1,4 +1,4 @@
-"""Concatenations are written in place where memory allows it, contiguous slices are parts of their source's memory."""
+"""Concatenations and borders are written in place where it pays, contiguous slices are parts of their source."""
 
 import numpy as np
 import pytest
@@ -7,6 +7,7 @@ import frittata as ft
 from frittata.egraph import shapes
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.program import Join, Kernel, View
+from frittata.kernels import runtime
 
 X = "x: f32[4, 8]"
 SUMS = """
@@ -99,3 +100,66 @@ def test_parts_lie_where_they_end_up(case: str) -> None:
     for kernel in fast.kernels:
         assert fast.explain(kernel.name).boundaries is not None
     assert fast.graph().number_of_nodes() >= len(program.steps)
+
+
+PRODUCTS = """
+    a: f32[3, 5, 17] = matmul(x, w)
+    b: f32[3, 5, 7] = matmul(x, v)
+"""
+CONCAT = PRODUCTS + "    c: f32[3, 5, 24] = concat(a, b, axis=-1)\n"
+BORDER = "    p: f32[3, 8, 26] = pad(c, low=(0, 1, 1), high=(0, 2, 1), value=f32(0.5))\n"
+GAPS = {
+    "parts of an inner axis": (
+        CONCAT + "    y: f32[3, 5, 6] = matmul(c, u)\n    return y\n",
+        "f32[3, 5, 6]",
+        ["Join", "Kernel", "Kernel", "Kernel"],
+    ),
+    "a part is read before the whole": (
+        PRODUCTS + "    d: f32[3, 5, 17] = softmax(a, axis=-1)\n    e: f32[3, 5, 24] = concat(a, b, axis=-1)\n"
+        "    f: f32[3, 5, 41] = concat(e, d, axis=-1)\n    return f\n",
+        "f32[3, 5, 41]",
+        None,
+    ),
+    "parts are results": (CONCAT + "    return b, c, a\n", "f32[3, 5, 7], f32[3, 5, 24], f32[3, 5, 17]", None),
+    "a concatenation in a border": (
+        CONCAT + BORDER + "    y: f32[3, 8, 6] = matmul(p, t)\n    return y\n",
+        "f32[3, 8, 6]",
+        ["Join", "Join", "Kernel", "Kernel", "Kernel"],
+    ),
+    "a border in a concatenation": (
+        PRODUCTS + "    p: f32[3, 5, 9] = pad(b, low=(0, 0, 1), high=(0, 0, 1), value=f32(-0.5))\n"
+        "    c: f32[3, 5, 26] = concat(p, a, axis=-1)\n    y: f32[3, 5, 6] = matmul(c, t)\n    return y\n",
+        "f32[3, 5, 6]",
+        ["Join", "Join", "Kernel", "Kernel", "Kernel"],
+    ),
+    "a border is a result": (CONCAT + BORDER + "    return p\n", "f32[3, 8, 26]", None),
+    "what has a border is a result": (
+        CONCAT + BORDER + "    y: f32[3, 8, 6] = matmul(p, t)\n    return c, y\n",
+        "f32[3, 5, 24], f32[3, 8, 6]",
+        None,
+    ),
+    "a host step reads a part": (
+        CONCAT + "    s: i64[3, 5, 7] = argsort(b, axis=-1, descending=False)\n"
+        "    y: f32[3, 5, 6] = matmul(c, u)\n    return s, y\n",
+        "i64[3, 5, 7], f32[3, 5, 6]",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GAPS)
+def test_parts_with_gaps_compute_what_they_mean(case: str) -> None:
+    body, results, steps = GAPS[case]
+    arguments = "x: f32[3, 5, 8], w: f32[8, 17], v: f32[8, 7], u: f32[24, 6], t: f32[26, 6]"
+    model = ft.parse(f"def main({arguments}) -> ({results}):\n{body}")
+    fast = ft.optimize(model, machine=REFERENCE, library=False)
+    program = fast.account.program
+    if steps is not None:
+        assert sorted(type(step).__name__ for step in program.steps) == steps
+    assert fast.report.predicted_s == pytest.approx(sum(kernel.predicted_s for kernel in fast.kernels))
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        args = [rng.standard_normal(shapes.concrete(t.shape)).astype(np.float32) for t in program.inputs.values()]
+        for form in (fast.compilation.executable, lambda *given: runtime.run_plain(program, {}, given)):
+            for found, wanted in zip(form(*args), model.interpret(*args), strict=True):
+                assert found.flags.c_contiguous and np.allclose(found, wanted, rtol=1e-5, atol=1e-5), case
