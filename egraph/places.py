@@ -167,6 +167,9 @@ def _indices(body: Term) -> Iterator[Index]:
         if body.op == "pad":
             yield tuple(at + low for at, low in zip(index, body.attrs[0], strict=True))
             continue
+        if body.op == "permute":
+            yield tuple(index[axis] for axis in body.attrs[0])
+            continue
         (axis,) = body.attrs
         index[axis] += start
         start += shapes.concrete(part.shape)[axis]
@@ -185,7 +188,7 @@ def can_be_placed(body: Term) -> bool:
     """Whether the parts of an operator can be written where its result ends up."""
     if any(not isinstance(dim, int) for dim in body.shape):
         return False
-    return body.op == "concat" or (body.op == "pad" and min(*body.attrs[0], *body.attrs[1], 0) == 0)
+    return body.op != "pad" or min(*body.attrs[0], *body.attrs[1], 0) == 0
 
 
 def placed_bodies(kernel: Kernel, places: Places) -> tuple[Term, ...]:

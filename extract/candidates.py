@@ -91,7 +91,7 @@ VIEW = "view"
 JOIN = "join"
 """The template of a concatenation or a border whose parts are written in place."""
 
-JOINS = frozenset({"concat", "pad"})
+JOINS = frozenset({"concat", "pad", "permute"})
 """The operators whose operands may be written in place."""
 
 

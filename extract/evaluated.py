@@ -39,4 +39,4 @@ def _steps(class_: int, nodes: list[Node]) -> list[_Step]:
 
 def _is_executed(node: Node) -> bool:
     """Whether programs contain the node: tensor operators that have a definition stand for it."""
-    return node.sort == "element" or node.op in ("build", "concat", "pad") or registry.get(node.op).opaque
+    return node.sort == "element" or node.op in ("build", "concat", "pad", "permute") or registry.get(node.op).opaque

@@ -56,6 +56,8 @@ def settle(program: Program, templates: tuple[Template, ...], machine: Machine) 
 def _among_results(program: Program, places: Places) -> Iterator[str]:
     """Visit joins with a border that would lie in a result, and joins from which no result can be copied."""
     results = [places.by_name[name] for name in program.outputs]
+    turned = {step.name for step in program.steps if isinstance(step, Join) and step.body.op == "permute"}
+    yield from (place.join for place in results if place.join in turned and not place.is_contiguous)
     roots = {place.root for place in results if place.is_contiguous}
     yield from (join for join in places.border_by_join if places.by_name[join].root in roots)
     yield from (place.join for place in results if place.join is not None and place.strides is None)

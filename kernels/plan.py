@@ -101,11 +101,12 @@ def plan_buffers(program: Program, scratch_bytes: Mapping[tuple[int, int], int])
     fixed = _fixed_places(program)
     copied: list[int] = []
     for index, name in enumerate(program.outputs):
-        root = places.by_name[name].root
-        if root in fixed or places.is_bordered(root) or size_bytes(types[root]) != size_bytes(types[name]):
-            copied.append(index)
+        found = places.by_name[name]
+        is_whole = found.is_contiguous and size_bytes(types[found.root]) == size_bytes(types[name])
+        if is_whole and found.root not in fixed and not places.is_bordered(found.root):
+            fixed[found.root] = InOutput(index)
         else:
-            fixed[root] = InOutput(index)
+            copied.append(index)
     lives = [life for life in _lives(program, places) if life.name not in fixed]
     lives += [Life(key, size, key[0], key[0]) for key, size in scratch_bytes.items()]
     offsets, arena_bytes = assign_offsets(lives)
