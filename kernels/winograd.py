@@ -29,8 +29,8 @@ _BLOCK_TILES = 24
 _MOST_CHUNKS = 16
 _CHUNK_SLOTS = 10_000.0
 """The least that is worth a chunk."""
-_IMAGE_SLOTS = {2: 90.0, 4: 330.0}
-_RESULT_SLOTS = {2: 60.0, 4: 220.0}
+_IMAGE_SLOTS = {2: 90.0, 4: 360.0}
+_RESULT_SLOTS = {2: 60.0, 4: 300.0}
 """What transforming a vector of channels of one tile takes, by m, with its loads and stores."""
 _BORDER_SLOTS = 1.5
 """How much longer it takes at the border of the image."""
