@@ -40,6 +40,7 @@ OPTION_LIMIT = 16
 """How many bodies of one element class are kept."""
 
 _COMBINATION_LIMIT = 128
+_COMPARISONS = frozenset({"ge", "gt", "le", "lt"})
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -275,7 +276,8 @@ class Enumerator:
         for node in loads:
             if self._may_cut(node.args[0], inline):
                 found.extend(self._load(node, context))
-        if not (found and any(node.args[0] in self._settled for node in loads)):
+        settled = found and any(node.args[0] in self._settled for node in loads)
+        if not settled or any(map(self._compares_places, inline)):
             for node in inline:
                 bodies, met = self._apply(class_, node, context)
                 low = min(low, met)
@@ -311,6 +313,12 @@ class Enumerator:
         if any(node.op in ("const", "iota") for node in inline):
             return False
         return not inline or tensor in self.free or tensor in self.cuts.may
+
+    def _compares_places(self, node: Node) -> bool:
+        """Whether a node compares indices: a constant, but kernels can leave out work if they see what it says."""
+        atoms = ("const", "iota")
+        args = (self.snapshot.nodes[arg] for arg in node.args)
+        return node.op in _COMPARISONS and all(any(other.op in atoms for other in nodes) for nodes in args)
 
     def _load(self, node: Node, context: Shape) -> list[Body]:
         (tensor,) = node.args

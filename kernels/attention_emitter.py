@@ -8,9 +8,10 @@ from functools import cached_property
 
 from frittata.egraph.indexing import Affine, var
 from frittata.egraph.terms import Term
-from frittata.kernels import memory, simd, vmath
+from frittata.kernels import memory, simd, transcendental
 from frittata.kernels.attention_schedule import AttentionPlan
 from frittata.kernels.element_emitter import ElementEmitter
+from frittata.kernels.expressions import Expr
 from frittata.kernels.flow import for_range
 from frittata.kernels.gemm_emitters import Code, Emit
 from frittata.kernels.index_values import Along, IndexValues
@@ -19,6 +20,8 @@ from frittata.kernels.tiles import emit_panels_tile, unroll_for
 
 _SUMS = 4
 """How many sums run side by side where the order does not matter."""
+_VECTORS_AT_ONCE = 16
+"""How many vectors of a row of values are packed in one loop."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +188,41 @@ class AttentionCode:
         start = IndexValues(builder, dict(variables)).first(offset.substitute({"k": Affine()}))
         return memory.advance(builder, pointers[leaf], start), stride
 
+    def pack_values(self, builder: Builder, table: Value, g: Value, panels: Value) -> None:
+        """Emit `pack_values(table, g, panels)`: row by row of the values, so that each is read in one go."""
+        plan, side, lanes = self.plan, self.plan.work.values.right, self.plan.lanes
+        columns, keys = plan.work.values.columns, plan.work.keys
+        target = memory.pointer_from_address(builder, self._lane, panels)
+        pointers = self.values.pointers(builder, table)
+
+        def vector(emitter: ElementEmitter, at: int) -> Value:
+            valid = columns - at if columns - at < lanes else None
+            if columns <= at:
+                return simd.constant(self._lane, 0)
+            inner = emitter.inner({"j": I64(at)}, Along("j", lanes, lanes, valid))
+            value = inner.emit(side.element, side.index)
+            if valid is None:
+                return value
+            mask = memory.valid_mask(builder, self._lane, valid)
+            return simd.select(builder, mask, value, simd.constant(self._lane, 0))
+
+        def pack(starts: range) -> None:
+            def step(k: Value, carried: list[Value]) -> list[Value]:
+                emitter = ElementEmitter(builder, pointers, {"g": g, "k": k})
+                for at in starts:
+                    panel, column = divmod(at, plan.value_width)
+                    place = builder.add(
+                        builder.mul(k, I64(plan.value_width)), I64(panel * keys * plan.value_width + column)
+                    )
+                    memory.store(builder, vector(emitter, at), target, place)
+                return carried
+
+            for_range(builder, 0, keys, 1, [], step)
+
+        every = range(0, plan.value_panels * plan.value_width, lanes)
+        for first in range(0, len(every), _VECTORS_AT_ONCE):
+            pack(every[first : first + _VECTORS_AT_ONCE])
+
     def is_finite(self, builder: Builder, _table: Value, panels: Value) -> Value:
         """Emit `is_finite(table, values)`: 1 if no value of the packed panels is infinite or NaN, else 0."""
         lane, plan = self._lane, self.plan
@@ -203,10 +241,15 @@ class AttentionCode:
         wrong = simd.any_lane(builder, builder.fcmp_unordered("uno", added(builder, sums), zeros))
         return builder.select(wrong, I64(0), I64(1))
 
-    def soften(self, builder: Builder, _table: Value, address: Value, count: Value) -> None:
-        """Emit `soften(table, row, count)`: the softmax of a row of scores, whole panels of keys, in place."""
-        row = memory.pointer_from_address(builder, self._lane, address)
-        emit_softmax(builder, self._lane, row, count, self.plan.key_tile.vectors, safe=self.plan.work.safe)
+    def soften(self, rows: int) -> Emit:
+        """Return what emits `soften(table, row, count)`: the softmax of rows of scores, whole panels, in place."""
+
+        def emit(builder: Builder, _table: Value, address: Value, count: Value) -> None:
+            first = memory.pointer_from_address(builder, self._lane, address)
+            pointers = [memory.advance(builder, first, r * self.plan.row_elements) for r in range(rows)]
+            emit_softmax(builder, self._lane, pointers, count, self.plan.key_tile.vectors, safe=self.plan.work.safe)
+
+        return emit
 
 
 def added(builder: Builder, values: Sequence[Value]) -> Value:
@@ -218,21 +261,26 @@ def added(builder: Builder, values: Sequence[Value]) -> Value:
     return rest[0]
 
 
-def emit_softmax(builder: Builder, lane: Lane, row: Value, count: Value, vectors: int, *, safe: bool) -> None:
-    """Emit the softmax of `count` elements in place, a multiple of so many vectors; `safe`: zeros if all are -inf.
+def emit_softmax(
+    builder: Builder, lane: Lane, rows: Sequence[Value], count: Value, vectors: int, *, safe: bool
+) -> None:
+    """Emit the softmax of rows of `count` elements in place, a multiple of so many vectors.
 
-    A NaN need not reach the maximum: it reaches the sum, and with it every share. Where a row that is all minus
-    infinity is to be zero it must, for such a row with a NaN is NaN.
+    `safe`: zeros if all are minus infinity. A NaN need not reach the maximum: it reaches the sum, and with it every
+    share. Where the row is safe it must, for minus infinities with a NaN give NaN.
     """
     larger = simd.maximum if safe else _larger
-    nothing, zero = simd.neutral(lane, "max"), simd.constant(lane, 0)
+    nothing, zero, one = simd.neutral(lane, "max"), simd.constant(lane, 0), simd.constant(lane, 1)
 
-    def turns(start: list[Value], each: Callable[[Value, Value], Value]) -> list[Value]:
+    def turns(start: Value, each: Callable[[int, Value, Value], Value]) -> list[list[Value]]:
+        """Go over all rows side by side, with a value for each of the vectors of a turn."""
+
         def turn(k: Value, carried: list[Value]) -> list[Value]:
             places = [builder.add(k, I64(v * lane.lanes), flags=["nsw"]) for v in range(vectors)]
-            return [each(place, value) for place, value in zip(places, carried, strict=True)]
+            return [each(n // vectors, places[n % vectors], value) for n, value in enumerate(carried)]
 
-        return for_range(builder, 0, count, vectors * lane.lanes, start, turn)
+        found = for_range(builder, 0, count, vectors * lane.lanes, [start] * (vectors * len(rows)), turn)
+        return [found[r * vectors : (r + 1) * vectors] for r in range(len(rows))]
 
     def reduced(values: list[Value], combine: Callable[[Builder, Value, Value], Value], fold: str) -> Value:
         total = values[0]
@@ -240,24 +288,25 @@ def emit_softmax(builder: Builder, lane: Lane, row: Value, count: Value, vectors
             total = combine(builder, total, value)
         return simd.splat(builder, simd.reduce(builder, fold, total), lane.lanes)
 
-    tops = turns([nothing] * vectors, lambda k, top: larger(builder, memory.load(builder, lane, row, k), top))
-    top = reduced(tops, larger, "max")
+    tops = turns(nothing, lambda r, k, top: larger(builder, memory.load(builder, lane, rows[r], k), top))
+    top = [reduced(values, larger, "max") for values in tops]
 
-    def power(k: Value, total: Value) -> Value:
-        value = vmath.emit("exp", builder, builder.fsub(memory.load(builder, lane, row, k), top))
-        memory.store(builder, value, row, k)
+    def power(r: int, k: Value, total: Value) -> Value:
+        distance = Expr(builder, builder.fsub(memory.load(builder, lane, rows[r], k), top[r]))
+        value = transcendental.exp_down(distance).value
+        memory.store(builder, value, rows[r], k)
         return builder.fadd(total, value)
 
-    total = reduced(turns([zero] * vectors, power), simd.add, "sum")
-    factor = builder.fdiv(simd.constant(lane, 1), total)
-    blind = simd.compare(builder, "==", top, nothing)
+    totals = [reduced(values, simd.add, "sum") for values in turns(zero, power)]
+    factors = [builder.fdiv(one, total) for total in totals]
+    blind = [simd.compare(builder, "==", value, nothing) for value in top]
 
-    def share(k: Value, carried: Value) -> Value:
-        value = builder.fmul(memory.load(builder, lane, row, k), factor)
-        memory.store(builder, simd.select(builder, blind, zero, value) if safe else value, row, k)
+    def share(r: int, k: Value, carried: Value) -> Value:
+        value = builder.fmul(memory.load(builder, lane, rows[r], k), factors[r])
+        memory.store(builder, simd.select(builder, blind[r], zero, value) if safe else value, rows[r], k)
         return carried
 
-    turns([zero] * vectors, share)
+    turns(zero, share)
 
 
 def _larger(builder: Builder, a: Value, b: Value) -> Value:

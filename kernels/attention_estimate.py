@@ -18,7 +18,7 @@ from frittata.kernels.gemm_estimate import (
 )  # fmt: skip
 from frittata.kernels.gemm_schedule import tile_cycles
 
-_SOFTMAX_UNITS = 16.0
+_SOFTMAX_UNITS = 10.0
 """Additions that a score is worth from its maximum to its share, the exponential with them."""
 _TURN_CYCLES = 40
 """What a vector of keys takes to add up, read where they lie."""

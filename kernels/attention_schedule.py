@@ -21,7 +21,8 @@ FEW_QUERIES = 4
 
 _MOST_SUMS = 12
 _MOST_VECTORS = 8
-_MOST_CHUNKS = 16
+_ENOUGH_CHUNKS = 8
+"""Each part of the rows packs keys and values anew."""
 _MOST_BATCH_PARTS = 32
 _CHUNK_FLOPS = 100e3
 _PART_ROWS = 24
@@ -135,7 +136,7 @@ def plan(work: Attention) -> AttentionPlan:
     tiling = tile_rows(work.queries, min(key_tile.rows, value_tile.rows))
     row_bytes = -(-work.keys // key_tile.width(lanes)) * key_tile.width(lanes) * work.itemsize
     rows = max(tiling.large_rows, min(_MOST_BLOCK_ROWS, _BLOCK_BYTES // row_bytes))
-    chunks = int(max(1, min(_MOST_CHUNKS, (work.scores.flops + work.values.flops) // _CHUNK_FLOPS)))
+    chunks = int(max(1, min(_ENOUGH_CHUNKS, (work.scores.flops + work.values.flops) // _CHUNK_FLOPS)))
     batch_parts = min(work.scores.batches, _MOST_BATCH_PARTS) if chunks > 1 else 1
     row_parts = max(1, min(-(-chunks // batch_parts), work.queries // _PART_ROWS))
     block = min(rows // tiling.large_rows, tiling.tiles)

@@ -73,6 +73,13 @@ def _exp_normal(x: Expr) -> Expr:
     return series * x.from_bits(x.builder.shl(biased, integer(biased, form.mantissa)))
 
 
+def exp_down(x: Expr) -> Expr:
+    """Return e**x for an x that is not above 0, but 0 where that is not a normal number."""
+    least = -708.0 if x.is_double else -87.0
+    near = x.number(least).where(x.is_("<", least), x)
+    return x.number(0.0).where(x.is_("<", least), _exp_normal(near))
+
+
 def _exp_parts(x: Expr, bias: int) -> tuple[Expr, Value]:
     """Return p and, in the low bits of integers, n + bias with e**x = p 2**n: x = n ln 2 + r, p a polynomial in r."""
     offset = _format(x).integral + bias

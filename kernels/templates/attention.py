@@ -69,7 +69,8 @@ class _Kernel:
         setup = [f"scratch = table[{len(arguments)}] + chunk*{scratch.stride_bytes}"]
         setup += [f"{part} = scratch + {at}" for part, at in plan.offset_by_part.items() if part != "end"]
         setup += [f"{part} = 0" for part in ("keys", "values", "queries") if part not in plan.offset_by_part]
-        self._namespace["soften"] = make_tile_intrinsic("soften", self._code.soften, 2)
+        for rows in (1, 2):
+            self._namespace[f"soften_{rows}"] = make_tile_intrinsic(f"soften_{rows}", self._code.soften(rows), 2)
         lines = [
             *source.comment(work.bodies, tuple(f"out{i}" for i in range(len(work.bodies)))),
             f"# {work.scores.batches} x {work.queries} queries of {work.keys} keys: "
@@ -93,9 +94,8 @@ class _Kernel:
         tiles = plan.tiling.tiles
         yield f"begin, end = row_part*{tiles} // {plan.row_parts}, (row_part + 1)*{tiles} // {plan.row_parts}"
         if not plan.values_in_place:
-            self._namespace["pack_values"] = make_tile_intrinsic("pack_values", self._code.values.pack_panel(), 3)
-            yield f"for p in range({plan.value_panels}):"
-            yield f"{source.INDENT}pack_values(table, g, p*{plan.value_width}, values + p*{plan.value_panel_bytes})"
+            self._namespace["pack_values"] = make_tile_intrinsic("pack_values", self._code.pack_values, 2)
+            yield "pack_values(table, g, values)"
         yield from self._skipping()
         if not plan.keys_in_place:
             self._namespace["pack_keys"] = make_tile_intrinsic("pack_keys", self._code.keys.pack_panel(), 3)
@@ -145,8 +145,10 @@ class _Kernel:
         yield f"seen = {self._seen('last')}"
         yield f"panels = {self._panels('seen') if self._work.reach is not None else plan.key_panels}"
         yield from self._score_panels()
-        yield "for i in range(low, high):"
-        yield f"{indent}soften(table, scores + (i - low)*{self._row_bytes}, panels*{plan.key_width})"
+        yield "for i in range(low, high - 1, 2):"
+        yield f"{indent}soften_2(table, scores + (i - low)*{self._row_bytes}, panels*{plan.key_width})"
+        yield "if (high - low) % 2:"
+        yield f"{indent}soften_1(table, scores + (high - 1 - low)*{self._row_bytes}, panels*{plan.key_width})"
         yield f"for p in range({plan.value_panels}):"
         yield from _indented(self._tiles("attend", self._attend))
 

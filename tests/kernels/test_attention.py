@@ -143,8 +143,7 @@ def test_large_scores_and_values_stay_finite() -> None:
     np.testing.assert_allclose(run(case, given, NAME)[0], np.full((8, 8), 3e38), rtol=1e-6)
 
 
-@pytest.mark.parametrize("offset", [0, 4, -3, 1000])
-@pytest.mark.parametrize(("m", "n"), [(1, 9), (7, 17), (17, 7), (40, 40), (131, 131)])
+@pytest.mark.parametrize(("m", "n", "offset"), [(7, 17, 0), (17, 7, 4), (40, 40, -3), (131, 131, 0), (9, 5, 1000)])
 def test_causal_scores(m: int, n: int, offset: int) -> None:
     case = Case("causal", (build(attend(causal(products(m, n, 5), m, n, offset), n, 16, safe=True), m, 16),))
     work = describe(case.bodies)
