@@ -198,7 +198,7 @@ class RowEmitter:
     # ---- tiles of rows and lanes -------------------------------------------------------------------------------------
 
     def emit_tiles(self, row: Value) -> None:
-        """Emit a tile's rows from `row` on, in squares: loads that stride along the lanes run along the rows instead."""
+        """Emit the rows of a tile from `row` on, in squares: loads that stride along lanes run along rows instead."""
         loop, tile, lanes = self._plan.tile_loop, self._plan.tile, self._frame.lanes
         assert loop is not None
         builder, last = self._builder, I64(self._frame.extent - tile)
