@@ -32,7 +32,8 @@ TOLERANCE = 1e-4
 
 _REST_S = 0.1
 _FMA, _TRAFFIC = "ceiling: multiply-adds", "ceiling: traffic"
-_COLD_BYTES, _WARM_SHARE = 128 << 20, 0.25
+_COLD_SHARE, _WARM_SHARE = 4.0, 0.25
+"""Of the third-level cache: what is read from memory, and what is read from the cache."""
 _REPEATS = 10
 
 Entry = dict[str, Any]
@@ -138,12 +139,8 @@ def _floor(work: Work, flop_per_s: float, bytes_per_s: float) -> dict[str, Any]:
 
 def _bandwidths(machine: Machine) -> dict[str, float]:
     """Measure reading from memory, copying in memory, and reading from the third-level cache."""
-    cold = float(max(_COLD_BYTES, 4 * machine.l3_bytes))
-    sizes = {
-        "memory_read": (cold, 0.0),
-        "memory_copy": (cold / 2, cold / 2),
-        "l3_read": (_WARM_SHARE * machine.l3_bytes, 0.0),
-    }
+    cold, warm = _COLD_SHARE * machine.l3_bytes, _WARM_SHARE * machine.l3_bytes
+    sizes = {"memory_read": (cold, 0.0), "memory_copy": (cold / 2, cold / 2), "l3_read": (warm, 0.0)}
     found = {name: ceilings.traffic(*size, machine) for name, size in sizes.items()}
     return {f"{name}_bytes_per_s": c.amount / least_s(c.call, _REPEATS) for name, c in found.items()}
 

@@ -121,7 +121,8 @@ def _load_inductor(_case: Case) -> None:
     if shutil.which(os.environ.get("CXX") or "g++") is None:
         raise Missing("no C++ compiler, which torch.compile needs")
     _import("torch._dynamo", "torch._inductor.compile_fx")
-    importlib.import_module("torch._inductor.config").freezing = True
+    config: Any = importlib.import_module("torch._inductor.config")
+    config.freezing = True
 
 
 def _inductor(case: Case) -> Prepared:

@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -80,6 +81,7 @@ def _version(package: str) -> str | None:
 
 def _row(name: str, contestants: Sequence[str], pace: Sequence[str], warm: bool) -> dict[str, Any]:
     """Prepare those that keep caches alone, then let all that can take turns; if that ends badly, find out by whom."""
+    start = time.perf_counter()
     given = [one for one in contestants if CONTESTANTS[one].takes(ROWS[name])]
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         alone = {one: _alone(name, one, folder) for one in given if CONTESTANTS[one].keeps_cache and not warm}
@@ -91,7 +93,7 @@ def _row(name: str, contestants: Sequence[str], pace: Sequence[str], warm: bool)
     able = _able(given, alone)
     cold = {one: {"cold": found} if one in able else found for one, found in alone.items()}
     row["contestants"] = {one: {**together.get(one, {}), **cold.get(one, {})} for one in given}
-    return {"name": name, "at_least": ROWS[name].at_least, **row}
+    return {"name": name, "at_least": ROWS[name].at_least, **row, "seconds": time.perf_counter() - start}
 
 
 def _able(given: Sequence[str], alone: dict[str, dict[str, Any]]) -> list[str]:
@@ -137,14 +139,10 @@ def _pin() -> None:
 
 
 def _line(row: dict[str, Any]) -> str:
+    head = f"{row['name']} ({row['seconds']:.0f} s)"
     if "failure" in row:
-        return f"{row['name']}: FAILED: {row['failure'].strip().splitlines()[-1]}"
-    found = standings.ratio(row)
-    problems = [
-        f"{name} {word}"
-        for name, entry in row["contestants"].items()
-        for word in ("failure", "wrong", "missing")
-        if word in entry
-    ]
-    ratio = "no ratio" if found is None else f"{found:.2f} times {standings.fastest_peer(row)}"
-    return f"{row['name']}: {ratio}{''.join(f'; {problem}' for problem in problems)}"
+        return f"{head}: FAILED: {row['failure'].strip().splitlines()[-1]}"
+    found, peer = standings.ratio(row), standings.fastest_peer(row)
+    ratio = "no ratio" if found is None or peer is None else f"{found:.2f} times {peer}"
+    problems = "".join(f"; {name} {word}" for name, word in standings.problems(row))
+    return f"{head}: {ratio}{problems}"

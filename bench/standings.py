@@ -10,6 +10,7 @@ from bench.contestants import CONTESTANTS
 
 Row = Mapping[str, Any]
 
+_PROBLEMS = ("failure", "wrong", "missing")
 PEERS = tuple(name for name, contestant in CONTESTANTS.items() if contestant.is_peer)
 OURS = tuple(name for name, contestant in CONTESTANTS.items() if not contestant.is_peer)
 
@@ -35,16 +36,28 @@ def ratio(row: Row, name: str = "ours") -> float | None:
 
 
 def summary(rows: Sequence[Row], name: str = "ours") -> dict[str, Any]:
-    """Return the geometric mean of the ratios, how many rows reach what they should, and which have no ratio."""
+    """Return the geometric mean of the ratios, how many rows reach what they should, and which fall short of what."""
     known = {row["name"]: (found, row["at_least"]) for row in rows if (found := ratio(row, name)) is not None}
     logs = [math.log(found) for found, _ in known.values()]
     return {
         "geometric_mean": math.exp(sum(logs) / len(logs)) if logs else None,
         "reached": sum(found >= wanted for found, wanted in known.values()),
         "slower_than_0.97": [label for label, (found, _) in known.items() if found < 0.97],
+        "compute_bound_below_0.85": [row["name"] for row in rows if _is_far_from_peak(row, name)],
         "rows": len(rows),
         "without_ratio": [row["name"] for row in rows if row["name"] not in known],
     }
+
+
+def _is_far_from_peak(row: Row, name: str) -> bool:
+    floor = row.get("floor")
+    return bool(floor) and floor["bound"] == "compute" and entry(row, name).get("share_of_floor", 1.0) < 0.85
+
+
+def problems(row: Row) -> list[tuple[str, str]]:
+    """Return who was not timed, and why in a word."""
+    entries: Mapping[str, Mapping[str, Any]] = row["contestants"]
+    return [(name, word) for name, found in entries.items() for word in _PROBLEMS if word in found]
 
 
 def times_table(rows: Sequence[Row], name: str = "ours") -> str:
@@ -69,7 +82,7 @@ def _times(row: Row, columns: Iterable[str], name: str) -> list[str]:
 
 def _time(found: Mapping[str, Any]) -> str:
     if "times" not in found:
-        return next((word for word in ("failure", "wrong", "missing") if word in found), "-")
+        return next((word for word in _PROBLEMS if word in found), "-")
     share = f" ({found['share_of_floor']:.0%})" if "share_of_floor" in found else ""
     return f"{found['times']['median_s'] * 1e3:.3f}{share}"
 

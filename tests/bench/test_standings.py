@@ -23,7 +23,7 @@ def row(name: str, at_least: float = 1.0, **median_ms: float | str) -> dict[str,
 
     names = {"torch_compile": "torch.compile", "no_library": "ours, no library"}
     found = {names.get(name, name): entry(value) for name, value in median_ms.items()}
-    return {"name": name, "at_least": at_least, "floor": {"seconds": 1e-3, "bound": "bytes"}, "contestants": found}
+    return {"name": name, "at_least": at_least, "floor": {"seconds": 1e-3, "bound": "compute"}, "contestants": found}
 
 
 def test_the_ratio_is_to_the_fastest_of_those_timed() -> None:
@@ -48,6 +48,7 @@ def test_the_summary_counts_rows_that_fall_short_and_those_without_a_ratio() -> 
     found = standings.summary(rows)
     assert found["geometric_mean"] == pytest.approx(1.0)
     assert found["reached"] == 1 and found["rows"] == 3
+    assert found["compute_bound_below_0.85"] == ["two", "half"]
     assert found["slower_than_0.97"] == ["half"] and found["without_ratio"] == ["failed"]
 
 
@@ -55,6 +56,7 @@ def test_tables_have_a_line_for_each_row_and_say_what_is_not_timed() -> None:
     rows = [row("two", eager=4.0, openvino="missing", ours=2.0), row("failed", eager=1.0, ours="failure")]
     head, two, failed = standings.times_table(rows).splitlines()
     assert head.split()[0] == "ms" and "4.000 (50%)" in two and "missing" in two and "2.00" in two
+    assert standings.problems(rows[0]) == [("openvino", "missing")]
     assert "failure" in failed and len(head) == len(two) == len(failed)
     assert len(standings.compile_table(rows).splitlines()) == 3
     assert standings.summary([])["geometric_mean"] is None
