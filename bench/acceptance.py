@@ -64,17 +64,15 @@ def compile_one(name: str, variant: Variant, library: bool, cache: Path) -> tupl
     fast = ft.optimize(module, args, library=library, cache=cache, machine=machine)
     seconds = time.perf_counter() - start
     after = _peak_bytes()
-    phases = fast.compilation.saturation.phases
+    done = fast.compilation
     row = {
         "name": name,
         "variant": variant,
         "library": library,
         "error": relative_error(fast(*args), expected),
         "optimize_s": seconds,
-        "phase_seconds": fast.compilation.phase_seconds,
-        "extract_seconds": fast.compilation.extraction.seconds,
-        "e_nodes": max(phase.nodes for phase in phases),
-        "stop": [phase.stop.value for phase in phases],
+        "phase_seconds": done.phase_seconds,
+        "is_remembered": done.is_remembered,
         "gap": fast.program.gap,
         "predicted_s": fast.program.cost_s,
         "kernels": kernels_by_template(fast),
@@ -83,6 +81,10 @@ def compile_one(name: str, variant: Variant, library: bool, cache: Path) -> tupl
         "peak_before_bytes": before,
         "peak_bytes": after,
     }
+    if not done.is_remembered:  # otherwise it would be saturated for this
+        row["extract_seconds"] = done.extraction.seconds
+        row["e_nodes"] = max(phase.nodes for phase in done.saturation.phases)
+        row["stop"] = [phase.stop.value for phase in done.saturation.phases]
     return row, fast, module, args
 
 

@@ -82,7 +82,7 @@ def _line(row: dict[str, Any]) -> str:
     head = f"{row['name']:20} {row['variant']:6} {'library' if row['library'] else 'alone  '}"
     if "failure" in row:
         return f"{head} FAILED: {row['failure'].strip().splitlines()[-1]}"
-    seconds = row["phase_seconds"]
+    seconds = row["cold"]["phase_seconds"]
     solving = seconds["saturate"] + seconds["extract"]
     grown = (row["cold"]["peak_bytes"] - row["cold"]["peak_before_bytes"]) / 2**20
     parts = [

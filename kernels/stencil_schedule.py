@@ -50,7 +50,7 @@ class StencilPlan:
     vectors: int
     bands: int
 
-    @property
+    @cached_property
     def lanes(self) -> int:
         """The lanes of a vector."""
         return lanes_of(self.work.dtype)
@@ -75,7 +75,7 @@ class StencilPlan:
         """The tiles of output channels."""
         return -(-self.work.outputs // self.outputs)
 
-    @property
+    @cached_property
     def band_lines(self) -> int:
         """The most lines of the image, margins included, that a band takes."""
         tiles = -(-self.line_tiles // self.bands)
@@ -97,7 +97,7 @@ class StencilPlan:
         pixels = self.work.pixels
         return min(pixels.stride, (pixels.kernel - 1) * pixels.dilation + 1)
 
-    @property
+    @cached_property
     def width(self) -> int:
         """The elements of a part of a line in scratch memory."""
         pixels = self.work.pixels
@@ -141,7 +141,7 @@ class StencilPlan:
         lines = self.work.lines
         return self.work.op != DOT or (lines.padding == 0 and span(lines, lines.result) <= lines.source)
 
-    @property
+    @cached_property
     def scratch_elements(self) -> int:
         """The size of a band in scratch memory."""
         return self.work.inputs * self.band_lines * self.phases * self.width
