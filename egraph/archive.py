@@ -21,7 +21,7 @@ _CLASS_BY_NAME = {
     (module.__name__, name): class_
     for module in (indexing, program, shapes, terms)
     for name, class_ in vars(module).items()
-    if is_dataclass(class_) and class_.__module__ == module.__name__ and class_ is not Term
+    if is_dataclass(class_) and class_.__module__ == module.__name__ and name != Term.__name__
 }
 
 

@@ -19,6 +19,7 @@ from frittata.egraph.model import Model
 from frittata.egraph.ops import registry
 from frittata.egraph.program import Template
 from frittata.egraph.saturate import Saturation, StopReason
+from frittata.egraph.terms import Sort
 from frittata.extract.recall import Choice
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.compile import toolchain
@@ -73,7 +74,7 @@ def store(folder: KernelCache, key: str | None, choice: Choice, saturation: Satu
 
 def _is_ours(model: Model, families: Iterable[Family], templates: tuple[Template, ...]) -> bool:
     """Whether all operators and templates are those of this package, whose sources are part of the key."""
-    mentioned = {(term.op, term.sort) for term in model.main.walk()}
+    mentioned: set[tuple[str, Sort]] = {(term.op, term.sort) for term in model.main.walk()}
     for family in families:
         for rule in family.rules:
             for binding in (*rule.left, *rule.right):

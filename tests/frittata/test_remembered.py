@@ -15,11 +15,12 @@ from tiny_model import SCRIPT, tiny
 import frittata as ft
 from frittata import cache as cache_folder
 from frittata import pipeline
+from frittata.egraph import dtypes, shapes
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.model import Model
 from frittata.egraph.ops import registry
 from frittata.egraph.saturate import StopReason
-from frittata.kernels import targets
+from frittata.kernels import targets, templates
 from frittata.optimized import Optimized
 
 X = np.random.default_rng(1).standard_normal((4, 24)).astype(np.float32)
@@ -145,7 +146,8 @@ def test_another_model_is_another_question(folder: Path, saturated: list[Model],
     if old == "f32[4, 24]":
         text = text.replace("f32[4, 8]", "f32[5, 8]")
     model = ft.parse(text)
-    values = {t.attrs[0]: np.ones(t.shape, t.dtype.replace("f", "float")) for t in model.main.walk() if t.op == "param"}
+    params = (term for term in model.main.walk() if term.op == "param")
+    values = {p.attrs[0]: np.ones(shapes.concrete(p.shape), dtypes.to_numpy(p.dtype)) for p in params}
     assert not optimized(folder, Model(model.functions, values)).report.is_remembered
     assert len(saturated) == 2
 
@@ -260,7 +262,7 @@ def test_operators_of_others_are_not_remembered(folder: Path) -> None:
 
 
 def test_templates_of_others_are_not_remembered(folder: Path) -> None:
-    class Mine(type(targets.CPU.templates("fast", False)[0])):
+    class Mine(type(templates.NEST)):
         """A template whose prices may change without a trace."""
 
     mine = replace(
