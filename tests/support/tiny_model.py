@@ -1,4 +1,7 @@
-"""A model small enough to be compiled in a moment that still has kernels, boundaries and something to fold."""
+"""A model small enough to be compiled in a moment that still has kernels, boundaries and something to fold.
+
+The softmax runs down columns: one along rows, between two products, would be one kernel with them, an attention.
+"""
 
 import numpy as np
 
@@ -15,7 +18,7 @@ def main(
     v1: f32[4, 24] = matmul(x, w)
     v2: f32[4, 24] = add(v1, b)
     v3: f32[4, 24] = relu(v2)
-    v4: f32[4, 24] = softmax(v3, axis=-1)
+    v4: f32[4, 24] = softmax(v3, axis=-2)
     v5: f32[24, 8] = mul(v, v)
     v6: f32[4, 8] = matmul(v4, v5)
     return v6
