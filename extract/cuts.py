@@ -273,7 +273,7 @@ def _blocks(
         return bool(here & {FOLDED, CONTRACTED})
     if node.op in MOVES:
         return bool(here & {FOLDED, CONTRACTED}) or (node.op == "reindex" and _repeats(node.attrs[0]))
-    if node.op == "load" or max(here, default=POINTWISE) < CONTRACTED:
+    if node.op == "load" or not here & {CONTRACTED, ATTENDED}:
         return False
     others = set().union(*(kinds[arg] for arg in node.args if arg != current))
     return node.op == "fold" or bool(others - {POINTWISE}) or extents.get(user) != extents.get(current)
