@@ -60,6 +60,19 @@ def _softmax_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return functional.layer_norm(x.softmax(-1), (1024,), weight, bias)
 
 
+def _attention(queries: int, keys: int, *, causal: bool = False) -> Callable[[], Case]:
+    shapes = ((1, 12, queries, 64), (1, 12, keys, 64), (1, 12, keys, 64))
+    return _call(lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=causal), *shapes)
+
+
+def _packed_attention(x: Tensor) -> Tensor:
+    """Twelve heads of a packed projection, merged again."""
+    batch, length, width = x.shape
+    q, k, v = x.view(batch, length, 3, 12, width // 36).permute(2, 0, 3, 1, 4)
+    result = functional.scaled_dot_product_attention(q, k, v)
+    return result.transpose(1, 2).reshape(batch, length, width // 3)
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "depthwise 3x3, 32 x 112": _depthwise(32, 112),
     "depthwise 3x3 stride 2, 96 x 112": _depthwise(96, 112, stride=2),
@@ -89,6 +102,12 @@ CASES: dict[str, Callable[[], Case]] = {
     "channels last, 64 x 56": _call(lambda x: x.permute(0, 2, 3, 1).contiguous(), (1, 64, 56, 56)),
     "transpose, 1024 x 1024": _call(lambda x: x.t().contiguous(), (1024, 1024)),
     "12 products 128 x 64 x 128": _call(torch.matmul, (12, 128, 64), (12, 64, 128)),
+    "attention, 12 heads, 128 tokens": _attention(128, 128),
+    "attention, 12 heads, 512 tokens": _attention(512, 512),
+    "causal attention, 12 heads, 512 tokens": _attention(512, 512, causal=True),
+    "attention, 12 packed heads, 128 tokens": _call(_packed_attention, (1, 128, 2304)),
+    "attention, 12 packed heads, 197 tokens": _call(_packed_attention, (1, 197, 2304)),
+    "attention, 12 heads, 1 query, 1024 keys": _attention(1, 1024),
     "linear 768 to 3072, 1 row": _module(nn.Linear(768, 3072), 1, 768),
     "linear 768 to 3072, 8 rows": _module(nn.Linear(768, 3072), 8, 768),
     "chain of ten, 4 M": _call(_chain, (4096, 1024), (1024,), (4096, 1)),
