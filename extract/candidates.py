@@ -424,9 +424,11 @@ class Enumerator:
             and body.inlined.keys() <= other.inlined.keys()
         )
 
-    def _rank(self, body: Body) -> tuple[float, int]:
+    def _rank(self, body: Body) -> tuple[float, int, bool]:
+        """Return what orders bodies, the best first; of two that do the same the one view, not the view of a view."""
         moved = sum(self._bytes(c) * (1 if c in self.free else 2) for c in body.loads)
-        return body.work / self.machine.scalar_per_s + moved / self.machine.l3_bytes_per_s, len(body.loads)
+        seconds = body.work / self.machine.scalar_per_s + moved / self.machine.l3_bytes_per_s
+        return seconds, len(body.loads), body.term.op == "reindex" and body.term.args[0].op == "reindex"
 
     def _bytes(self, class_: int) -> float:
         type_ = self.snapshot.tensor_type(class_)

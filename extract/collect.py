@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from frittata.egraph.errors import ExtractionError
+from frittata.egraph.snapshot import Snapshot
 from frittata.extract.candidates import Candidate, Enumerator
+from frittata.extract.cuts import CONTRACTIONS, FOLDS
 from frittata.extract.problem import Problem, derive
 
 
@@ -57,13 +59,33 @@ def _solvable(problem: Problem[Candidate], classes: set[int], enumerator: Enumer
 
 
 def _covers(roots: Iterable[int], candidates: list[Candidate], enumerator: Enumerator) -> tuple[frozenset[int], ...]:
-    """Return for each fold and contraction that all programs compute the candidates that do."""
+    """Return for each fold and contraction that all programs compute, in itself or as a part of another, who does."""
     always = 0
     for root in roots:
         always |= enumerator.evaluated.below.get(root, 0)
     found: dict[int, set[int]] = {}
     for number, candidate in enumerate(candidates):
         for element in candidate.binders:
-            if always & enumerator.evaluated.bit.get(element, 0):
-                found.setdefault(element, set()).add(number)
-    return tuple(map(frozenset, found.values()))
+            found.setdefault(element, set()).add(number)
+    covers: list[frozenset[int]] = []
+    for element in (e for e in found if always & enumerator.evaluated.bit.get(e, 0)):
+        binders = _binders(enumerator.snapshot, element, ())
+        if binders:
+            covers.append(frozenset[int]().union(*(found.get(binder, ()) for binder in binders)))
+    return tuple(covers)
+
+
+def _binders(snapshot: Snapshot, element: int, above: tuple[int, ...]) -> set[int]:
+    """Return folds and contractions of which every way to an element class computes one; none if some way does not."""
+    binders: set[int] = set()
+    for node in snapshot.nodes[element]:
+        if node.op in CONTRACTIONS or node.op in FOLDS:
+            binders.add(element)
+        elif node.op == "reindex" and node.args[0] not in above:
+            inner = _binders(snapshot, node.args[0], (*above, element))
+            if not inner:
+                return set()
+            binders |= inner
+        elif node.op != "load":
+            return set()
+    return binders

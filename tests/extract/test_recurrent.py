@@ -39,3 +39,15 @@ def test_many_products_that_meet_in_one_cell_are_proven_best() -> None:
     assert found.solution.gap == 0
     assert len(found.problem.numbers()) < 400
     assert len(found.problem.covers) >= 32  # every product stands in some kernel
+
+
+@pytest.mark.parametrize("steps", [3, 6])
+def test_the_inputs_of_all_steps_are_one_product_and_its_rows_are_not_copied(steps: int) -> None:
+    program = unrolled("lstm", steps).program
+    products = [kernel for kernel in program.kernels if kernel.template == "contraction"]
+    assert len(products) == 1 + steps - 1  # the first step has no state: its product is known
+    assert [products[0].outputs[0].body.shape, products[1].outputs[0].body.shape] == [
+        (1, steps, 4 * SIZE),
+        (1, 4 * SIZE),
+    ]
+    assert len(program.kernels) <= 2 * steps + 2
