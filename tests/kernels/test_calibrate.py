@@ -1,0 +1,15 @@
+"""Measuring the machine: every figure comes from a kernel that ran."""
+
+from __future__ import annotations
+
+from frittata.egraph.machine import REFERENCE
+from frittata.kernels import calibrate, driver
+
+
+def test_the_profile_is_of_this_machine() -> None:
+    machine = calibrate.measure()
+    assert machine.threads == driver.thread_count()
+    assert 1e8 < machine.scalar_per_s < 1e13 and 1e8 < machine.fma_f32_per_s < 1e14
+    assert 1e8 < machine.memory_bytes_per_s < 1e13
+    assert 0 < machine.launch_s <= 2e-6 and 0 <= machine.sync_s <= 2e-6
+    assert (machine.launch_s, machine.sync_s) != (REFERENCE.launch_s, REFERENCE.sync_s)
