@@ -149,7 +149,7 @@ def error_in_ulps(result: Array, exact: Array) -> Array:
     """Return how far results are off, in units of the last place; infinite where a special value is not the same."""
     limits = np.finfo(result.dtype)
     rounded = exact.astype(result.dtype)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(all="ignore"):
         unit = np.spacing(np.clip(np.abs(rounded), limits.smallest_subnormal, limits.max))
         error = np.abs(result.astype(exact.dtype) - exact) / unit
     same = (result == rounded) | (np.isnan(result) & np.isnan(rounded))

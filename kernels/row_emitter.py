@@ -20,15 +20,14 @@ from frittata.kernels.index_values import Along
 from frittata.kernels.intrinsics import table_pointer, table_value
 from frittata.kernels.lowered import aligned
 from frittata.kernels.passes import Passes
-from frittata.kernels.pieces import Partials, Pieces
 from frittata.kernels.points import Point, reduction
 from frittata.kernels.simd import I64, Builder, Lane, Value
 from frittata.kernels.stores import stored_at
 
-_Carried = list[Value]
+Carried = list[Value]
 _Step = Callable[[ElementEmitter, int | None, Sequence[Value]], list[Value]]
-_Variables = dict[int | str, Value]
-_Span = tuple[simd.Index, simd.Index]
+Variables = dict[int | str, Value]
+Span = tuple[simd.Index, simd.Index]
 
 
 class RowEmitter:
@@ -52,7 +51,7 @@ class RowEmitter:
         outputs = enumerate(bodies, len(leaves))
         self._results = [table_pointer(builder, table, i, body.dtype) for i, body in outputs]
         self._held = self._held_rows(table, len(leaves) + len(bodies), chunk)
-        variables: _Variables = dict(zip((loop.key for loop in plan.frame.rows), rows, strict=True))
+        variables: Variables = dict(zip((loop.key for loop in plan.frame.rows), rows, strict=True))
         guard = guard_of(builder, table, len(leaves) + len(bodies) + bool(plan.scratch_bytes), bodies)
         self._base = ElementEmitter(builder, pointers, variables, guard=guard)
         reduced = plan.frame.is_reduced
@@ -80,7 +79,7 @@ class RowEmitter:
             turn = self._plan.unroll(number)
             neutral = [self._neutral(fold, self._frame.lanes) for fold in step.folds for _ in range(turn)]
 
-            def along(variables: _Variables, sums: _Carried, number: int = number, turn: int = turn) -> _Carried:
+            def along(variables: Variables, sums: Carried, number: int = number, turn: int = turn) -> Carried:
                 return self._lanes(variables, sums, number, turn)
 
             sums = self._sequence(self._frame.sequence, {}, neutral, along)
@@ -90,71 +89,12 @@ class RowEmitter:
         if self._frame.is_reduced:
             self._write(self._base, range(len(self._results)), None)
 
-    def emit_piece(self, pieces: Pieces, span: _Span, ends: Value, chunk: Value, partials: Partials) -> None:
-        """Emit the folds of a piece of a row and leave them; `ends` is 1 in the last piece, which takes the rest."""
-        self._hoist(self._base, 0)
-        turn, folds = self._plan.unroll(0), self._plan.passes[0].folds
-        neutral = [self._neutral(fold, self._frame.lanes) for fold in folds for _ in range(turn)]
-        full = self._frame.extent - self._frame.extent % (turn * self._frame.lanes)
-
-        def part(variables: _Variables, sums: _Carried) -> _Carried:
-            sums = self._blocks(variables, sums, 0, turn, span)
-            return for_range(self._builder, 0, ends, 1, sums, lambda _, s: self._rest(variables, s, 0, turn, full))
-
-        def whole(variables: _Variables, sums: _Carried) -> _Carried:
-            return self._lanes(variables, sums, 0, turn)
-
-        if pieces.along_lanes:
-            sums = self._sequence(self._frame.sequence, {}, neutral, part)
-        else:
-            sums = self._sequence(self._frame.sequence, {}, neutral, whole, span)
-        for i, fold in enumerate(folds):
-            op = reduction(fold.term).op
-            total = simd.reduce(self._builder, op, self._combined(op, sums[i * turn : (i + 1) * turn]))
-            memory.store(self._builder, total, partials.pointer(self._builder, chunk, i))
-
-    def emit_combined(self, pieces: Pieces, row: Value, partials: Partials) -> None:
-        """Combine the folds that the pieces of a row have left, in order, and write the results."""
-        frame, first = self._frame, self._builder.mul(row, I64(pieces.count))
-        if not frame.columns:
-            self._combine(self._base, first, pieces.count, I64(0), None, partials)
-            return
-        full = frame.extent - frame.extent % frame.lanes
-
-        def block(k: Value, carried: list[Value], valid: int | None = None) -> list[Value]:
-            base = self._base.inner({LANES: k}, Along(LANES, frame.lanes, frame.lanes, valid))
-            self._combine(base, first, pieces.count, k, valid, partials)
-            return carried
-
-        for_range(self._builder, 0, full, frame.lanes, [], block)
-        if full != frame.extent:
-            block(I64(full), [], frame.extent - full)
-
-    def _combine(
-        self, base: ElementEmitter, first: Value, count: int, at: Value, valid: int | None, partials: Partials
-    ) -> None:
-        builder, folds = self._builder, self._plan.passes[0].folds
-        lanes = base.values.lanes
-
-        def add(piece: Value, totals: list[Value]) -> list[Value]:
-            out: list[Value] = []
-            for i, (fold, total) in enumerate(zip(folds, totals, strict=True)):
-                left = partials.pointer(builder, builder.add(first, piece), i)
-                value = memory.load(builder, Lane(fold.term.dtype, lanes), left, at)
-                out.append(simd.COMBINE_BY_FOLD[reduction(fold.term).op](builder, total, value))
-            return out
-
-        totals = for_range(builder, 0, count, 1, [self._neutral(fold, lanes) for fold in folds], add)
-        for fold, total in zip(folds, totals, strict=True):
-            self._know(base, fold, total)
-        self._write(base, range(len(self._results)), valid)
-
-    def _lanes(self, variables: _Variables, sums: _Carried, number: int, turn: int) -> _Carried:
+    def _lanes(self, variables: Variables, sums: Carried, number: int, turn: int) -> Carried:
         full = self._frame.extent - self._frame.extent % (turn * self._frame.lanes)
         sums = self._blocks(variables, sums, number, turn, (0, full))
         return self._rest(variables, sums, number, turn, full)
 
-    def _blocks(self, variables: _Variables, sums: _Carried, number: int, turn: int, span: _Span) -> _Carried:
+    def _blocks(self, variables: Variables, sums: Carried, number: int, turn: int, span: Span) -> Carried:
         """Go over a span of whole turns."""
         width = self._frame.lanes
 
@@ -167,7 +107,7 @@ class RowEmitter:
 
         return for_range(self._builder, *span, turn * width, sums, body)
 
-    def _rest(self, variables: _Variables, sums: _Carried, number: int, turn: int, start: int) -> _Carried:
+    def _rest(self, variables: Variables, sums: Carried, number: int, turn: int, start: int) -> Carried:
         """Go over the vectors from `start` to the end, the last of which may be partial."""
         out, width = list(sums), self._frame.lanes
         for u, k in enumerate(range(start, self._frame.extent, width)):
@@ -175,7 +115,7 @@ class RowEmitter:
             self._vector({**variables, LANES: I64(k)}, out, number, u % turn, turn, valid if valid < width else None)
         return out
 
-    def _vector(self, variables: _Variables, sums: _Carried, number: int, u: int, turn: int, valid: int | None) -> None:
+    def _vector(self, variables: Variables, sums: Carried, number: int, u: int, turn: int, valid: int | None) -> None:
         along = Along(LANES, self._frame.lanes, self._frame.lanes, valid)
         own = range(u, len(sums), turn)
         new = self._step(self._base.inner(variables, along), number, valid, [sums[i] for i in own])
@@ -198,7 +138,7 @@ class RowEmitter:
     # ---- tiles of rows and lanes -------------------------------------------------------------------------------------
 
     def emit_tiles(self, row: Value) -> None:
-        """Emit the rows of a tile from `row` on, in squares: loads that stride along lanes run along rows instead."""
+        """Emit a tile from `row` on, in squares: loads that stride along the lanes run along the rows instead."""
         loop, tile, lanes = self._plan.tile_loop, self._plan.tile, self._frame.lanes
         assert loop is not None
         builder, last = self._builder, I64(self._frame.extent - tile)
@@ -227,7 +167,7 @@ class RowEmitter:
 
         for_range(builder, 0, self._frame.extent, tile, [], block)
 
-    def _turned(self, point: Point, variables: _Variables, loop: Loop) -> list[Value]:
+    def _turned(self, point: Point, variables: Variables, loop: Loop) -> list[Value]:
         """Load a square along the rows and return it along the lanes."""
         vectors: list[Value] = []
         for lane in range(self._frame.lanes):
@@ -250,28 +190,6 @@ class RowEmitter:
             for base, valid in zip(bases, widths, strict=True):
                 self._write(base, range(len(self._results)), valid)
 
-    def emit_column_piece(self, span: _Span, chunk: Value, partials: Partials) -> None:
-        """Emit the folds of some steps of the sequence, over all columns, and leave them."""
-        frame, turn = self._frame, self._frame.lanes * self._plan.vectors
-        full = frame.extent - frame.extent % turn
-
-        def block(first: Value | int, widths: Sequence[int | None]) -> None:
-            bases = self._column_bases(first, widths)
-            sums = iter(self._columns(bases, widths, 0, span))
-            for base in bases:
-                for i in range(len(self._plan.passes[0].folds)):
-                    pointer = partials.pointer(self._builder, chunk, i)
-                    memory.store(self._builder, next(sums), pointer, base.values.first(var(LANES, frame.extent)))
-
-        def turn_of(k: Value, carried: list[Value]) -> list[Value]:
-            block(k, [None] * self._plan.vectors)
-            return carried
-
-        for_range(self._builder, 0, full, turn, [], turn_of)
-        if full != frame.extent:
-            block(full, [frame.extent - k if frame.extent - k < frame.lanes else None
-                         for k in range(full, frame.extent, frame.lanes)])  # fmt: skip
-
     def _column_bases(self, first: Value | int, widths: Sequence[int | None]) -> list[ElementEmitter]:
         lanes, builder = self._frame.lanes, self._builder
         bases: list[ElementEmitter] = []
@@ -281,15 +199,15 @@ class RowEmitter:
         return bases
 
     def _columns(
-        self, bases: Sequence[ElementEmitter], widths: Sequence[int | None], number: int, span: _Span | None = None
-    ) -> _Carried:
+        self, bases: Sequence[ElementEmitter], widths: Sequence[int | None], number: int, span: Span | None = None
+    ) -> Carried:
         """Emit a pass down columns and return its folds, vector by vector."""
         folds = self._plan.passes[number].folds
         for base in bases:
             self._hoist(base, number)
         neutral = [self._neutral(fold, self._frame.lanes) for _ in bases for fold in folds]
 
-        def down(variables: _Variables, sums: _Carried) -> _Carried:
+        def down(variables: Variables, sums: Carried) -> Carried:
             out: list[Value] = []
             count = len(folds)
             for v, base in enumerate(bases):
@@ -369,11 +287,11 @@ class RowEmitter:
     def _sequence(
         self,
         loops: Sequence[Loop],
-        variables: _Variables,
-        carried: _Carried,
-        body: Callable[[_Variables, _Carried], _Carried],
-        span: _Span | None = None,
-    ) -> _Carried:
+        variables: Variables,
+        carried: Carried,
+        body: Callable[[Variables, Carried], Carried],
+        span: Span | None = None,
+    ) -> Carried:
         """Emit loops around a body; `span` is the part of the outermost that is run."""
         if not loops:
             return body(variables, carried)

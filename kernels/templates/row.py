@@ -83,7 +83,7 @@ def _split(plan: Passes) -> Split:
 
 def _chunks(plan: Passes) -> int:
     pieces = choose_pieces(plan)
-    return pieces.count * plan.frame.row_count if pieces is not None else _split(plan).chunks
+    return pieces.chunks(plan.frame) if pieces is not None else _split(plan).chunks
 
 
 def _lines(plan: Passes, cut: Split) -> list[str]:

@@ -18,9 +18,9 @@ from frittata.kernels.templates.row import ROW
 _LONG = 200_003
 
 
-def run(*bodies: Term, values: list[Array] | None = None) -> tuple[Array, ...]:
+def run(*bodies: Term, values: list[Array] | None = None, cut: str = "pieces of each row") -> tuple[Array, ...]:
     case = Case("case", bodies)
-    assert "pieces of each row" in ROW.lower("row", bodies, frozenset()).source
+    assert cut in ROW.lower("row", bodies, frozenset()).source
     given = values or case.values()
     executable = runtime.build(case.program("row"), {})
     got = executable(*given)
@@ -46,6 +46,24 @@ def test_few_long_rows_with_work_before_and_after() -> None:
 @pytest.mark.parametrize("columns", [1, 3, 8, 37])
 def test_long_columns(columns: int) -> None:
     run(build(fold("sum", load("x", 2, 90_001, columns), -2, 90_001), 2, 1, columns))
+
+
+@pytest.mark.parametrize("columns", [512, 777, 1025, 4096])
+@pytest.mark.parametrize("steps", [8, 37])
+def test_many_columns(columns: int, steps: int) -> None:
+    x = load("x", 2, steps, columns)
+    run(build(fold("sum", x, -2, steps), 2, 1, columns), cut="slices of")
+
+
+def test_many_columns_with_work_before_and_after() -> None:
+    x, b = load("x", 3, 19, 1003), load("b", 1003)
+    total = fold("sum", element("square", element("sub", x, b)), -2, 19)
+    scaled = element("mul", element("sqrt", total), b)
+    run(build(scaled, 3, 1, 1003), build(fold("max", x, -2, 19), 3, 1, 1003), cut="slices of")
+    both = fold("min", fold("min", load("y", 5, 3, 17, 1003), -2, 17), -4, 5)
+    run(build(both, 1, 3, 1, 1003), cut="slices of")
+    for dtype in ("f64", "i32"):
+        run(build(fold("prod", load("x", 9, 2000, dtype=dtype), -2, 9), 1, 2000), cut="slices of")
 
 
 def test_rows_that_are_no_single_loop() -> None:
