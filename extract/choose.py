@@ -25,6 +25,9 @@ from frittata.extract.problem import Problem, restricted
 _CONTRACTION_NAMES = {"window_dot": "conv", "winograd_dot": "conv_winograd", "attend": "attention", "dot": "matmul"}
 """What kernels are called after."""
 
+_MOST_REPRICED = 2
+"""How often a choice is made anew because joins turned out to cost something."""
+
 
 @dataclass
 class Extraction:
@@ -58,16 +61,21 @@ def extract(
     enumerated = time.perf_counter()
     first = greedy(problem)
     solution = solve(problem, first, time_limit_s)
+    repriced = 0
     while True:
         program = build_program(snapshot, folder, rule_names, inputs, roots, problem, solution)
         settled = settle(program, templates, machine)
         order = check.order(problem, solution.chosen)
         number_by_join = {step.name: n for step, n in zip(program.steps, order, strict=True) if isinstance(step, Join)}
-        placed = _placed(problem, solution, {number_by_join[j]: s for j, s in settled.extra_by_join.items()})
+        placed = _placed(problem, solution, {n: settled.extra_by_join.get(j, 0.0) for j, n in number_by_join.items()})
         refused = {number_by_join[join] for join in settled.wrong} | _too_dear(*placed, first)
-        if not refused:
+        if refused:
+            problem = restricted(problem, (n for n in problem.numbers() if n not in refused))
+        elif placed[1].gap > solution.gap and repriced < _MOST_REPRICED:
+            problem = placed[0]  # perhaps another choice is better now
+            repriced += 1
+        else:
             break
-        problem = restricted(problem, (n for n in problem.numbers() if n not in refused))
         first = greedy(problem)
         solution = solve(problem, first, time_limit_s)
     problem, solution = placed

@@ -138,6 +138,23 @@ GAPS = {
         "f32[3, 5, 24], f32[3, 8, 6]",
         None,
     ),
+    "a permuted product is a result": (
+        "    a: f32[3, 5, 17] = matmul(x, w)\n    r: f32[5, 17, 3] = permute(a, permutation=(1, 2, 0))\n    return r\n",
+        "f32[5, 17, 3]",
+        None,
+    ),
+    "heads": (
+        "    a: f32[3, 5, 16] = matmul(x, h)\n    s: f32[3, 5, 2, 8] = reshape(a, shape=(3, 5, 2, 8))\n"
+        "    r: f32[3, 2, 5, 8] = permute(s, permutation=(0, 2, 1, 3))\n    return r\n",
+        "f32[3, 2, 5, 8]",
+        ["Join", "Kernel", "View"],
+    ),
+    "a product and its transpose are results": (
+        "    a: f32[3, 5, 17] = matmul(x, w)\n    r: f32[3, 17, 5] = permute(a, permutation=(0, 2, 1))\n"
+        "    return a, r\n",
+        "f32[3, 5, 17], f32[3, 17, 5]",
+        ["Kernel", "Kernel"],
+    ),
     "a host step reads a part": (
         CONCAT + "    s: i64[3, 5, 7] = argsort(b, axis=-1, descending=False)\n"
         "    y: f32[3, 5, 6] = matmul(c, u)\n    return s, y\n",
@@ -150,7 +167,7 @@ GAPS = {
 @pytest.mark.parametrize("case", GAPS)
 def test_parts_with_gaps_compute_what_they_mean(case: str) -> None:
     body, results, steps = GAPS[case]
-    arguments = "x: f32[3, 5, 8], w: f32[8, 17], v: f32[8, 7], u: f32[24, 6], t: f32[26, 6]"
+    arguments = "x: f32[3, 5, 8], w: f32[8, 17], v: f32[8, 7], u: f32[24, 6], t: f32[26, 6], h: f32[8, 16]"
     model = ft.parse(f"def main({arguments}) -> ({results}):\n{body}")
     fast = ft.optimize(model, machine=REFERENCE, library=False)
     program = fast.account.program

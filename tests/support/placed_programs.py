@@ -77,6 +77,11 @@ class _Grower:
         value = Scalar.of(self.rng.integers(-2, 3), "f32")
         self.join(name, tensor("pad", typed(source, self.types[source]), low=low, high=high, value=value))
 
+    def permute(self, name: str) -> None:
+        source = self.any()
+        order = tuple(map(int, self.rng.permutation(len(self.types[source].shape))))
+        self.join(name, tensor("permute", typed(source, self.types[source]), permutation=order))
+
     def join(self, name: str, body: Term) -> None:
         if shapes.size(body.shape) < 300:
             self.add(Join(name, body), TensorType(body.shape, "f32"))
@@ -100,7 +105,7 @@ def random_placed_program(seed: int, length: int = 20) -> Program:
     grower = _Grower(rng, {})
     grower.types = dict(grower.program(()).inputs)
     for number in range(length):
-        makers = (grower.kernel, grower.kernel, grower.concat, grower.pad, grower.view)
+        makers = (grower.kernel, grower.kernel, grower.concat, grower.pad, grower.permute, grower.view)
         makers[rng.integers(len(makers))](f"v{number}")
     places = find_places(grower.program(()))
     whole = [name for name in grower.types if places.by_name[name].strides is not None]
