@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from frittata.egraph import shapes
 from frittata.egraph.indexing import Affine, IndexMap, Var, axes_of, flatten, reshape_map
@@ -40,12 +41,12 @@ class Place:
         """The number of the first element."""
         return self.at.constant
 
-    @property
+    @cached_property
     def inside(self) -> Affine:
         """The number of an element, counted from the first."""
         return self.at + -self.offset
 
-    @property
+    @cached_property
     def is_contiguous(self) -> bool:
         """Whether the elements are one after the other, in row-major order."""
         return self.inside == flatten(axes_of(self.shape), shapes.concrete(self.shape))

@@ -84,19 +84,28 @@ def _priced(
     templates: tuple[Template, ...],
     machine: Machine,
 ) -> Kernel | None:
-    """Return a kernel with the cheapest template for its bodies in place; it never gets cheaper."""
+    """Return a kernel with a template for its bodies in place; it never gets cheaper.
+
+    Its own template is the first to be asked, the others if that takes longer now.
+    """
     before = tuple(output.body for output in kernel.outputs)
-    found: list[tuple[float, str]] = []
-    least = float("inf")
-    for template in templates:
-        estimate = template.estimate(bodies, constants, machine) if is_in_place(template) else None
-        if estimate is not None:
-            found.append((estimate.seconds, template.name))
-        if template.name == kernel.template and (plain := template.estimate(before, constants, machine)) is not None:
-            least = plain.seconds
+    own = [t for t in templates if t.name == kernel.template]
+    least = min(seconds for seconds, _ in _estimates(own, before, constants, machine))
+    taking = [template for template in templates if is_in_place(template)]
+    found = _estimates([template for template in own if template in taking], bodies, constants, machine)
+    if not found or min(found)[0] > least:
+        found = _estimates(taking, bodies, constants, machine)
     if not found:
         return None
     seconds, name = min(found)
     more = max(0.0, seconds - least)
     estimate = replace(kernel.estimate, seconds=kernel.estimate.seconds + more)
     return replace(kernel, template=name, estimate=estimate)
+
+
+def _estimates(
+    templates: list[Template], bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine
+) -> list[tuple[float, str]]:
+    """Return the price and the name of each template that takes bodies."""
+    asked = ((template.estimate(bodies, constants, machine), template.name) for template in templates)
+    return [(estimate.seconds, name) for estimate, name in asked if estimate is not None]
