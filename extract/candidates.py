@@ -35,6 +35,7 @@ from frittata.extract.cuts import (
     use_of,
 )
 from frittata.extract.evaluated import always_evaluated
+from frittata.extract.layouts import computed
 
 OPTION_LIMIT = 16
 """How many bodies of one element class are kept."""
@@ -250,11 +251,18 @@ class Enumerator:
     def _bodies_of(self, class_: int, shape: Shape) -> list[Body]:
         """Return the bodies of a kernel's own element class: whatever is not the tensor itself."""
         found: list[Body] = []
-        nodes = self.snapshot.nodes[class_]
+        nodes = self._nodes(class_)
         for node in nodes:
             bodies = self._load(node, shape) if node.op == "load" else self._apply(class_, node, shape)[0]
             found.extend(bodies if node.op == "load" else self._passing(nodes, bodies, shape))
         return self.pruned(found)
+
+    def _nodes(self, class_: int) -> list[Node]:
+        """Return the nodes of an element class, without other layouts of it that nothing stores."""
+        nodes = self.snapshot.nodes[class_]
+        if self.cuts.exchanged is None or class_ in self.cuts.exchanged:
+            return nodes
+        return [*(node for node in nodes if node.op == "load"), *computed(nodes)]
 
     def _search(self, class_: int, context: Shape) -> tuple[list[Body], int]:
         """Return the bodies of an element class where the axes in reach have the extents of `context`.
@@ -270,7 +278,7 @@ class Enumerator:
         depth = self._open[key] = len(self._open)
         found: list[Body] = []
         low = depth
-        nodes = self.snapshot.nodes[class_]
+        nodes = self._nodes(class_)
         inline = [node for node in nodes if node.op != "load"]
         loads = [node for node in nodes if node.op == "load"]
         for node in loads:

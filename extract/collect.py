@@ -59,7 +59,7 @@ def _solvable(problem: Problem[Candidate], classes: set[int], enumerator: Enumer
 
 
 def _covers(roots: Iterable[int], candidates: list[Candidate], enumerator: Enumerator) -> tuple[frozenset[int], ...]:
-    """Return for each fold and contraction that all programs compute, in itself or as a part of another, who does."""
+    """Return for each fold and contraction that all programs compute, in any layout or as a part of another, who does."""
     always = 0
     for root in roots:
         always |= enumerator.evaluated.below.get(root, 0)
@@ -67,25 +67,33 @@ def _covers(roots: Iterable[int], candidates: list[Candidate], enumerator: Enume
     for number, candidate in enumerate(candidates):
         for element in candidate.binders:
             found.setdefault(element, set()).add(number)
+    snapshot, bit = enumerator.snapshot, enumerator.evaluated.bit
+    layouts: dict[int, list[int]] = {bit[element]: [] for element in found if always & bit.get(element, 0)}
+    for class_, own in bit.items():
+        if own in layouts and snapshot.sorts[class_] == "element":
+            layouts[own].append(class_)
     covers: list[frozenset[int]] = []
-    for element in (e for e in found if always & enumerator.evaluated.bit.get(e, 0)):
-        binders = _binders(enumerator.snapshot, element, ())
-        if binders:
-            covers.append(frozenset[int]().union(*(found.get(binder, ()) for binder in binders)))
+    for classes in layouts.values():
+        binders = [_binders(snapshot, class_, ()) for class_ in classes]
+        if all(binders):
+            every = set[int]().union(*binders)
+            covers.append(frozenset[int]().union(*(found.get(binder, ()) for binder in every)))
     return tuple(covers)
 
 
 def _binders(snapshot: Snapshot, element: int, above: tuple[int, ...]) -> set[int]:
     """Return folds and contractions of which every way to an element class computes one; none if some way does not."""
     binders: set[int] = set()
+    path = (*above, element)
     for node in snapshot.nodes[element]:
         if node.op in CONTRACTIONS or node.op in FOLDS:
             binders.add(element)
-        elif node.op == "reindex" and node.args[0] not in above:
-            inner = _binders(snapshot, node.args[0], (*above, element))
-            if not inner:
-                return set()
-            binders |= inner
+        elif node.op == "reindex":
+            if node.args[0] not in path:
+                inner = _binders(snapshot, node.args[0], path)
+                if not inner:
+                    return set()
+                binders |= inner
         elif node.op != "load":
             return set()
     return binders

@@ -1,9 +1,9 @@
 """Which tensors are worth storing at all.
 
 Between a tensor and the place where all its uses meet again, its immediate post-dominator, everything can stand in one
-kernel unless something blocks: a contraction or a view reads the tensor, a fold reads a contraction, two contractions
-meet, or a broadcast or a view would repeat one. A tensor without a block never needs memory: whatever kernel computes
-it can hold it and go on. All others, the outputs, and those whose uses never meet, may be cut at.
+kernel unless something blocks: a contraction or a view reads the tensor, windows slide over it, a fold reads a
+contraction, two contractions meet, or a broadcast would repeat one. A tensor without a block never needs memory: the
+kernel that computes it can hold it and go on. All others, the outputs, and those whose uses never meet, may be cut at.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from frittata.egraph.indexing import IndexMap
 from frittata.egraph.ops import registry
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import ElementType
+from frittata.extract.layouts import MOVES, computed, layouts
 from frittata.extract.problem import components
 
 POINTWISE, FOLDED, CONTRACTED, ATTENDED = range(4)
@@ -28,7 +29,6 @@ POINTWISE, FOLDED, CONTRACTED, ATTENDED = range(4)
 CONTRACTIONS = ("dot", "window_dot", "winograd_dot", "attend")
 SCORES = "scores"
 """What `attend` is to its first operand, which may be a contraction: its only use that may."""
-MOVES = ("reindex", "at")
 FOLDS = ("fold", "scan")
 
 _SINK = -1
@@ -38,13 +38,17 @@ _SINK = -1
 class Cuts:
     """Tensor classes at which a kernel may end and another begin, and those at which it must.
 
-    A fold or a contraction that some binder or view has to load is stored anyway: no other kernel computes it again.
+    A fold or a contraction that some binder or view has to load is stored anyway: no other kernel computes it again. So
+    is what a contraction slides over, which would compute it for each place of the window.
     `meeting` has the immediate post-dominators of classes of both sorts, where all of their uses meet again.
+    `exchanged` are the element classes that may be had from another layout of theirs, all if it is None: those that are
+    stored in some layout.
     """
 
     may: frozenset[int]
     must: frozenset[int]
     meeting: Mapping[int, int]
+    exchanged: frozenset[int] | None = None
 
     def leads_to(self, class_: int, other: int) -> bool:
         """Whether all uses of a class are for computing the other."""
@@ -67,7 +71,7 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
     operators_over = _operators_over(snapshot, graph)
     kinds = possible_kinds(snapshot, operators_over)
     meeting: dict[int, int] = nx.immediate_dominators(graph.reverse(copy=False), _SINK)
-    looked_up = _looked_up(snapshot)
+    looked_up, slid_over = _looked_up(snapshot), _slid_over(snapshot)
     may, must = set(outputs) | _computed_by_the_host(snapshot), set(passed)
     for class_ in range(len(snapshot.nodes)):
         if snapshot.sorts[class_] == "element" and class_ in graph:
@@ -76,9 +80,23 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
                 may.update(tensors)  # there may be more look-ups than places; scans of one kernel run along one axis
             if tensors and _is_blocked(snapshot, graph, class_, meeting.get(class_, _SINK), kinds, extents):
                 may.update(tensors)
-                if _must_be_loaded(snapshot, class_, kinds[class_], operators_over):
+                if class_ in slid_over or _must_be_loaded(snapshot, class_, kinds[class_], operators_over):
                     must.update(tensors)
-    return Cuts(frozenset(may), frozenset(must), {c: other for c, other in meeting.items() if c != _SINK})
+    exchanged = _exchanged(snapshot, must | outputs)
+    may.update(node.args[0] for class_ in exchanged for node in snapshot.nodes[class_] if node.op == "load")
+    meeting = {c: other for c, other in meeting.items() if c != _SINK}
+    return Cuts(frozenset(may), frozenset(must), meeting, exchanged)
+
+
+def _exchanged(snapshot: Snapshot, stored: Iterable[int]) -> frozenset[int]:
+    """Return the element classes of which some layout is that of a stored tensor."""
+    stored, layout_of = frozenset(stored), layouts(snapshot)
+    found = {
+        layout_of(class_)
+        for class_, nodes in enumerate(snapshot.nodes)
+        if any(node.op == "load" and node.args[0] in stored for node in nodes)
+    }
+    return frozenset(c for c, sort in enumerate(snapshot.sorts) if sort == "element" and layout_of(c) in found)
 
 
 def _computed_by_the_host(snapshot: Snapshot) -> set[int]:
@@ -107,6 +125,13 @@ def _looked_up(snapshot: Snapshot) -> set[int]:
         found |= new
         new = {node.args[0] for c in new for node in snapshot.nodes[c] if node.op in MOVES} - found
     return found
+
+
+def _slid_over(snapshot: Snapshot) -> set[int]:
+    """The element classes whose windows are rows or columns of contractions."""
+    sides = {arg for nodes in snapshot.nodes for node in nodes if node.op in CONTRACTIONS for arg in node.args}
+    views = (node for side in sides for node in snapshot.nodes[side] if node.op == "reindex")
+    return {view.args[0] for view in views if _slides(view.attrs[0])}
 
 
 def possible_kinds(snapshot: Snapshot, operators_over: Mapping[int, set[str]]) -> list[set[int]]:
@@ -170,19 +195,10 @@ def _operators_over(snapshot: Snapshot, graph: nx.DiGraph[int]) -> dict[int, set
     found: dict[int, set[str]] = {}
     for class_, nodes in enumerate(snapshot.nodes):
         if snapshot.sorts[class_] == "element" and class_ in graph:
-            for node in _applied(nodes):
+            for node in computed(nodes):
                 for position, arg in enumerate(node.args):
                     found.setdefault(arg, set()).add(use_of(node.op, position))
     return found
-
-
-def _applied(nodes: Sequence[Node]) -> list[Node]:
-    """Return what computes a class: no loads; no views if it is computed otherwise.
-
-    Such views are other layouts of the same values: no reason to store what they read, which has uses of its own.
-    """
-    inline = [node for node in nodes if node.op != "load"]
-    return [node for node in inline if node.op not in MOVES] or inline
 
 
 def _kinds_of(node: Node, kinds: Sequence[set[int]]) -> set[int]:
@@ -221,7 +237,7 @@ def _uses(snapshot: Snapshot, outputs: Iterable[int]) -> nx.DiGraph[int]:
     """The graph from each class to those computed from it, as far as it leads to an output."""
     graph: nx.DiGraph[int] = nx.DiGraph()
     for class_, nodes in enumerate(snapshot.nodes):
-        elements = _applied(nodes) if snapshot.sorts[class_] == "element" else []
+        elements = computed(nodes) if snapshot.sorts[class_] == "element" else []
         for node in [*elements, *(node for node in nodes if node.op in ("build", "load"))]:
             graph.add_edges_from((arg, class_) for arg in node.args)
     graph.add_edges_from((class_, _SINK) for class_ in outputs)
@@ -272,18 +288,19 @@ def _blocks(
     if node.op == "scan":
         return bool(here & {FOLDED, CONTRACTED})
     if node.op in MOVES:
-        return bool(here & {FOLDED, CONTRACTED}) or (node.op == "reindex" and _repeats(node.attrs[0]))
+        return bool(here & {FOLDED, CONTRACTED}) or (node.op == "reindex" and _slides(node.attrs[0]))
     if node.op == "load" or not here & {CONTRACTED, ATTENDED}:
         return False
     others = set().union(*(kinds[arg] for arg in node.args if arg != current))
     return node.op == "fold" or bool(others - {POINTWISE}) or extents.get(user) != extents.get(current)
 
 
-def _repeats(mapping: IndexMap) -> bool:
-    """Whether a view reads the same values again and again, as windows do that overlap."""
+def _slides(mapping: IndexMap) -> bool:
+    """Whether a view reads windows that overlap: values at sums of indices, some of them again and again."""
     if any(isinstance(dim, shapes.Sym) for dim in (*mapping.source, *mapping.result)):
         return False
-    return shapes.size(mapping.result) > shapes.size(mapping.source)
+    is_larger = shapes.size(mapping.result) > shapes.size(mapping.source)
+    return is_larger and any(len(source.terms) > 1 for source in mapping.sources)
 
 
 def _extents(snapshot: Snapshot) -> dict[int, shapes.Shape]:

@@ -6,11 +6,13 @@ where every program computes a contraction, one of its kernels does.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from frittata.egraph.ops import registry
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.extract.dominators import Dominators, dominators
+from frittata.extract.layouts import layouts
 from frittata.extract.problem import Problem
 
 
@@ -24,17 +26,26 @@ class _Step:
 
 
 def always_evaluated(snapshot: Snapshot, free: frozenset[int]) -> Dominators:
-    """Return the classes that every derivation of a class evaluates; few or none if memory does not suffice."""
+    """Return the classes that every derivation of a class evaluates; few or none if memory does not suffice.
+
+    Layouts of the same values have one bit: it tells that some of them is evaluated.
+    """
+    layout_of = layouts(snapshot)
     problem: Problem[_Step] = Problem(frozenset())
     for class_, nodes in enumerate(snapshot.nodes):
-        steps = [_Step((class_,), frozenset())] if class_ in free else _steps(class_, nodes)
-        problem.by_class[class_] = [len(problem.candidates) + i for i in range(len(steps))]
-        problem.candidates.extend(steps)
-    return dominators(problem) or Dominators({}, {})
+        own = layout_of(class_)
+        for step in [_Step((own,), frozenset())] if class_ in free else _steps(own, nodes, layout_of):
+            problem.by_class.setdefault(own, []).append(len(problem.candidates))
+            problem.candidates.append(step)
+        problem.by_class.setdefault(own, [])
+    found = dominators(problem) or Dominators({}, {})
+    known = [c for c in range(len(snapshot.nodes)) if layout_of(c) in found.below]
+    return Dominators({c: found.bit[layout_of(c)] for c in known}, {c: found.below[layout_of(c)] for c in known})
 
 
-def _steps(class_: int, nodes: list[Node]) -> list[_Step]:
-    return [_Step((class_,), frozenset(node.args)) for node in nodes if _is_executed(node)]
+def _steps(own: int, nodes: list[Node], layout_of: Callable[[int], int]) -> list[_Step]:
+    needs = (frozenset(map(layout_of, node.args)) for node in nodes if _is_executed(node))
+    return [_Step((own,), loads) for loads in needs if own not in loads]
 
 
 def _is_executed(node: Node) -> bool:
