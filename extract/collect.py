@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -59,26 +59,42 @@ def _solvable(problem: Problem[Candidate], classes: set[int], enumerator: Enumer
 
 
 def _covers(roots: Iterable[int], candidates: list[Candidate], enumerator: Enumerator) -> tuple[frozenset[int], ...]:
-    """Return for each fold and contraction that all programs compute, in any layout or as a part of another, who does."""
+    """Return sets of candidates of which all programs have one at least.
+
+    For each fold and contraction that all programs compute, in any layout or as a part of another, those that do; for
+    each tensor that all programs store in some layout, those that produce it from others.
+    """
     always = 0
     for root in roots:
         always |= enumerator.evaluated.below.get(root, 0)
+    group_of = {class_: group for group in _stored(always, enumerator) for class_ in group}
     found: dict[int, set[int]] = {}
+    produced: dict[frozenset[int], set[int]] = {}
     for number, candidate in enumerate(candidates):
         for element in candidate.binders:
             found.setdefault(element, set()).add(number)
+        for class_ in candidate.produces:
+            group = group_of.get(class_, frozenset[int]())
+            if group and not group & candidate.loads:
+                produced.setdefault(group, set()).add(number)
+    computed = (
+        frozenset[int]().union(*(found.get(binder, ()) for binder in binders))
+        for binders in _always_bound(always, found, enumerator)
+    )
+    return (*computed, *map(frozenset, produced.values()))
+
+
+def _always_bound(always: int, found: Iterable[int], enumerator: Enumerator) -> Iterator[set[int]]:
+    """Visit for each fold and contraction that all programs compute, in some layout, all classes that stand for it."""
     snapshot, bit = enumerator.snapshot, enumerator.evaluated.bit
     layouts: dict[int, list[int]] = {bit[element]: [] for element in found if always & bit.get(element, 0)}
     for class_, own in bit.items():
         if own in layouts and snapshot.sorts[class_] == "element":
             layouts[own].append(class_)
-    covers: list[frozenset[int]] = []
     for classes in layouts.values():
         binders = [_binders(snapshot, class_, ()) for class_ in classes]
         if all(binders):
-            every = set[int]().union(*binders)
-            covers.append(frozenset[int]().union(*(found.get(binder, ()) for binder in every)))
-    return tuple(covers)
+            yield set[int]().union(*binders)
 
 
 def _binders(snapshot: Snapshot, element: int, above: tuple[int, ...]) -> set[int]:
@@ -97,3 +113,14 @@ def _binders(snapshot: Snapshot, element: int, above: tuple[int, ...]) -> set[in
         elif node.op != "load":
             return set()
     return binders
+
+
+def _stored(always: int, enumerator: Enumerator) -> list[frozenset[int]]:
+    """Return the layouts, if there are several, of each tensor that all programs evaluate and users load."""
+    found: dict[int, set[int]] = {}
+    for class_, nodes in enumerate(enumerator.snapshot.nodes):
+        bit = enumerator.evaluated.bit.get(class_, 0) & always
+        for node in nodes if bit else ():
+            if node.op == "load":
+                found.setdefault(bit, set()).add(node.args[0])
+    return [frozenset(group) for group in found.values() if len(group) > 1 and group <= enumerator.cuts.must]
