@@ -63,19 +63,20 @@ def problems(row: Row) -> list[tuple[str, str]]:
 def times_table(rows: Sequence[Row], name: str = "ours") -> str:
     """Write a line for each row: milliseconds and share of the floor for each contestant, and the ratio."""
     columns = ["eager", *(peer for peer in PEERS if peer != "eager"), name]
-    head = ["ms (share of the floor)", "floor", *columns, "fastest peer", "ratio", "wanted"]
+    head = ["ms (share of the floor)", "floor", *columns, "fastest peer", "ratio (spread)", "wanted"]
     return _table(head, [_times(row, columns, name) for row in rows])
 
 
 def _times(row: Row, columns: Iterable[str], name: str) -> list[str]:
     floor = row.get("floor")
-    found = ratio(row, name)
+    peer, found = fastest_peer(row), ratio(row, name)
+    spread = entry(row, peer)["times"]["spread"] if peer else 0.0
     return [
         row["name"],
         f"{floor['seconds'] * 1e3:.3f} {floor['bound']}" if floor else "-",
         *(_time(entry(row, column)) for column in columns),
-        fastest_peer(row) or "-",
-        "-" if found is None else f"{found:.2f}",
+        peer or "-",
+        "-" if found is None else f"{found:.2f} ({spread:.2f})",
         f"{row['at_least']:.2f}",
     ]
 

@@ -18,7 +18,7 @@ def row(name: str, at_least: float = 1.0, **median_ms: float | str) -> dict[str,
     def entry(value: float | str) -> dict[str, Any]:
         if isinstance(value, str):
             return {value: "why"}
-        times = {"median_s": value / 1e3, "ratio": value / base}
+        times = {"median_s": value / 1e3, "ratio": value / base, "spread": 0.05}
         return {"times": times, "share_of_floor": 0.5, "prepare_s": 1.0}
 
     names = {"torch_compile": "torch.compile", "no_library": "ours, no library"}
@@ -55,7 +55,7 @@ def test_the_summary_counts_rows_that_fall_short_and_those_without_a_ratio() -> 
 def test_tables_have_a_line_for_each_row_and_say_what_is_not_timed() -> None:
     rows = [row("two", eager=4.0, openvino="missing", ours=2.0), row("failed", eager=1.0, ours="failure")]
     head, two, failed = standings.times_table(rows).splitlines()
-    assert head.split()[0] == "ms" and "4.000 (50%)" in two and "missing" in two and "2.00" in two
+    assert head.split()[0] == "ms" and "4.000 (50%)" in two and "missing" in two and "2.00 (0.05)" in two
     assert standings.problems(rows[0]) == [("openvino", "missing")]
     assert "failure" in failed and len(head) == len(two) == len(failed)
     assert len(standings.compile_table(rows).splitlines()) == 3
