@@ -111,7 +111,7 @@ class _Finder:
             assert owner is not None
             rank = len(part.shape)
             own = reshape_map(part.shape, self._types[owner].shape).sources
-            there = {axis - rank: at for axis, at in enumerate(own)}
+            there: dict[int | str, Affine] = {axis - rank: at for axis, at in enumerate(own)}
             self._joined[owner] = join.name, tuple(at.substitute(there) for at in index)
 
     def _owner(self, name: str) -> str | None:

@@ -1,7 +1,7 @@
 """Where every buffer of a program lies: in an argument, a constant, an output, or a slice of one arena.
 
 Views lie in their source, the parts of a join in the join. Slices are reused: two buffers overlap only if one is dead
-before the other is made. What has a border has a slice to itself, and the border is written once.
+before the other is made. What has a border shares a slice only with what has the same: the border is written once.
 """
 
 from __future__ import annotations
@@ -107,12 +107,17 @@ def plan_buffers(program: Program, scratch_bytes: Mapping[tuple[int, int], int])
             fixed[found.root] = InOutput(index)
         else:
             copied.append(index)
-    lives = [life for life in _lives(program, places) if life.name not in fixed]
+    lives = _lives(program, places)
+    slot_by_root = _slots(program, places, lives)
+    always = 0, len(program.kernels)  # borders are written before the first run and read in all of them
+    kept = {slot: Life(slot, size_bytes(types[slot]), *always) for slot in slot_by_root.values()}
+    lives = [life for life in lives if life.name not in fixed and life.name not in slot_by_root] + list(kept.values())
     lives += [Life(key, size, key[0], key[0]) for key, size in scratch_bytes.items()]
     offsets, arena_bytes = assign_offsets(lives)
     place: dict[str, Place] = {}
     for name, found in places.by_name.items():
-        whole = fixed[found.root] if found.root in fixed else InArena(offsets[found.root])
+        slot = slot_by_root.get(found.root, found.root)
+        whole = fixed[slot] if slot in fixed else InArena(offsets[slot])
         place[name] = replace(whole, offset=whole.offset + found.offset * dtypes.itemsize(types[name].dtype))
     apart = {name: found.strides for name, found in places.by_name.items() if not found.is_contiguous}
     strides = {name: given for name, given in apart.items() if given is not None}
@@ -139,9 +144,29 @@ def _lives(program: Program, places: Places) -> list[Life]:
             last[root_by_name[name]] = number
     for name in program.outputs:
         last[root_by_name[name]] = len(program.kernels)
-    for name in places.border_by_join:  # written before the first run, read in all of them
-        first[root_by_name[name]], last[root_by_name[name]] = 0, len(program.kernels)
     return [Life(root, size_bytes(types[root]), start, last[root]) for root, start in first.items()]
+
+
+def _slots(program: Program, places: Places, lives: list[Life]) -> dict[str, str]:
+    """Return for each buffer with a border the one whose slice it uses: alike in type and borders, at another time."""
+    borders: dict[str, list[Hashable]] = {}
+    for join, value in places.border_by_join.items():
+        place = places.by_name[join]
+        borders.setdefault(place.root, []).append((place.at, place.shape, value))
+    types = program.types()
+    last_by_slot: dict[str, int] = {}
+    slots_by_kind: dict[Hashable, list[str]] = {}
+    slot_by_root: dict[str, str] = {}
+    for life in sorted(lives, key=lambda life: life.first):
+        root = str(life.name)
+        if root in borders:
+            slots = slots_by_kind.setdefault((types[root], tuple(borders[root])), [])
+            free = [slot for slot in slots if last_by_slot[slot] < life.first]
+            if not free:
+                slots.append(root)
+            slot_by_root[root] = slot = free[0] if free else root
+            last_by_slot[slot] = life.last
+    return slot_by_root
 
 
 def size_bytes(type_: TensorType) -> int:

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import build, element, leaf
+from kernel_cases import build, element, leaf, load, reindex
 from placed_programs import planned, random_placed_program, run_over_memory
 
 from frittata.egraph import interpret, shapes
 from frittata.egraph.errors import LoweringError
+from frittata.egraph.indexing import slice_map
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.places import find_places
 from frittata.egraph.program import Estimate, Join, Kernel, Output, Program, Step, View
@@ -130,3 +131,23 @@ def test_memory_with_a_border_is_never_anything_else() -> None:
     first = plan.place_by_name["p"].offset
     others = [plan.place_by_name[f"k{i}"].offset for i in range(5)]
     assert all(not first <= offset < first + 128 for offset in others)
+
+
+def test_buffers_with_the_same_border_share_memory_at_different_times() -> None:
+    steps: list[Step] = []
+    before = "x"
+    for number in range(5):
+        inner = build(element("tanh", element("load", leaf(before, 3, 4))), 3, 4)
+        steps.append(Kernel(f"a{number}", "nest", (Output(f"a{number}", inner),), (before,), Estimate(0, 0, 0)))
+        steps.append(pad(f"p{number}", leaf(f"a{number}", 3, 4), (1, 1), (1, 1)))
+        part = reindex(load(f"p{number}", 5, 6), slice_map((5, 6), -1, 2, 1, 4))
+        cut = build(reindex(part, slice_map((5, 4), -2, 0, 1, 3)), 3, 4)
+        before = f"k{number}"
+        steps.append(Kernel(before, "nest", (Output(before, cut),), (f"p{number}",), Estimate(0, 0, 0)))
+    program = program_of(*steps, outputs=(before,))
+    plan = planned(program)
+    assert len({plan.place_by_name[f"p{number}"] for number in range(5)}) == 1
+    values = [[np.random.default_rng(seed).standard_normal((3, 4)).astype(np.float32)] for seed in range(2)]
+    for (x,), (ours,) in zip(values, run_over_memory(program, plan, values), strict=True):
+        (law,) = interpret.evaluate(program.to_terms(), {"x": x}, "native")
+        np.testing.assert_array_equal(ours, law)

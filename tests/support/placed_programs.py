@@ -50,7 +50,8 @@ class _Grower:
         """Merge the first two axes, or take a part of what is contiguous along the first."""
         source = self.any()
         shape = shapes.concrete(self.types[source].shape)
-        if self.rng.random() < 0.5 and len(shape) > 2:
+        rank = len(shape)
+        if self.rng.random() < 0.5 and rank > 2:
             type_ = TensorType((shape[0] * shape[1], *shape[2:]), "f32")
             self.add(View(name, source, type_), type_)
         elif shape[0] > 1:
