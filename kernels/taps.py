@@ -35,11 +35,11 @@ _MOST_PIXELS = 7
 _MOST_SUMS = 8
 _MOST_STEPS = 700
 """Steps that are written out in a tile: what is larger is left to other templates."""
-_SIMPLE_UNITS = 0.4
+_SIMPLE_UNITS = 0.35
 """What a load, a store or an operator of cost one costs: the processor takes several at a time."""
-_EXTREME_UNITS = 1.5
+_EXTREME_UNITS = 0.9
 """What a maximum or a minimum costs that keeps NaN and signed zeros."""
-_CLAMPED_UNITS = 1.0
+_CLAMPED_UNITS = 0.6
 """What a load costs whose index may be clamped."""
 
 Place = Mapping[int, Affine]
