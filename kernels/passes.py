@@ -36,6 +36,8 @@ _ROW_REDUCE_UNITS = 60.0
 _CHEAP_UNITS = 6.0
 """Up to here four vectors go side by side, to hide latency; more would only spill."""
 _MOST_TILE_ROWS = 64
+_LEAST_FETCHED_BYTES = 1024
+"""From this length of a row on, the next one is fetched ahead: the processor itself stops at each page."""
 _MOST_HELD_BYTES = 1 << 20
 _MOST_HELD = 8
 
@@ -92,6 +94,20 @@ class Passes:
         """Return how many vectors a turn of the innermost loop takes."""
         needed = -(-self.frame.extent // self.frame.lanes)
         return min(needed, 4 if self.units_of(number) <= _CHEAP_UNITS else 2)
+
+    @cached_property
+    def fetched_ahead(self) -> dict[Point, int]:
+        """The loads of a first pass whose elements of the next row are fetched in the second, and how far they lie."""
+        frame = self.frame
+        if len(self.passes) < 2 or frame.columns or frame.sequence or not frame.rows:
+            return {}
+        found: dict[Point, int] = {}
+        for point in self.computed(0):
+            if point.term.op == "load" and self.points.step(point, LANES) == 1:
+                stride = self.points.step(point, frame.rows[-1].key)
+                if stride is not None and stride * dtypes.itemsize(point.term.dtype) >= _LEAST_FETCHED_BYTES:
+                    found[point] = stride
+        return found
 
     @property
     def vectors(self) -> int:

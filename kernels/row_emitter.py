@@ -22,7 +22,11 @@ from frittata.kernels.lowered import aligned
 from frittata.kernels.passes import Passes
 from frittata.kernels.points import Point, reduction
 from frittata.kernels.simd import I64, Builder, Lane, Value
+<<<<<<< HEAD
 from frittata.kernels.stores import stored_at
+=======
+from frittata.kernels.tiles import CACHE_LINE_BYTES
+>>>>>>> b295233 (The next row is fetched while the second pass goes over this one)
 
 Carried = list[Value]
 _Step = Callable[[ElementEmitter, int | None, Sequence[Value]], list[Value]]
@@ -47,7 +51,9 @@ class RowEmitter:
     ) -> None:
         self._builder, self._plan, self._frame = builder, plan, plan.frame
         leaves = list(program.operands_of(*bodies))
-        pointers = {leaf: table_pointer(builder, table, i, leaf.dtype) for i, leaf in enumerate(leaves)}
+        self._pointers = pointers = {
+            leaf: table_pointer(builder, table, i, leaf.dtype) for i, leaf in enumerate(leaves)
+        }
         outputs = enumerate(bodies, len(leaves))
         self._results = [table_pointer(builder, table, i, body.dtype) for i, body in outputs]
         self._held = self._held_rows(table, len(leaves) + len(bodies), chunk)
@@ -100,12 +106,24 @@ class RowEmitter:
 
         def body(k: Value, carried: list[Value]) -> list[Value]:
             out = list(carried)
+            if number == 1:
+                self._fetch_ahead({**variables, LANES: k}, turn * width)
             for u in range(turn):
                 at = self._builder.add(k, I64(u * width), flags=["nsw"]) if u else k
                 self._vector({**variables, LANES: at}, out, number, u, turn, None)
             return out
 
         return for_range(self._builder, *span, turn * width, sums, body)
+
+    def _fetch_ahead(self, variables: Variables, count: int) -> None:
+        """Ask for the elements of the next row that the first pass over it will read, a cache line at a time."""
+        for point, stride in self._plan.fetched_ahead.items():
+            values = self._base.inner(variables, Along(LANES, self._frame.lanes, self._frame.lanes)).values
+            line = CACHE_LINE_BYTES // Lane(point.term.dtype).itemsize
+            first = self._builder.add(values.first(self._plan.points.offset(point)), I64(stride))
+            for start in range(0, count, line):
+                at = self._builder.add(first, I64(start))
+                memory.prefetch(self._builder, self._pointers[point.term.args[0]], at)
 
     def _rest(self, variables: Variables, sums: Carried, number: int, turn: int, start: int) -> Carried:
         """Go over the vectors from `start` to the end, the last of which may be partial."""

@@ -67,9 +67,7 @@ def _split(plan: Passes) -> Split:
 def _tiled_rows(plan: Passes) -> list[Loop]:
     """Return the row loops, of the one that is tiled its number of tiles."""
     height = plan.tile_rows
-    return [
-        Loop(loop.key, -(-loop.extent // height)) if loop is plan.tile_loop else loop for loop in plan.frame.rows
-    ]
+    return [Loop(loop.key, -(-loop.extent // height)) if loop is plan.tile_loop else loop for loop in plan.frame.rows]
 
 
 def _tiled_lines(plan: Passes, cut: Split) -> list[str]:

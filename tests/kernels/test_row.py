@@ -24,6 +24,7 @@ from frittata.egraph import indexing
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.terms import Term
 from frittata.kernels import runtime
+from frittata.kernels.compile import compile_kernel
 from frittata.kernels.frames import choose_frame
 from frittata.kernels.lowered import Scratch
 from frittata.kernels.passes import Passes, plan_passes
@@ -146,6 +147,22 @@ def test_a_result_that_is_needed_again_is_read_back() -> None:
     found = plan(build(total, 4, 33), build(layer_norm(total, load("w", 33), load("b", 33), 33), 4, 33))
     assert found.passes[0].outputs == [0]
     assert [point.term for point in found.read_back(1)] == [total]
+
+
+def test_the_next_row_is_fetched_in_the_second_pass() -> None:
+    x = load("x", 12, 8, 512)
+    body = build(softmax(x, -1, 512), 12, 8, 512)
+    assert {point.term: stride for point, stride in plan(body).fetched_ahead.items()} == {x: 512}
+    for other in (
+        build(softmax(load("x", 512), -1, 512), 512),
+        build(softmax(load("x", 9, 64), -1, 64), 9, 64),
+        build(softmax(load("x", 9, 64, 512), -2, 64), 9, 64, 512),
+        build(mean(x, 512), 12, 8, 1),
+    ):
+        assert not plan(other).fetched_ahead
+    lowered = ROW.lower("row", (body,), frozenset())
+    compiled = compile_kernel(lowered.source, lowered.name, lowered.namespace, key=lowered.key)
+    assert "prefetch" in compiled.library.get_asm_str()
 
 
 def test_folds_that_do_not_wait_for_each_other_share_a_pass() -> None:
