@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from operator import attrgetter, call, is_, methodcaller
+from functools import partial
+from operator import attrgetter, is_, methodcaller
 from typing import Any
 
 import numpy as np
@@ -56,8 +57,7 @@ class Guard:
                 self._names.append(name)
                 self._tensors.append(tensor)
                 self._homes.append(home)
-        self._look_up = [home.tensors.get for home in self._homes]
-        self._keys = [home.key for home in self._homes]
+        self._present = [partial(home.tensors.get, home.key) for home in self._homes]
         self._versions = list(map(_version, self._tensors))
         self._pointers = list(map(_pointer, self._tensors))
 
@@ -65,10 +65,9 @@ class Guard:
         """Raise StaleParametersError if a tensor has changed."""
         if not self._tensors:
             return
-        # without a loop in Python: every call waits for this
-        same = map(is_, map(call, self._look_up, self._keys), self._tensors)
+        # with little Python: every call waits for this
         if (
-            not all(same)
+            not all(map(is_, [read() for read in self._present], self._tensors))
             or list(map(_version, self._tensors)) != self._versions
             or list(map(_pointer, self._tensors)) != self._pointers
         ):
