@@ -22,11 +22,8 @@ from frittata.kernels.lowered import aligned
 from frittata.kernels.passes import Passes
 from frittata.kernels.points import Point, reduction
 from frittata.kernels.simd import I64, Builder, Lane, Value
-<<<<<<< HEAD
 from frittata.kernels.stores import stored_at
-=======
 from frittata.kernels.tiles import CACHE_LINE_BYTES
->>>>>>> b295233 (The next row is fetched while the second pass goes over this one)
 
 Carried = list[Value]
 _Step = Callable[[ElementEmitter, int | None, Sequence[Value]], list[Value]]
