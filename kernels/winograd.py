@@ -26,7 +26,8 @@ from frittata.kernels.packing import RegisterTile
 
 _BLOCK_TILES = 24
 """How many tiles share what is read of the weights."""
-_MOST_CHUNKS = 16
+_MOST_CHUNKS = 8
+"""Each has scratch memory of its own, which all together should stay in the caches."""
 _CHUNK_SLOTS = 10_000.0
 """The least that is worth a chunk."""
 _IMAGE_SLOTS = {2: 90.0, 4: 360.0}

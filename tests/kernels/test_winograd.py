@@ -7,8 +7,10 @@ import pytest
 from kernel_cases import Array, Case, build, element, load, number
 from product_cases import run
 
+from frittata.egraph import indexing, shapes
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.ops.elements import window_extents
+from frittata.egraph.ops.winograd import as_window_dot
 from frittata.egraph.terms import Term
 from frittata.kernels import templates
 from frittata.kernels.templates.convolution import CONVOLUTION
@@ -89,8 +91,6 @@ def test_a_prologue_does_not_touch_the_margin() -> None:
 
 
 def test_an_image_that_is_not_consecutive_along_the_channels() -> None:
-    from frittata.egraph import indexing
-
     x = element("reindex", load("x", 2, 5, 9, 7), map=indexing.permute_map((2, 5, 9, 7), (0, 2, 3, 1)))
     e, shape = tiled((9, 7), batch=2, inputs=5, image=x)
     case = Case("channels-first", (build(e, *shape),))
@@ -165,11 +165,9 @@ def test_the_plain_form_has_no_use_for_it() -> None:
 
 @pytest.mark.parametrize(("extent", "channels"), [(56, 64), (28, 128), (14, 256), (7, 512)])
 def test_it_is_cheaper_than_the_direct_way_on_wide_layers(extent: int, channels: int) -> None:
-    from frittata.egraph.ops.winograd import as_window_dot
-
     e, shape = tiled((extent, extent), inputs=channels, outputs=channels)
     direct = as_window_dot(e).args[0]
-    rival = build(direct, *direct.shape)
+    rival = build(direct, *shapes.concrete(direct.shape))
     found = WINOGRAD.estimate((build(e, *shape),), frozenset("w"), REFERENCE)
     other = CONVOLUTION.estimate((rival,), frozenset("w"), REFERENCE)
     assert found is not None and other is not None
