@@ -24,7 +24,7 @@ NAME = ATTENTION.name
 INF = float("inf")
 SIZES = [
     (1, 1, 1, 1), (1, 7, 5, 8), (1, 1030, 64, 64), (2, 9, 16, 16), (3, 40, 23, 40), (7, 17, 5, 3), (7, 1, 16, 9),
-    (5, 16, 64, 88), (17, 7, 64, 16), (17, 17, 7, 17), (23, 37, 16, 64), (131, 67, 5, 24),
+    (5, 16, 64, 88), (17, 7, 64, 16), (17, 17, 7, 17), (131, 67, 5, 24),
 ]  # fmt: skip
 
 
@@ -86,19 +86,18 @@ def test_several_blocks_parts_and_chunks() -> None:
 # ---- masks -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mask", [(2, 3, 7, 13), (3, 7, 13), (2, 1, 1, 13), (7, 13), (13,), (7, 1), (1,)], ids=str)
-@pytest.mark.parametrize("m", [7, 1])
+MASKS = [(2, 3, 7, 13), (3, 7, 13), (2, 1, 1, 13), (7, 13), (13,), (7, 1), (1,)]
+
+
+@pytest.mark.parametrize(("m", "mask"), [*((7, mask) for mask in MASKS), (1, (2, 3, 1, 13)), (1, (13,))], ids=str)
 def test_masks_of_all_broadcast_shapes(m: int, mask: tuple[int, ...]) -> None:
-    mask = tuple(m if dim == 7 else dim for dim in mask)
-    scores = products(m, 13, 5, 2, 3)
-    added = element("add", scores, load("m", *mask))
-    check(Case("added", (build(attend(added, 13, 16, 2, 3), 2, 3, m, 16),)), NAME)
-    chosen = element("where", load("m", *mask, dtype="bool"), scores, number(-9.0))
-    check(Case("chosen", (build(attend(chosen, 13, 16, 2, 3), 2, 3, m, 16),)), NAME)
+    added = element("add", products(m, 13, 5, 2, 3), load("b", *mask))
+    chosen = element("where", load("m", *mask, dtype="bool"), added, number(-9.0))
+    check(Case("masked", (build(attend(chosen, 13, 16, 2, 3), 2, 3, m, 16),)), NAME)
 
 
 @pytest.mark.parametrize("safe", [False, True])
-@pytest.mark.parametrize(("m", "n"), [(1, 13), (9, 13), (9, 16), (14, 70)])
+@pytest.mark.parametrize(("m", "n"), [(1, 13), (9, 16), (14, 70)])
 def test_rows_that_see_nothing(m: int, n: int, safe: bool) -> None:
     chosen = element("where", load("m", m, n, dtype="bool"), products(m, n, 5), number(-INF))
     case = Case("blind", (build(attend(chosen, n, 6, safe=safe), m, 6),))
@@ -120,6 +119,7 @@ def test_what_is_not_finite(m: int, safe: bool) -> None:
     )
     base = dict(zip((leaf.attrs[0] for leaf in case.operands), case.values(), strict=True))
     base["b"][1] = -INF
+    kernel = executable(case, NAME, {})
     for name, place, odd in (
         ("q", (0, 3), np.nan), ("k", (12, 0), np.nan), ("v", (4, 5), np.nan), ("v", (2, 1), INF), ("q", (0, 1), INF),
         ("b", (0, 7), INF), ("b", (1, 3), np.nan), ("b", (0, 5), -INF),
@@ -128,19 +128,20 @@ def test_what_is_not_finite(m: int, safe: bool) -> None:
         values[name][place] = odd
         given = list(values.values())
         with np.errstate(invalid="ignore"):
-            assert_close(case, run(case, given, NAME), given)
+            assert_close(case, kernel(*given), given)
 
 
 def test_large_scores_and_values_stay_finite() -> None:
     case = Case("large", (build(attend(products(8, 21, 4), 21, 8), 8, 8),))
     values = dict(zip((leaf.attrs[0] for leaf in case.operands), case.values(), strict=True))
+    kernel = executable(case, NAME, {})
     values["q"] *= 1e4
     given = list(values.values())
-    assert_close(case, run(case, given, NAME), given)
+    assert_close(case, kernel(*given), given)
     values["q"] *= 0
     values["v"][:] = 3e38
     given = list(values.values())
-    np.testing.assert_allclose(run(case, given, NAME)[0], np.full((8, 8), 3e38), rtol=1e-6)
+    np.testing.assert_allclose(kernel(*given)[0], np.full((8, 8), 3e38), rtol=1e-6)
 
 
 @pytest.mark.parametrize(("m", "n", "offset"), [(7, 17, 0), (17, 7, 4), (40, 40, -3), (131, 131, 0), (9, 5, 1000)])
@@ -294,9 +295,10 @@ def test_few_queries_read_keys_and_values_where_they_lie() -> None:
 def test_results_do_not_depend_on_other_rows() -> None:
     case = Case("bits", (build(attend(products(17, 23, 7), 23, 10), 17, 10),))
     values = dict(zip((leaf.attrs[0] for leaf in case.operands), case.values(), strict=True))
-    (first,) = run(case, list(values.values()), NAME)
+    kernel = executable(case, NAME, {})
+    (first,) = kernel(*values.values())
     values["q"][3:] += 1
-    (second,) = run(case, list(values.values()), NAME)
+    (second,) = kernel(*values.values())
     np.testing.assert_array_equal(first[:3], second[:3])
     assert (first[3:] != second[3:]).any()
 
