@@ -134,7 +134,7 @@ def compiled(name: str, count: int, dtype: str) -> Optimized:
 
 def errors_f32(name: str, step: int) -> tuple[float, float]:
     """Return the worst error in ulps over every `step`-th float32, and the worst absolute one in the tail."""
-    x = np.arange(0, 1 << 32, step, np.uint32).view(np.float32)
+    x = np.arange(0, 1 << 32, step).astype(np.uint32).view(np.float32)
     args = [x, np.random.default_rng(1).permutation(x)][: FUNCTIONS[name].arguments]
     result = np.asarray(compiled(name, len(x), "f32")(*args))
     with np.errstate(all="ignore"):

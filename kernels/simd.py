@@ -210,7 +210,7 @@ def _bounded(builder: Builder, a: Value, b: Value, beyond: str) -> Value | None:
 def _is_zero(value: Value, sign: float) -> bool:
     """Whether a value is the constant zero of a sign."""
     number = _number(value)
-    return number == 0.0 and copysign(1.0, number) == sign
+    return number is not None and number == 0.0 and copysign(1.0, number) == sign
 
 
 def _number(value: Value) -> float | None:

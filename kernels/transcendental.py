@@ -1,9 +1,10 @@
 """Exponentials, logarithms, circular and error functions as formulas over vectors.
 
 At most 2 units in the last place off in f32 and 4 in f64, over the whole range, with C's results for NaN, infinities,
-denormals and signed zeros. For f32, what is hot in networks (exp, log, tanh, sigmoid, erf) is computed in single
-precision, the rest in double. In f64 exp and log are formulas too; the others call the C library, lane by lane.
-Source: the polynomials for f32 of exp, log and erf are Norbert Juffa's, that of tanh Cephes'; log in f64 is fdlibm's.
+denormals and signed zeros. For f32, sin, cos and pow are computed in double precision, the rest in single. In f64 exp,
+log and sigmoid are formulas too; the others call the C library, lane by lane.
+Source: the polynomials for f32 of exp and log are Norbert Juffa's, the others least-squares fits with the weights of
+Lawson's iteration; log in f64 is fdlibm's.
 """
 
 from __future__ import annotations
