@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from kernel_cases import Case, build, case_named, element, fold, load, number, reindex
 from product_cases import check
@@ -38,7 +40,7 @@ def over_window(op: str, e: Term, kernel: tuple[int, int] = (3, 3)) -> Term:
     return fold(op, fold(op, e, -5, kernel[1]), -6, kernel[0])
 
 
-def depthwise(shape: tuple[int, ...], kernel: tuple[int, int] = (3, 3), **how: int) -> tuple[Term, tuple[int, ...]]:
+def depthwise(shape: tuple[int, ...], kernel: tuple[int, int] = (3, 3), **how: Any) -> tuple[Term, tuple[int, ...]]:
     view, out = windows(shape, kernel, **how)
     return over_window("sum", element("mul", view, load("w", *kernel, 1, 1, 1, shape[3])), kernel), out
 
