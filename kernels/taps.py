@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
 
-from frittata.egraph import dtypes, indexing, program, shapes, terms
+from frittata.egraph import dtypes, program, shapes, terms
 from frittata.egraph.indexing import Affine, var
 from frittata.egraph.ops import registry
 from frittata.egraph.terms import Term
@@ -29,6 +29,7 @@ from frittata.kernels.intrinsics import table_pointer
 from frittata.kernels.points import Reduction, reduction
 from frittata.kernels.simd import I64, VECTOR_BYTES, Builder, Lane, Value
 from frittata.kernels.stencils import dim_at, only_fold
+from frittata.kernels.stores import stored_at
 
 _MOST_PLACES = 64
 _MOST_PIXELS = 7
@@ -153,6 +154,8 @@ def describe(bodies: tuple[Term, ...]) -> Taps | None:
     if not shape or shape[-1] == 1 or not bound or any(dim_at(shape, axis) != 1 for axis in bound):
         return None
     work = Taps(bodies, hole, folded, shape)
+    if any(stored_at(body, work.index(0)).factor_of("j") != 1 for body in bodies):
+        return None
     count = prod(bound.values())
     return work if count <= _MOST_PLACES and count * work.tile * work.vectors <= _MOST_STEPS else None
 
@@ -204,11 +207,9 @@ class TapsEmitter:
     def _store(self, emitter: ElementEmitter, index: Place, total: Value, valid: int | None) -> None:
         work = self._work
         emitter.know(work.hole, index, total)
-        axes = range(-len(work.shape), 0)
-        offset = indexing.flatten(tuple(index.get(axis, Affine()) for axis in axes), work.shape)
-        at = emitter.values.first(offset)
         for body, pointer in zip(work.bodies, self._results, strict=True):
             value = emitter.emit(body.args[0], index)
+            at = emitter.values.first(stored_at(body, index))
             if valid is None:
                 memory.store(self._builder, value, pointer, at)
             else:

@@ -23,6 +23,7 @@ from frittata.kernels.contractions import Index, Side, only_product, split_index
 from frittata.kernels.gemm_emitters import lanes_of
 from frittata.kernels.gemm_schedule import choose_tile, efficiency
 from frittata.kernels.packing import RegisterTile
+from frittata.kernels.stores import stored_at
 
 _BLOCK_TILES = 24
 """How many tiles share what is read of the weights."""
@@ -134,6 +135,9 @@ def describe(bodies: tuple[Term, ...]) -> TiledConvolution | None:
     inputs = source[2]
     batch = {axis: shape[axis] for axis in range(-len(shape), -3)}
     leading = split_index("g", batch)
+    place = {**leading, -3: var("y", lines.result), -2: var("x", pixels.result), -1: var("o", outputs)}
+    if any(stored_at(body, place).factor_of("o") not in (0, 1) for body in bodies):
+        return None
     taps = {-4: var("o", outputs), -3: var("c", inputs), -2: var("dy", KERNEL), -1: var("dx", KERNEL)}
     return TiledConvolution(
         bodies,
@@ -141,7 +145,7 @@ def describe(bodies: tuple[Term, ...]) -> TiledConvolution | None:
         image,
         {**leading, -3: var("v", lines.source), -2: var("u", pixels.source), -1: var("c", inputs)},
         Side(weights, taps),
-        {**leading, -3: var("y", lines.result), -2: var("x", pixels.result), -1: var("o", outputs)},
+        place,
         prod(batch.values()),
         inputs,
         outputs,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from frittata.egraph import indexing, shapes
 from frittata.egraph.indexing import Affine, var
 from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd
@@ -14,6 +13,7 @@ from frittata.kernels.flow import for_range
 from frittata.kernels.index_values import Along
 from frittata.kernels.intrinsics import table_pointer
 from frittata.kernels.simd import I64, Builder, Lane, Value
+from frittata.kernels.stores import stored_at
 from frittata.kernels.tiles import emit_dot_tile, unroll_for
 from frittata.kernels.winograd import Axis, TiledPlan
 
@@ -237,13 +237,12 @@ class TiledCode:
         }
         index = {axis: at.substitute(here) for axis, at in work.place.items()}
         emitter.fill({work.product: value})
-        shape = shapes.concrete(work.bodies[0].shape)
-        offset = indexing.flatten(tuple(index.get(axis, Affine()) for axis in range(-len(shape), 0)), shape)
         for number, body in enumerate(work.bodies):
             result = emitter.emit(body.args[0], index)
             target = table_pointer(builder, table, len(self.operands) + number, body.dtype)
             count = plan.lanes if valid is None else valid
-            memory.store_masked(builder, result, target, emitter.values.first(offset), count)
+            at = emitter.values.first(stored_at(body, index))
+            memory.store_masked(builder, result, target, at, count)
 
 
 def _is_inside(builder: Builder, at: Value, axis: Axis) -> Value:

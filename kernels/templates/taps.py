@@ -24,6 +24,7 @@ class TapsTemplate:
     """Takes bodies that are point-wise in one fold over a few places, none of them along the last axis."""
 
     name = "taps"
+    in_place = True
 
     def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
         """Predict the time of arithmetic and of memory; None for other bodies."""

@@ -33,6 +33,7 @@ class WinogradTemplate:
     """Takes bodies that are point-wise in one convolution by tiles, with weights known before run time."""
 
     name = "winograd"
+    in_place = True
 
     def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
         """Predict the time of products and transforms, and of what the bodies and the image compute; else None."""

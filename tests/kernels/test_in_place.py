@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from kernel_cases import CASES, Case, assert_agrees, build, case_named, element, leaf
 
+import frittata as ft
 from frittata.egraph import shapes, terms
 from frittata.egraph.errors import LoweringError
 from frittata.egraph.machine import REFERENCE
@@ -84,6 +85,7 @@ _TESTED = {
     "convolution": ("window-3x3-s1-p1-d1-g1", "window-3x3-s2-p0-d1-g2", "window-7x7-s2-p3-d1-g1", "window-fused"),
     "channels": ("window-3x3-s1-p1-d1-g1", "window-4-s2-p1-d1-g1"),
     "stencil": ("pool-max", "pool-mean", "pool-lines"),
+    "taps": ("pool-max", "pool-mean", "pool-lines"),
     "scan": ("scan-sum-1", "scan-max-2", "scan-line", "scan-i64"),
     "nest": ("softmax-7", "attention", "window-2x3x2-s1-p1-d1-g1", "dot-i64", "two-axes", "scan-both-ways", "ones"),
 }
@@ -97,7 +99,33 @@ def test_bodies_in_place_compute_what_they_mean(template: str, name: str) -> Non
 
 
 def test_every_template_that_takes_places_is_tested() -> None:
-    assert set(_TESTED) == {template.name for template in templates.TEMPLATES if templates.is_in_place(template.name)}
+    tested = {*_TESTED, "winograd"}
+    assert tested == {template.name for template in templates.TEMPLATES if templates.is_in_place(template.name)}
+
+
+TILED = """
+def main(
+    x: f32[2, 6, 7, 16], param w: f32[16, 16, 3, 3], param v: f32[21, 16, 3, 3], param u: f32[8, 37, 3, 3]
+) -> f32[2, 4, 5, 8]:
+    a: f32[2, 6, 7, 16] = conv_winograd(x, w, padding=(1, 1), tile=2)
+    b: f32[2, 6, 7, 21] = conv_winograd(x, v, padding=(1, 1), tile=2)
+    c: f32[2, 6, 7, 37] = concat(a, b, axis=-1)
+    y: f32[2, 4, 5, 8] = conv_winograd(c, u, padding=(0, 0), tile=2)
+    return y
+"""
+
+
+def test_tiled_convolutions_write_channels_side_by_side() -> None:
+    """Their weights are constants, which the program above has none of."""
+    model = ft.parse(TILED)
+    rng = np.random.default_rng(0)
+    shape_by_name = {"w": (16, 16, 3, 3), "v": (21, 16, 3, 3), "u": (8, 37, 3, 3)}
+    model.params.update({name: rng.standard_normal(s).astype(np.float32) for name, s in shape_by_name.items()})
+    fast = ft.optimize(model, machine=REFERENCE)
+    assert [kernel.template for kernel in fast.kernels] == ["winograd"] * 3
+    x = rng.standard_normal((2, 6, 7, 16)).astype(np.float32)
+    (expected,) = model.interpret(x)
+    assert np.abs(fast(x) - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
 def test_a_template_that_cannot_write_in_place_says_so() -> None:
