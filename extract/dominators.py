@@ -44,7 +44,7 @@ def dominators(problem: Problem[Any], deadline: float = float("inf")) -> Dominat
     if not sets_fit(len(order)):
         return None
     found = Dominators({class_: 1 << i for i, class_ in enumerate(order)}, {})
-    loads = {c: [problem.loads(n) for n in numbers] for c, numbers in problem.by_class.items()}
+    loads = {class_: [problem.loads(n) for n in problem.by_class[class_]] for class_ in order}
     users: dict[int, set[int]] = {}
     for class_, sets in loads.items():
         for load in set[int]().union(*sets):
