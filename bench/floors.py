@@ -9,6 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from frittata.egraph import dtypes, shapes, terms
+from frittata.egraph.ops.winograd import KERNEL
 from frittata.egraph.program import Kernel, Program, View, operands_of
 from frittata.egraph.terms import TensorType, Term
 from frittata.kernels.contractions import CONTRACTIONS
@@ -50,8 +51,19 @@ def _flops(term: Term) -> float:
     """Return the operations of a product by its definition, 0 for other terms."""
     if term.sort != "element" or term.op not in CONTRACTIONS:
         return 0.0
-    depth = term.attrs[0] if term.op == "dot" else term.attrs[0][0] // term.attrs[-1] * shapes.size(term.attrs[2])
-    return 2.0 * shapes.size(term.shape) * depth
+    return 2.0 * shapes.size(term.shape) * _depth(term)
+
+
+def _depth(term: Term) -> int:
+    """Return how many products each of its values is the sum of."""
+    match term.op:
+        case "window_dot":
+            source, _, kernel, *_, groups = term.attrs
+            return source[0] // groups * shapes.size(kernel)
+        case "winograd_dot":
+            return term.attrs[0][-1] * KERNEL**2
+        case _:
+            return term.attrs[0]
 
 
 def _reads(kernel: Kernel) -> dict[str, float]:

@@ -62,7 +62,8 @@ TAKEN = [(case, target) for case in [*CASES, *RANDOM_CASES] for target in TARGET
 
 
 def test_every_target_takes_some_case() -> None:
-    assert {target for _, target in TAKEN} == set(TARGETS)
+    """But for tiled convolutions, whose weights are constants, and attention, whose cases are its own."""
+    assert {target for _, target in TAKEN} == set(TARGETS) - {"winograd", "attention"}
 
 
 @pytest.mark.parametrize(("case", "target"), TAKEN, ids=lambda part: part if isinstance(part, str) else part.name)
