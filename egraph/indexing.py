@@ -43,7 +43,15 @@ class Rem:
     by: int
 
 
-Atom = Var | Quot | Rem
+@dataclass(frozen=True)
+class Clamp:
+    """`of` clamped to 0 .. by - 1. Maps of views have none: it is what going through views makes of their indices."""
+
+    of: Affine
+    by: int
+
+
+Atom = Var | Quot | Rem | Clamp
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,14 @@ class Affine:
                 return (inner + Affine(0, ((atom, -factor),)) + atom.of * factor) % by
         return Affine(0, ((Rem(inner, by), 1),))
 
+    def clamped(self, extent: int) -> Affine:
+        """Return the value clamped to 0 .. extent - 1, itself where it cannot lie outside."""
+        if extent == 1:
+            return Affine()
+        if _within(self, extent):
+            return self
+        return Affine(0, ((Clamp(self, extent), 1),)) if self.terms else Affine(_clamp(self.constant, extent))
+
     def _split(self, by: int) -> tuple[Affine, Affine]:
         """self = outer * by + inner, with as much as possible in outer."""
         outer = {atom: factor // by for atom, factor in self.terms if factor % by == 0}
@@ -128,8 +144,7 @@ class Affine:
             if isinstance(atom, Var):
                 out += value_by_key.get(atom.key, Affine(0, ((atom, 1),))) * factor
             else:
-                inner = atom.of.substitute(value_by_key)
-                out += (inner // atom.by if isinstance(atom, Quot) else inner % atom.by) * factor
+                out += _applied(atom, atom.of.substitute(value_by_key)) * factor
         return out
 
     def evaluate(self, value_of: Callable[[int | str], Any]) -> Any:
@@ -140,7 +155,7 @@ class Affine:
                 value = value_of(atom.key)
             else:
                 inner = atom.of.evaluate(value_of)
-                value = inner // atom.by if isinstance(atom, Quot) else inner % atom.by
+                value = _applied(atom, inner)
             out = out + value * factor
         return out
 
@@ -149,6 +164,20 @@ class Affine:
         if self.constant or not parts:
             parts.append(str(self.constant))
         return " + ".join(parts)
+
+
+def _applied(atom: Quot | Rem | Clamp, inner: Any) -> Any:
+    match atom:
+        case Quot(by=by):
+            return inner // by
+        case Rem(by=by):
+            return inner % by
+        case Clamp(by=by):
+            return inner.clamped(by) if isinstance(inner, Affine) else _clamp(inner, by)
+
+
+def _clamp(value: Any, extent: int) -> Any:
+    return min(max(value, 0), extent - 1)
 
 
 def _normal(constant: int, factor_by_atom: Mapping[Atom, int]) -> Affine:
@@ -178,7 +207,7 @@ def _joined(rem: Rem, factor: int, factor_by_atom: Mapping[Atom, int]) -> tuple[
     (x // (b c)) * c + x // b % c = x // b, and ((x // c) % d) * c + x % c = x % (c d).
     """
     for partner, other in factor_by_atom.items():
-        if other != factor * rem.by or isinstance(partner, Var):
+        if other != factor * rem.by or not isinstance(partner, Quot | Rem):
             continue
         whole = _whole_of_quotient(rem, partner) if isinstance(partner, Quot) else _whole_of_remainder(rem, partner)
         if whole is not None:
@@ -205,7 +234,9 @@ def _atom_bounds(atom: Atom) -> tuple[float, float]:
     if isinstance(atom, Var):
         return 0, float("inf") if isinstance(atom.extent, Sym) else atom.extent - 1
     low, high = atom.of.bounds()
-    return (low // atom.by, high // atom.by) if isinstance(atom, Quot) else (0, atom.by - 1)
+    if isinstance(atom, Rem):
+        return 0, atom.by - 1
+    return _applied(atom, low), _applied(atom, high)
 
 
 def _within(value: Affine, by: int) -> bool:
@@ -216,6 +247,8 @@ def _within(value: Affine, by: int) -> bool:
 def _atom_text(atom: Atom) -> str:
     if isinstance(atom, Var):
         return f"a{-atom.key}" if isinstance(atom.key, int) else atom.key
+    if isinstance(atom, Clamp):
+        return f"min(max({atom.of}, 0), {atom.by - 1})"
     return f"(({atom.of}) {'//' if isinstance(atom, Quot) else '%'} {atom.by})"
 
 

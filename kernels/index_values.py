@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from math import gcd
 
-from frittata.egraph.indexing import Affine, Atom, Quot, Rem, Var, var
+from frittata.egraph.indexing import Affine, Atom, Clamp, Quot, Rem, Var, var
 from frittata.kernels import simd
 from frittata.kernels.simd import I64, Builder, Index, Value
 
@@ -103,13 +103,15 @@ class IndexValues:
     def _clamp(self, at: Affine, extent: int) -> Affine:
         key = f"clamped({at}, {extent})"
         self.origins[key] = at.variables().union(*(self.origins.get(k, set()) for k in at.variables()))
-        value = self.value(at)
-        low, high = simd.constant_like(value, 0), simd.constant_like(value, extent - 1)
-        value = simd.minimum(self.builder, simd.maximum(self.builder, value, low), high)
+        value = self._limited(self.value(at), extent)
         self.scalar_by_key[key] = simd.extract(self.builder, value, 0)
         if simd.lane_of(value).lanes > 1:
             self._vector_by_key[key] = value
         return var(key, extent)
+
+    def _limited(self, value: Value, extent: int) -> Value:
+        low, high = simd.constant_like(value, 0), simd.constant_like(value, extent - 1)
+        return simd.minimum(self.builder, simd.maximum(self.builder, value, low), high)
 
     # ---- how an expression moves from lane to lane -------------------------------------------------------------------
 
@@ -121,7 +123,7 @@ class IndexValues:
         inner = self.slope(atom.of)
         if inner == 0:
             return 0
-        if inner != 1 or not self._stays_in_block(atom.of, atom.by):
+        if inner != 1 or isinstance(atom, Clamp) or not self._stays_in_block(atom.of, atom.by):
             return None
         return 0 if isinstance(atom, Quot) else 1
 
@@ -142,7 +144,7 @@ class IndexValues:
     def _atom_residue(self, atom: Atom) -> tuple[int, int]:
         if isinstance(atom, Var):
             return (self.along.multiple if self.along is not None and atom.key == self.along.key else 1), 0
-        if isinstance(atom, Quot):
+        if not isinstance(atom, Rem):
             return 1, 0
         modulus, residue = self._residue(atom.of)
         return gcd(modulus, atom.by), residue
@@ -173,6 +175,8 @@ class IndexValues:
             return self._variable(atom.key, wide=wide)
         builder = self.builder
         inner = self._value(atom.of, wide=wide)
+        if isinstance(atom, Clamp):
+            return self._limited(inner, atom.by)
         by = simd.constant_like(inner, atom.by)
         if atom.of.bounds()[0] >= 0:
             return builder.udiv(inner, by) if isinstance(atom, Quot) else builder.urem(inner, by)

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from frittata.egraph import indexing, shapes
-from frittata.egraph.indexing import Affine, Quot, Rem
+from frittata.egraph.indexing import Affine
 from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import Term
 from frittata.kernels.lookups import Place, as_index, depends_on, looked_up, lookups_in
@@ -123,16 +123,16 @@ class Points:
                     stack.extend((arg, False) for arg in self.args(point) if arg not in seen)
 
     def offset(self, point: Point) -> Affine:
-        """Return the offset that a load reads, or the index that an iota gives; a clamp is a remainder."""
+        """Return the offset that a load reads, or the index that an iota gives, clamped."""
         if point not in self._offsets:
             self._offsets[point] = self._offset(*point)
         return self._offsets[point]
 
     def _offset(self, term: Term, where: Where) -> Affine:
         if term.op == "iota":
-            return _clamped(where.index.get(term.attrs[0], Affine()), term.attrs[1])
+            return where.index.get(term.attrs[0], Affine()).clamped(term.attrs[1])
         shape = shapes.concrete(term.args[0].shape)
-        at = tuple(_clamped(where.index.get(axis, Affine()), shape[axis]) for axis in range(-len(shape), 0))
+        at = tuple(where.index.get(axis, Affine()).clamped(shape[axis]) for axis in range(-len(shape), 0))
         return indexing.flatten(at, shape)
 
     def step(self, point: Point, key: str) -> int | None:
@@ -153,7 +153,7 @@ class Points:
             rank = len(mapping.result)
             given = [where.index.get(axis, Affine()) for axis in range(-rank, 0)]
             pairs = list(zip(given, shapes.concrete(mapping.result), strict=True))
-            by_key: dict[int | str, Affine] = {i - rank: _clamped(at, extent) for i, (at, extent) in enumerate(pairs)}
+            by_key: dict[int | str, Affine] = {i - rank: at.clamped(extent) for i, (at, extent) in enumerate(pairs)}
             clamped = any(_is_outside(at, extent) for at, extent in pairs)
             sources = enumerate(mapping.sources, -len(mapping.sources))
             index = {axis: at.substitute(by_key) for axis, at in sources if shapes.dim_at(inner.shape, axis) != 1}
@@ -179,13 +179,3 @@ def place_of(element: Term, index: Mapping[int, Affine]) -> Place:
 def _is_outside(at: Affine, extent: int) -> bool:
     low, high = at.bounds()
     return extent != 1 and (low < 0 or high >= extent)
-
-
-def _clamped(at: Affine, extent: int) -> Affine:
-    if extent == 1:
-        return Affine()
-    if not _is_outside(at, extent):
-        return at
-    if not at.terms:
-        return Affine(min(max(at.constant, 0), extent - 1))
-    return Affine(0, ((Rem(Affine(0, ((Quot(at, 1), 1),)), extent), 1),))

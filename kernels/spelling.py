@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from frittata.egraph.dtypes import DType
 from frittata.egraph.errors import LoweringError
-from frittata.egraph.indexing import Affine, Atom, Quot, Var
+from frittata.egraph.indexing import Affine, Atom, Clamp, Quot, Var
 from frittata.egraph.ops.elements import fold_identity
 from frittata.egraph.terms import Scalar
 from frittata.kernels.loops import Apply, Constant, Expression, Load, Local, Position
@@ -178,5 +178,7 @@ def _atom(atom: Atom) -> str:
     if isinstance(atom, Var):
         return str(atom.key)
     inner = index(atom.of)
+    if isinstance(atom, Clamp):
+        return f"min(max({inner}, 0), {atom.by - 1})"
     inner = inner if inner.isidentifier() else f"({inner})"
     return f"({inner} {'//' if isinstance(atom, Quot) else '%'} {atom.by})"

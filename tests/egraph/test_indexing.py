@@ -131,6 +131,19 @@ def test_quotients_and_remainders_are_those_of_python(a: int, b: int, by: int, f
     assert low <= constant <= high or a > 1
 
 
+@given(st.integers(-9, 9), st.integers(-3, 3), st.integers(-9, 9), st.integers(1, 9))
+def test_clamps_are_those_of_python(a: int, factor: int, constant: int, extent: int) -> None:
+    at = var("a", 10) * factor + constant
+    clamped = at.clamped(extent)
+    low, high = clamped.bounds()
+    for value in range(10):
+        law = min(max(value * factor + constant, 0), extent - 1)
+        assert clamped.evaluate(lambda _, value=value: value) == law
+        assert clamped.substitute({"a": Affine(value)}) == Affine(law)
+        assert low <= law <= high < extent
+    assert (clamped + a).substitute({"a": var("b", 10)}) == at.substitute({"a": var("b", 10)}).clamped(extent) + a
+
+
 def test_splitting_an_axis_and_merging_it_gives_the_axis() -> None:
     i = var("i", 12)
     assert (i // 4) * 4 + i % 4 == i

@@ -52,6 +52,22 @@ def test_permuted_loads(shape: tuple[int, int, int], permutation: tuple[int, int
     check(build(element("add", turned, load("b", *result)), *result), build(element("abs", turned), *result))
 
 
+def test_rows_of_one_tile() -> None:
+    check(build(reindex(load("x", 40, 32), indexing.permute_map((40, 32), (1, 0))), 32, 40))
+
+
+@pytest.mark.parametrize(("length", "start", "step", "divisor"), [(7, -1, -1, 3), (13, -5, 1, 1), (33, 4, -1, 2)])
+def test_an_index_is_clamped_to_each_view_that_it_goes_through(
+    length: int, start: int, step: int, divisor: int
+) -> None:
+    for axis in (-2, -1):  # the middle of x, then indices beyond it
+        part = reindex(load("x", 5, 5), indexing.slice_map((5, 5), axis, 1, 1, 3))
+        source = (3, 5) if axis == -2 else (5, 3)
+        mapping = indexing.resample_map(source, axis, length, start, step, divisor)
+        body = reindex(part, mapping)
+        check(build(body, *mapping.result), build(element("exp", body), *mapping.result))
+
+
 @pytest.mark.parametrize("dtype", ["f64", "i64", "i32", "bool"])
 def test_permuted_loads_of_every_dtype(dtype: str) -> None:
     turned = reindex(load("x", 37, 41, dtype=dtype), indexing.permute_map((37, 41), (1, 0)))

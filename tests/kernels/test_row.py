@@ -190,3 +190,11 @@ def test_holding_is_counted() -> None:
     twice = ROW.estimate((build(softmax(load("x", 64, 256), -1, 256), 64, 256),), frozenset(), REFERENCE)
     assert twice is not None
     assert 14 < twice.flops / (64 * 256) < 28
+
+
+@pytest.mark.parametrize("axis", [-2, -1])
+def test_folds_of_indices_that_views_clamp(axis: int) -> None:
+    part = reindex(load("x", 5, 19), indexing.slice_map((5, 19), axis, 1, 1, 3))
+    mapping = indexing.resample_map(part.shape, axis, 17, -4, 1, 1)
+    e = reindex(part, mapping)
+    run(build(element("sub", e, fold("max", e, -1, mapping.result[-1])), *mapping.result))
