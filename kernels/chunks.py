@@ -40,12 +40,13 @@ def split(rows: int, extent: int, units: float, turn: int | None) -> Split:
 
 
 def row_indices(rows: Sequence[Loop]) -> list[str]:
-    """Spell the variables of the row loops."""
+    """Spell the variables of the row loops; of a loop of one step it is 0: a single row has no variable."""
     out: list[str] = []
     inner = 1
     for position, loop in reversed(list(enumerate(rows))):
         at = ROW if inner == 1 else f"{ROW} // {inner}"
-        out.insert(0, at if position == 0 else f"{at} % {loop.extent}")
+        at = at if position == 0 else f"{at} % {loop.extent}"
+        out.insert(0, at if loop.extent > 1 else "0")
         inner *= loop.extent
     return out
 
