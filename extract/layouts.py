@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from frittata.egraph import indexing
-from frittata.egraph.indexing import IndexMap
+from frittata.egraph.indexing import Affine, IndexMap
+from frittata.egraph.shapes import Dim
 from frittata.egraph.snapshot import Node, Snapshot
 
 MOVES = ("reindex", "at")
 
 
 def computed(nodes: Sequence[Node]) -> list[Node]:
-    """Return what computes an element class: no loads; no views if it is computed otherwise.
+    """Return what computes an element class: no loads; no views of other layouts of it if it is computed otherwise.
 
-    Such views are other layouts of the same values: no reason to store what they read, which has uses of its own.
+    Such views are no reason to store what they read, which has uses of its own. Rows of a larger product are no layout
+    of it: they are another way to have the values.
     """
     inline = [node for node in nodes if node.op != "load"]
-    return [node for node in inline if node.op not in MOVES] or inline
+    return [node for node in inline if not _shows_all(node)] if _is_computed(inline) else inline
 
 
 def layouts(snapshot: Snapshot) -> Callable[[int], int]:
@@ -31,14 +33,27 @@ def layouts(snapshot: Snapshot) -> Callable[[int], int]:
         return class_
 
     for class_, nodes in enumerate(snapshot.nodes):
-        if any(node.sort == "element" and node.op not in ("load", *MOVES) for node in nodes):
-            for node in nodes:
-                if node.op == "reindex" and _moves_all(node.attrs[0]):
-                    parent[find(node.args[0])] = find(class_)
+        if _is_computed(nodes):
+            for node in filter(_shows_all, nodes):
+                parent[find(node.args[0])] = find(class_)
     return find
 
 
+def _is_computed(nodes: Sequence[Node]) -> bool:
+    return any(node.sort == "element" and node.op not in ("load", *MOVES) for node in nodes)
+
+
+def _shows_all(node: Node) -> bool:
+    """Whether a node is a view that shows each value once: another order of the axes."""
+    return node.op == "reindex" and _moves_all(node.attrs[0])
+
+
 def _moves_all(mapping: IndexMap) -> bool:
-    """Whether a view shows each value once: another order of the axes."""
-    axes = {axis for axis in indexing.axes_of(mapping.result) if axis.terms}
-    return sorted(map(repr, axes)) == sorted(repr(source) for source in mapping.sources if source.terms)
+    axes = zip(indexing.axes_of(mapping.result), mapping.result, strict=True)
+    moved = zip(mapping.sources, mapping.source, strict=True)
+    return _long(axes) == _long(moved)
+
+
+def _long(indices: Iterable[tuple[Affine, Dim]]) -> list[str]:
+    """Return indices with the extents that they run over, in a fixed order, but those that can only be 0."""
+    return sorted(map(repr, ((index, extent) for index, extent in indices if extent != 1)))
