@@ -20,7 +20,7 @@ from frittata.egraph.indexing import IndexMap
 from frittata.egraph.ops import registry
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import ElementType
-from frittata.extract.layouts import MOVES, computed, layouts
+from frittata.extract.layouts import MOVES, computed, ends, layouts
 from frittata.extract.problem import components
 
 POINTWISE, FOLDED, CONTRACTED, ATTENDED = range(4)
@@ -190,12 +190,13 @@ def _operators_over(snapshot: Snapshot, graph: nx.DiGraph[int]) -> dict[int, set
     """The element operators that are applied to each element class on the way to an output.
 
     A view of what something else computes as well, a convolution that leaves its results in another order, is none of
-    them: whether it is used is open.
+    them, unless only views read that: whether it is used is open.
     """
     found: dict[int, set[str]] = {}
+    last = ends(snapshot)
     for class_, nodes in enumerate(snapshot.nodes):
         if snapshot.sorts[class_] == "element" and class_ in graph:
-            for node in computed(nodes):
+            for node in computed(nodes, last):
                 for position, arg in enumerate(node.args):
                     found.setdefault(arg, set()).add(use_of(node.op, position))
     return found
@@ -236,8 +237,9 @@ def may_stand_under(op: str, kind: int) -> bool:
 def _uses(snapshot: Snapshot, outputs: Iterable[int]) -> nx.DiGraph[int]:
     """The graph from each class to those computed from it, as far as it leads to an output."""
     graph: nx.DiGraph[int] = nx.DiGraph()
+    last = ends(snapshot)
     for class_, nodes in enumerate(snapshot.nodes):
-        elements = computed(nodes) if snapshot.sorts[class_] == "element" else []
+        elements = computed(nodes, last) if snapshot.sorts[class_] == "element" else []
         for node in [*elements, *(node for node in nodes if node.op in ("build", "load"))]:
             graph.add_edges_from((arg, class_) for arg in node.args)
     graph.add_edges_from((class_, _SINK) for class_ in outputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from frittata.egraph import indexing
 from frittata.egraph.indexing import Affine, IndexMap
@@ -12,14 +12,27 @@ from frittata.egraph.snapshot import Node, Snapshot
 MOVES = ("reindex", "at")
 
 
-def computed(nodes: Sequence[Node]) -> list[Node]:
-    """Return what computes an element class: no loads; no views of other layouts of it if it is computed otherwise.
+def computed(nodes: Sequence[Node], ends: Collection[int] = ()) -> list[Node]:
+    """Return what computes an element class: no loads; if it is computed, no other layouts of it but those of `ends`.
 
     Such views are no reason to store what they read, which has uses of its own. Rows of a larger product are no layout
     of it: they are another way to have the values.
     """
     inline = [node for node in nodes if node.op != "load"]
-    return [node for node in inline if not _shows_all(node)] if _is_computed(inline) else inline
+    if not _is_computed(inline):
+        return inline
+    return [node for node in inline if not _shows_all(node) or node.args[0] in ends]
+
+
+def ends(snapshot: Snapshot) -> frozenset[int]:
+    """Return the element classes that are computed, and that only views read.
+
+    Nothing goes on in this order of the axes: without the views nothing would use what is computed in it.
+    """
+    elements = [node for nodes in snapshot.nodes for node in nodes if node.sort == "element"]
+    users = [(node.op, arg) for node in elements for arg in node.args]
+    viewed = {arg for op, arg in users if op == "reindex"} - {arg for op, arg in users if op != "reindex"}
+    return frozenset(class_ for class_ in viewed if _is_computed(snapshot.nodes[class_]))
 
 
 def layouts(snapshot: Snapshot) -> Callable[[int], int]:
