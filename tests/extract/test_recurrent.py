@@ -6,8 +6,11 @@ from torch import nn
 
 from bench.models import nasrnn, recurrent
 from bench.models.weights import seeded
+from frittata.egraph.indexing import IndexMap, permute_map, slice_map
 from frittata.egraph.machine import REFERENCE
+from frittata.egraph.snapshot import Node
 from frittata.extract.choose import Extraction
+from frittata.extract.layouts import computed
 from frittata.frontends.torch_export import from_module
 from frittata.options import Options
 from frittata.pipeline import choose_rules, extract_model, saturate_model
@@ -51,3 +54,19 @@ def test_the_inputs_of_all_steps_are_one_product_and_its_rows_are_not_copied(ste
         (1, 4 * SIZE),
     ]
     assert len(program.kernels) <= 2 * steps + 2
+
+
+@pytest.mark.parametrize(
+    ("mapping", "is_layout"),
+    [
+        (permute_map((3, 4, 5), (2, 0, 1)), True),
+        (slice_map((3, 8), -2, 0, 1, 1), False),  # the first row: its index is 0, as that of an axis of extent 1
+        (slice_map((3, 8), -2, 2, 1, 1), False),
+        (slice_map((3, 8), -1, 0, 1, 4), False),
+    ],
+)
+def test_only_views_of_all_values_are_layouts(mapping: IndexMap, is_layout: bool) -> None:
+    product = Node("dot", "element", (0, 1), (8,), 0, False)
+    view = Node("reindex", "element", (2,), (mapping,), 0, False)
+    assert computed([product, view]) == ([product] if is_layout else [product, view])
+    assert computed([view]) == [view]
