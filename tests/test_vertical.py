@@ -163,9 +163,9 @@ def test_residuals_stand_in_the_epilogues_of_a_hand_written_layer(cache: Path) -
 
 def test_batch_norm_is_gone_into_the_convolutions(cache: Path) -> None:
     fast, _, _ = compiled("block", cache, library=False)
-    first, second = fast.program.kernels
-    assert operators(first) == {"window_dot", "load", "add", "max", "const"}
-    assert operators(second) == {"window_dot", "load", "add", "max", "const"}
+    found = [operators(kernel) for kernel in fast.program.kernels]
+    assert sum(bool(ops & {"window_dot", "winograd_dot", "dot"}) for ops in found) == 2
+    assert not set().union(*found) & {"mul", "sub", "div", "sqrt", "rsqrt", "reciprocal"}
 
 
 class TwoAdds(torch.nn.Module):
