@@ -19,7 +19,7 @@ from frittata.extract.constants import Folder
 from frittata.extract.cuts import everywhere, find_cuts
 from frittata.extract.exact import Solution, solve
 from frittata.extract.greedy import greedy
-from frittata.extract.joins import settle
+from frittata.extract.joins import Settlement, settle
 from frittata.extract.problem import Problem, restricted
 
 _CONTRACTION_NAMES = {"window_dot": "conv", "winograd_dot": "conv_winograd", "attend": "attention", "dot": "matmul"}
@@ -62,6 +62,7 @@ def extract(
     first = greedy(problem)
     solution = solve(problem, first, time_limit_s)
     repriced = 0
+    best: tuple[Problem[Candidate], Solution, Program, Settlement] | None = None
     while True:
         program = build_program(snapshot, folder, rule_names, inputs, roots, problem, solution)
         settled = settle(program, templates, machine)
@@ -69,6 +70,8 @@ def extract(
         number_by_join = {step.name: n for step, n in zip(program.steps, order, strict=True) if isinstance(step, Join)}
         placed = _placed(problem, solution, {n: settled.extra_by_join.get(j, 0.0) for j, n in number_by_join.items()})
         refused = {number_by_join[join] for join in settled.wrong} | _too_dear(*placed, first)
+        if not refused and (best is None or placed[1].cost < best[1].cost):
+            best = (*placed, program, settled)
         if refused:
             problem = restricted(problem, (n for n in problem.numbers() if n not in refused))
         elif placed[1].gap > solution.gap and repriced < _MOST_REPRICED:
@@ -78,7 +81,8 @@ def extract(
             break
         first = greedy(problem)
         solution = solve(problem, first, time_limit_s)
-    problem, solution = placed
+    assert best is not None
+    problem, solution, program, settled = best
     steps = tuple(settled.kernel_by_name.get(step.name, step) for step in program.steps)
     program = replace(program, steps=steps, cost_s=solution.cost, gap=solution.gap)
     solved = time.perf_counter()
