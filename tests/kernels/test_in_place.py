@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from kernel_cases import CASES, Case, assert_agrees, build, case_named, element, leaf
@@ -117,10 +119,10 @@ def main(
 
 def test_tiled_convolutions_write_channels_side_by_side() -> None:
     """Their weights are constants, which the program above has none of."""
-    model = ft.parse(TILED)
     rng = np.random.default_rng(0)
     shape_by_name = {"w": (16, 16, 3, 3), "v": (21, 16, 3, 3), "u": (8, 37, 3, 3)}
-    model.params.update({name: rng.standard_normal(s).astype(np.float32) for name, s in shape_by_name.items()})
+    params = {name: rng.standard_normal(s).astype(np.float32) for name, s in shape_by_name.items()}
+    model = replace(ft.parse(TILED), params=params)
     fast = ft.optimize(model, machine=REFERENCE)
     assert [kernel.template for kernel in fast.kernels] == ["winograd"] * 3
     x = rng.standard_normal((2, 6, 7, 16)).astype(np.float32)
