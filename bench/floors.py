@@ -9,10 +9,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from frittata.egraph import dtypes, shapes, terms
+from frittata.egraph.ops.elements import CONTRACTIONS
 from frittata.egraph.ops.winograd import KERNEL
 from frittata.egraph.program import Kernel, Program, View, operands_of
 from frittata.egraph.terms import TensorType, Term
-from frittata.kernels.contractions import CONTRACTIONS
 from frittata.kernels.traffic import read_bytes
 
 

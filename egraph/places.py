@@ -23,6 +23,9 @@ from frittata.egraph.terms import Scalar, Term, rebuild_all
 
 Index = tuple[Affine, ...]
 
+JOINS = frozenset({"concat", "pad", "permute"})
+"""The operators whose operands may be written in place."""
+
 
 @dataclass(frozen=True)
 class Place:

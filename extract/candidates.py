@@ -18,7 +18,8 @@ from frittata.egraph import dtypes, shapes, terms
 from frittata.egraph.errors import ModelError
 from frittata.egraph.machine import Machine
 from frittata.egraph.ops import externs, registry
-from frittata.egraph.places import can_be_placed
+from frittata.egraph.ops.elements import CONTRACTIONS
+from frittata.egraph.places import JOINS, can_be_placed
 from frittata.egraph.program import HOST, Estimate, Template, is_in_place, operands_of
 from frittata.egraph.shapes import Shape
 from frittata.egraph.snapshot import Node, Snapshot
@@ -26,7 +27,6 @@ from frittata.egraph.terms import Term
 from frittata.extract.cuts import (
     ATTENDED,
     CONTRACTED,
-    CONTRACTIONS,
     FOLDED,
     FOLDS,
     POINTWISE,
@@ -92,9 +92,6 @@ VIEW = "view"
 
 JOIN = "join"
 """The template of a concatenation or a border whose parts are written in place."""
-
-JOINS = frozenset({"concat", "pad", "permute"})
-"""The operators whose operands may be written in place."""
 
 
 @dataclass

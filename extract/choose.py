@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -105,11 +106,11 @@ def enumerate_candidates(
     """
     constants = folder.classes()
     free = constants | {snapshot.class_by_term[term] for term in inputs if term in snapshot.class_by_term}
-    try:
+    with contextlib.suppress(ExtractionError):
         cuts = find_cuts(snapshot, roots)
         return collect(Enumerator(snapshot, templates, machine, constants, free, cuts), roots), free
-    except ExtractionError:  # the analysis of cuts is a heuristic: without it everything may be stored
-        return collect(Enumerator(snapshot, templates, machine, constants, free, everywhere(snapshot)), roots), free
+    # The analysis of cuts is a heuristic: without it everything may be stored.
+    return collect(Enumerator(snapshot, templates, machine, constants, free, everywhere(snapshot)), roots), free
 
 
 def _placed(

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from frittata.egraph.errors import ExtractionError
+from frittata.egraph.ops.elements import CONTRACTIONS
 from frittata.egraph.snapshot import Snapshot
 from frittata.extract.candidates import Candidate, Enumerator
-from frittata.extract.cuts import CONTRACTIONS, FOLDS
+from frittata.extract.cuts import FOLDS
 from frittata.extract.problem import Problem, derive
 
 
@@ -43,7 +44,7 @@ def _solvable(problem: Problem[Candidate], classes: set[int], enumerator: Enumer
     done = {class_ for candidate in kept for class_ in candidate.produces}
     lost = problem.roots - done
     if lost:
-        class_ = min(lost)
+        class_ = _missing(problem, lost, done)
         nodes = ", ".join(map(repr, enumerator.snapshot.nodes[class_][:6]))
         raise ExtractionError(
             f"no kernel can compute a tensor of type {enumerator.snapshot.types[class_]}",
@@ -56,6 +57,21 @@ def _solvable(problem: Problem[Candidate], classes: set[int], enumerator: Enumer
             if class_ in by_class:
                 by_class[class_].append(number)
     return Problem(problem.roots, kept, by_class, covers=_covers(problem.roots, kept, enumerator))
+
+
+def _missing(problem: Problem[Candidate], lost: Iterable[int], done: set[int]) -> int:
+    """Return a class without candidates that a lost one waits for; a lost one if they wait for each other."""
+    seen = set[int]()
+    stack = sorted(lost)
+    while stack:
+        class_ = stack.pop()
+        if class_ not in seen:
+            seen.add(class_)
+            loads = [c.loads for c in problem.candidates if class_ in c.produces]
+            if not loads:
+                return class_
+            stack.extend(set[int]().union(*loads) - done)
+    return min(lost)
 
 
 def _covers(roots: Iterable[int], candidates: list[Candidate], enumerator: Enumerator) -> tuple[frozenset[int], ...]:

@@ -18,6 +18,7 @@ from frittata.egraph import shapes
 from frittata.egraph.errors import ModelError
 from frittata.egraph.indexing import IndexMap
 from frittata.egraph.ops import registry
+from frittata.egraph.ops.elements import CONTRACTIONS
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import ElementType
 from frittata.extract.layouts import MOVES, computed, ends, layouts
@@ -26,7 +27,6 @@ from frittata.extract.problem import components
 POINTWISE, FOLDED, CONTRACTED, ATTENDED = range(4)
 """What a body contains: no binder, folds, one contraction, or one attention, whose scores are a contraction."""
 
-CONTRACTIONS = ("dot", "window_dot", "winograd_dot", "attend")
 SCORES = "scores"
 """What `attend` is to its first operand, which may be a contraction: its only use that may."""
 FOLDS = ("fold", "scan")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from frittata.egraph.ops import registry
+from frittata.egraph.places import JOINS
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.extract.dominators import Dominators, dominators
 from frittata.extract.layouts import layouts
@@ -50,4 +51,4 @@ def _steps(own: int, nodes: list[Node], layout_of: Callable[[int], int]) -> list
 
 def _is_executed(node: Node) -> bool:
     """Whether programs contain the node: tensor operators that have a definition stand for it."""
-    return node.sort == "element" or node.op in ("build", "concat", "pad", "permute") or registry.get(node.op).opaque
+    return node.sort == "element" or node.op == "build" or node.op in JOINS or registry.get(node.op).opaque

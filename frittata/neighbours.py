@@ -8,13 +8,13 @@ from functools import cached_property
 
 import frittata.tables as tables
 from frittata.alternatives import Alternatives
+from frittata.egraph.ops.elements import CONTRACTIONS
 from frittata.egraph.program import Kernel, View, operands_of
 from frittata.egraph.terms import TensorType, Term, walk
 from frittata.extract.candidates import OPTION_LIMIT
 from frittata.extract.cuts import (
     ATTENDED,
     CONTRACTED,
-    CONTRACTIONS,
     FOLDED,
     POINTWISE,
     Cuts,
@@ -176,7 +176,7 @@ def _kind(body: Term) -> int:
     ops = {term.op for term in walk(body)}
     if "attend" in ops:
         return ATTENDED
-    return CONTRACTED if ops & set(CONTRACTIONS) else FOLDED if "fold" in ops else POINTWISE
+    return CONTRACTED if ops & CONTRACTIONS else FOLDED if "fold" in ops else POINTWISE
 
 
 def _over(body: Term, leaf: Term) -> Iterator[Term]:

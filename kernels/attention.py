@@ -16,10 +16,10 @@ from frittata.egraph import dtypes, shapes, terms
 from frittata.egraph.indexing import Affine, IndexMap, Quot, Rem, Var, var
 from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Term
-from frittata.kernels.contractions import Contraction, Index, Side, is_under_view, split_index
+from frittata.kernels.contractions import BINDERS, Contraction, Index, Side, is_under_view, split_index
 from frittata.kernels.visibility import causal_offset
 
-_BINDERS = ("dot", "window_dot", "attend", "fold", "scan", "at")
+_BINDERS = BINDERS | {"scan", "at"}
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import numpy as np
 from frittata.egraph import dtypes, indexing, interpret, program, shapes, terms
 from frittata.egraph.indexing import Affine, IndexMap, var
 from frittata.egraph.ops import registry
+from frittata.egraph.ops.elements import CONTRACTIONS
 from frittata.egraph.terms import Term
 from frittata.kernels import source
 from frittata.kernels.lowered import Array, Pack
@@ -25,7 +26,6 @@ from frittata.kernels.stores import BODIES, stored_at
 from frittata.kernels.strides import view_of
 
 Index = Mapping[int, Affine]
-CONTRACTIONS = frozenset({"dot", "window_dot", "winograd_dot", "attend"})
 BINDERS = CONTRACTIONS | {"fold"}
 
 

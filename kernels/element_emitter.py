@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from frittata.egraph import indexing, shapes
 from frittata.egraph.errors import LoweringError
 from frittata.egraph.indexing import Affine, IndexMap
+from frittata.egraph.ops.elements import CONTRACTIONS
 from frittata.egraph.terms import Term
 from frittata.kernels import lookups, memory, simd, vmath
 from frittata.kernels.guards import Guard
@@ -125,7 +126,7 @@ class ElementEmitter:
                 key = lookups.looked_up(indices, place_of(indices, index), extent)
                 self.look_up(key)
                 return self.emit_narrow(looked_up, {**index, axis: lookups.as_index(key)})
-            case "fold" | "dot" | "window_dot" | "winograd_dot" | "attend":
+            case op if op == "fold" or op in CONTRACTIONS:
                 raise LoweringError(f"no vector code for a {e.op} inside an element", do="make it a hole")
             case _:
                 args = [self.emit_narrow(arg, index) for arg in e.args]

@@ -229,11 +229,13 @@ def _conv(place: Place) -> Proposal:
 
 
 def _conv_last(place: Place) -> Proposal:
-    """As `conv`, with the axis of channels moved in the goal and in the image."""
+    """As `conv` without groups, with the axis of channels moved in the goal and in the image."""
     shape = place.goal.shape
     if len(shape) < 3 or any(place.known):
         raise Mismatch
-    (image, weights), attrs = _conv(replace(place, goal=Goal((shape[0], shape[-1], *shape[1:-1]), place.goal.dtype)))
+    first = Goal((shape[0], shape[-1], *shape[1:-1]), place.goal.dtype)
+    (image, weights), attrs = _conv(replace(place, goal=first, given={**place.given, "groups": 1}))
+    del attrs["groups"]
     last = (image.shape[0], *image.shape[2:], image.shape[1])
     return (Goal(last, image.dtype), weights), attrs
 

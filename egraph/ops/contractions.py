@@ -54,13 +54,13 @@ def _conv_last(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
     if not x.shape:
         raise ModelError(f"conv_last of {x} and {w}")
     first = TensorType((x.shape[0], *x.shape[-1:], *x.shape[1:-1]), x.dtype)
-    found = _conv((first, w), attrs)
+    found = _conv((first, w), (*attrs, 1))
     assert isinstance(found, TensorType)
     return TensorType((found.shape[0], *found.shape[2:], found.shape[1]), x.dtype)
 
 
 def _conv_last_numpy(x: Any, w: Any, *attrs: Any) -> Any:
-    return np.moveaxis(window_dot_numpy(np.moveaxis(x, -1, 1), w, *attrs), 1, -1)
+    return np.moveaxis(window_dot_numpy(np.moveaxis(x, -1, 1), w, *attrs, 1), 1, -1)
 
 
 def contract(left: Any, right: Any) -> Any:
@@ -134,10 +134,10 @@ register(
         "conv_last",
         "tensor",
         (("x", "tensor"), ("w", "tensor")),
-        (("stride", (1, 1)), ("padding", (0, 0)), ("dilation", (1, 1)), ("groups", 1)),
+        (("stride", (1, 1)), ("padding", (0, 0)), ("dilation", (1, 1))),
         _conv_last,
         _conv_last_numpy,
         cost=2,
-        doc="conv of (batch, *spatial, inputs), channels last, with the same (channels, inputs / groups, *kernel).",
+        doc="conv of (batch, *spatial, inputs), channels last: no groups, the same (channels, inputs, *kernel).",
     )
 )

@@ -12,6 +12,9 @@ from frittata.egraph.ops.registry import REQUIRED, Op, register
 from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import ElementType, Scalar, TensorType, Type, is_well_formed_body
 
+CONTRACTIONS = frozenset({"dot", "window_dot", "winograd_dot", "attend"})
+"""The element operators that sum products over axes of their own."""
+
 FOLDS: dict[str, Any] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 """The ufunc of each fold operator."""
 

@@ -6,10 +6,12 @@ import torch
 
 from bench import workloads
 from frittata.egraph import interpret
+from frittata.egraph.errors import ExtractionError
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.ops import registry
 from frittata.egraph.program import Program
 from frittata.egraph.saturate import Saturation
+from frittata.egraph.script import parse
 from frittata.egraph.terms import Scalar
 from frittata.extract import check
 from frittata.extract.candidates import OPTION_LIMIT, Body, Candidate, Enumerator
@@ -104,3 +106,16 @@ def test_many_cheap_bodies_of_one_kind_leave_the_best_of_another() -> None:
     wanted = body(100, POINTWISE, 1000.0)
     kept = enumerator.pruned([*folded, wanted, body(101, POINTWISE, 2000.0)])
     assert kept == [*folded[:OPTION_LIMIT], wanted]
+
+
+def test_what_no_kernel_computes_is_named_not_what_waits_for_it() -> None:
+    model = parse("""
+def main(x: f32[3, 5]) -> f32[3, 1]:
+    found: i64[3, 1] = argmax(x, axis=-1)
+    return exp(cast(found, dtype="f32"))
+""")
+    found = saturate_model(model, choose_rules(Options(disable=("legalize/build-argmax",))))
+    main = model.main
+    with pytest.raises(ExtractionError, match=r"i64\[3, 1\]\n.*argmax") as raised:
+        extract(found.snapshot, main.inputs, main.outputs, TEMPLATES, REFERENCE, found.rule_names)
+    assert raised.value.__context__ is None
