@@ -7,8 +7,9 @@ form, so that splitting an axis and merging it again gives the axis itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any, TypeVar
 
@@ -64,13 +65,10 @@ class Affine:
     def __add__(self, other: Affine | int) -> Affine:
         if isinstance(other, int):
             return Affine(self.constant + other, self.terms)
-        factors: dict[Atom, int] = dict(self.terms)
-        for atom, factor in other.terms:
-            factors[atom] = factors.get(atom, 0) + factor
-        return _normal(self.constant + other.constant, factors)
+        return _sum(((self, 1), (other, 1)))
 
     def __mul__(self, by: int) -> Affine:
-        return _normal(self.constant * by, {atom: factor * by for atom, factor in self.terms})
+        return Affine(self.constant * by, tuple((atom, factor * by) for atom, factor in self.terms) if by else ())
 
     def __floordiv__(self, by: int) -> Affine:
         outer, inner = self._split(by)
@@ -112,6 +110,10 @@ class Affine:
 
     def bounds(self) -> tuple[float, float]:
         """Return the least and the greatest value."""
+        return self._bounds
+
+    @cached_property
+    def _bounds(self) -> tuple[float, float]:
         low = high = float(self.constant)
         for atom, factor in self.terms:
             least, most = _atom_bounds(atom)
@@ -139,13 +141,13 @@ class Affine:
 
     def substitute(self, value_by_key: Mapping[int | str, Affine]) -> Affine:
         """Replace variables by expressions and normalize again."""
-        out = Affine(self.constant)
+        parts: list[tuple[Affine, int]] = [(Affine(self.constant), 1)]
         for atom, factor in self.terms:
             if isinstance(atom, Var):
-                out += value_by_key.get(atom.key, Affine(0, ((atom, 1),))) * factor
+                parts.append((value_by_key.get(atom.key) or Affine(0, ((atom, 1),)), factor))
             else:
-                out += _applied(atom, atom.of.substitute(value_by_key)) * factor
-        return out
+                parts.append((_applied(atom, atom.of.substitute(value_by_key)), factor))
+        return _sum(parts)
 
     def evaluate(self, value_of: Callable[[int | str], Any]) -> Any:
         """Compute the value with `+ * // %` of whatever `value_of` returns (numbers, arrays, ...)."""
@@ -178,6 +180,17 @@ def _applied(atom: Quot | Rem | Clamp, inner: Any) -> Any:
 
 def _clamp(value: Any, extent: int) -> Any:
     return min(max(value, 0), extent - 1)
+
+
+def _sum(parts: Iterable[tuple[Affine, int]]) -> Affine:
+    """Return the sum of expressions times numbers."""
+    constant = 0
+    factor_by_atom: dict[Atom, int] = {}
+    for part, times in parts:
+        constant += part.constant * times
+        for atom, factor in part.terms:
+            factor_by_atom[atom] = factor_by_atom.get(atom, 0) + factor * times
+    return _normal(constant, factor_by_atom)
 
 
 def _normal(constant: int, factor_by_atom: Mapping[Atom, int]) -> Affine:
@@ -284,10 +297,7 @@ class IndexMap:
 
 def flatten(indices: tuple[Affine, ...], shape: tuple[int, ...]) -> Affine:
     """Return the row-major offset, in elements, of an index into a tensor of `shape`."""
-    out = Affine()
-    for index, stride in zip(indices, shapes.strides(shape), strict=True):
-        out += index * stride
-    return out
+    return _sum(zip(indices, shapes.strides(shape), strict=True))
 
 
 def axes_of(shape: Shape) -> tuple[Affine, ...]:

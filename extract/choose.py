@@ -26,6 +26,9 @@ from frittata.extract.problem import Problem, restricted
 _CONTRACTION_NAMES = {"window_dot": "conv", "winograd_dot": "conv_winograd", "attend": "attention", "dot": "matmul"}
 """What kernels are called after."""
 
+ENOUGH = 1e-3
+"""The gap with which a choice is taken: no price is right to a thousandth."""
+
 _MOST_REPRICED = 2
 """How often a choice is made anew because joins turned out to cost something."""
 
@@ -61,7 +64,7 @@ def extract(
     problem, _ = enumerate_candidates(snapshot, folder, inputs, roots, templates, machine)
     enumerated = time.perf_counter()
     first = greedy(problem)
-    solution = solve(problem, first, time_limit_s)
+    solution = solve(problem, first, time_limit_s, ENOUGH)
     repriced = 0
     best: tuple[Problem[Candidate], Solution, Program, Settlement] | None = None
     while True:
@@ -75,13 +78,13 @@ def extract(
             best = (*placed, program, settled)
         if refused:
             problem = restricted(problem, (n for n in problem.numbers() if n not in refused))
-        elif placed[1].gap > solution.gap and repriced < _MOST_REPRICED:
+        elif placed[1].gap > max(solution.gap, ENOUGH) and repriced < _MOST_REPRICED:
             problem = placed[0]  # perhaps another choice is better now
             repriced += 1
         else:
             break
         first = greedy(problem)
-        solution = solve(problem, first, time_limit_s)
+        solution = solve(problem, first, time_limit_s, ENOUGH)
     assert best is not None
     problem, solution, program, settled = best
     steps = tuple(settled.kernel_by_name.get(step.name, step) for step in program.steps)

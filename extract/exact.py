@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from frittata.extract import check
@@ -41,8 +42,8 @@ class Solution:
         return 0.0 if self.bound >= self.cost * (1 - GAP) else 1 - self.bound / self.cost
 
 
-def solve(problem: Problem[Any], start: Iterable[int], time_limit_s: float) -> Solution:
-    """Improve on a valid choice, region by region; never return a worse one."""
+def solve(problem: Problem[Any], start: Iterable[int], time_limit_s: float, enough: float = GAP) -> Solution:
+    """Improve on a valid choice, region by region, until the gap is small enough; never return a worse one."""
     begun = time.perf_counter()
     first = frozenset(start)
     cost = check.cost(problem, first)
@@ -54,7 +55,7 @@ def solve(problem: Problem[Any], start: Iterable[int], time_limit_s: float) -> S
     chosen, bound = first, 0.0
     attempts = [(coarse, 1.0)] if len(fine) == len(coarse) else [(fine, _FINE_SHARE), (coarse, 1.0)]
     for regions, share in attempts:
-        found = solve_each(regions, _solve_region, begun + share * time_limit_s)
+        found = solve_each(regions, partial(_solve_region, enough=enough), begun + share * time_limit_s)
         bound = max(bound, found.bound)
         is_valid = check.is_valid(problem, found.chosen)
         answer = found.chosen if is_valid else _repaired(small, found.chosen)
@@ -71,7 +72,7 @@ def _repaired(problem: Problem[Any], chosen: frozenset[int]) -> frozenset[int]:
     return frozenset(check.needed(problem, choice))
 
 
-def _solve_region(region: Problem[Any], deadline: float) -> Bounded:
+def _solve_region(region: Problem[Any], deadline: float, enough: float) -> Bounded:
     """Solve one region: by the integer program, and where that is too large by improving parts of the choice."""
     begun = time.perf_counter()
     first = greedy(region)
@@ -81,7 +82,7 @@ def _solve_region(region: Problem[Any], deadline: float) -> Bounded:
     if time.perf_counter() + _LEAST_PACES * pace > deadline:
         return Bounded(start, check.cost(region, start), simple_bound(region))
     if len(region.numbers()) <= _SMALL:
-        return minimize(region, start, deadline)
+        return minimize(region, start, deadline, enough)
     now = time.perf_counter()
-    found = minimize(region, start, now + _BRANCH_SHARE * (deadline - now))
-    return found if found.proven else improve(region, found, deadline)
+    found = minimize(region, start, now + _BRANCH_SHARE * (deadline - now), enough)
+    return found if found.is_within(enough) else improve(region, found, deadline, enough)

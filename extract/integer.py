@@ -48,19 +48,18 @@ class Bounded:
     cost: float
     bound: float
 
-    @property
-    def proven(self) -> bool:
-        """Whether no choice is cheaper, but for rounding."""
-        return self.bound >= self.cost * (1 - GAP)
+    def is_within(self, gap: float) -> bool:
+        """Whether no choice is cheaper by more than this share of the cost."""
+        return self.bound >= self.cost * (1 - gap)
 
 
-def minimize(problem: Problem[Any], start: Iterable[int], deadline: float) -> Bounded:
-    """Improve on a valid choice until it is proven best or the time is up."""
+def minimize(problem: Problem[Any], start: Iterable[int], deadline: float, enough: float = GAP) -> Bounded:
+    """Improve on a valid choice until its gap is small enough or the time is up."""
     first = frozenset(start)
     cost = check.cost(problem, first)
     if not 0 < cost < np.inf or time.perf_counter() >= deadline:
         return Bounded(first, cost, 0.0)
-    program = _Program(problem, first, cost, deadline)
+    program = _Program(problem, first, cost, deadline, enough)
     if program.relax():
         program.branch()
     return Bounded(program.best, program.cost, min(program.bound, program.cost))
@@ -69,8 +68,10 @@ def minimize(problem: Problem[Any], start: Iterable[int], deadline: float) -> Bo
 class _Program:
     """One HiGHS model, the best choice so far and the best bound."""
 
-    def __init__(self, problem: Problem[Any], first: frozenset[int], cost: float, deadline: float) -> None:
-        self.problem, self.best, self.cost, self.deadline = problem, first, cost, deadline
+    def __init__(
+        self, problem: Problem[Any], first: frozenset[int], cost: float, deadline: float, enough: float
+    ) -> None:
+        self.problem, self.best, self.cost, self.deadline, self.enough = problem, first, cost, deadline, enough
         self.bound = simple_bound(problem)
         self.unit = cost / _SCALE
         self.numbers = problem.numbers()
@@ -80,7 +81,7 @@ class _Program:
         self.z = self._shares()
         self.begun = time.perf_counter()
         self.solver = highspy.Highs()
-        for option, value in (("output_flag", False), ("threads", 1), ("mip_rel_gap", GAP), ("mip_abs_gap", 1e-7)):
+        for option, value in (("output_flag", False), ("threads", 1), ("mip_rel_gap", enough), ("mip_abs_gap", 1e-7)):
             self.solver.setOptionValue(option, value)
         self._pass_model()
 
@@ -101,7 +102,7 @@ class _Program:
             solution = self.solver.getSolution()
             values = np.asarray(solution.col_value)
             self._round(values)
-            if self._is_proven():
+            if self._is_done():
                 return False
             self._fix(values, np.asarray(solution.col_dual))
             if not self._cut(values):
@@ -113,7 +114,7 @@ class _Program:
         count = len(self.numbers)
         columns = np.arange(count, dtype=np.int32)
         self.solver.changeColsIntegrality(count, columns, np.full(count, highspy.HighsVarType.kInteger))
-        while not self._is_proven():
+        while not self._is_done():
             values = self._values(self.best)
             start = highspy.HighsSolution()
             start.col_value = values.tolist()
@@ -134,8 +135,8 @@ class _Program:
             if not self._cut(values):
                 return
 
-    def _is_proven(self) -> bool:
-        return self.bound >= self.cost * (1 - GAP)
+    def _is_done(self) -> bool:
+        return self.bound >= self.cost * (1 - self.enough)
 
     def _run(self, deadline: float) -> bool:
         left = deadline - time.perf_counter()

@@ -22,14 +22,14 @@ _STEP_S = 2.0
 """What one neighbourhood may take; one that is solved much faster grows."""
 
 
-def improve(problem: Problem[Any], found: Bounded, deadline: float) -> Bounded:
-    """Improve on a valid choice until it is as cheap as the bound or the time is up."""
+def improve(problem: Problem[Any], found: Bounded, deadline: float, enough: float) -> Bounded:
+    """Improve on a valid choice until its gap is small enough or the time is up."""
     rng = np.random.default_rng(0)
     near = _neighbours(problem)
     size = _FIRST_SIZE
     second = _second_best(problem, found)
     longest = 0.0
-    while not found.proven and (now := time.perf_counter()) + longest < deadline:
+    while not found.is_within(enough) and (now := time.perf_counter()) + longest < deadline:
         active = _active(problem, found)
         ball = _ball(near, list(active)[int(rng.integers(len(active)))], size)
         chosen = _solved_around(problem, {**second, **active}, ball, min(deadline, now + _STEP_S))

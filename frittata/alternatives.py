@@ -8,7 +8,7 @@ from functools import cached_property
 from frittata.egraph.errors import ExtractionError
 from frittata.extract import check
 from frittata.extract.candidates import Candidate
-from frittata.extract.choose import Extraction
+from frittata.extract.choose import ENOUGH, Extraction
 from frittata.extract.exact import solve
 from frittata.extract.greedy import least_trees
 from frittata.extract.problem import Problem
@@ -79,7 +79,7 @@ class Alternatives:
         forced = Problem(problem.roots | {class_}, [problem.candidates[n] for n in kept], by_class)
         try:
             start = check.needed(forced, least_trees(forced))
-            chosen = solve(forced, start, _TIME_LIMIT_S).chosen
+            chosen = solve(forced, start, _TIME_LIMIT_S, ENOUGH).chosen
             check.order(forced, chosen)
             return check.cost(forced, chosen)
         except (ExtractionError, KeyError):

@@ -108,32 +108,50 @@ class Taps:
         return place
 
     def steps(self) -> Iterator[tuple[int, Place]]:
-        """Visit pixels and places: neighbours in the image one after the other, so that few values are in use."""
+        """Visit pixels with the index of each place: neighbours one after the other, so that few values are in use."""
         inner = self.folded.extent_by_axis[max(self.folded.extent_by_axis)]
+        indices = [self.index(pixel) for pixel in range(self.tile)]
         for first in range(0, len(self.places), inner):
-            for pixel in range(self.tile):
+            for pixel, index in enumerate(indices):
                 for place in self.places[first : first + inner]:
-                    yield pixel, place
+                    yield pixel, {**index, **place}
 
-    @property
+    @cached_property
     def units(self) -> float:
         """What all results take, in additions, lanes that are not used included."""
-        loads: set[tuple[Term, Affine]] = set()
-        clamped = 0
-        for pixel, place in self.steps():
-            for leaf, offset in loads_of(self.folded.element, {**self.index(pixel), **place}):
-                if offset is None:
-                    clamped += 1
-                else:
-                    loads.add((leaf, offset))
         element = self.folded.element
+        loads, clamped = self._shifted_loads() or self._loads()
         fused = self.folded.op == "sum" and element.op == "mul"
         each = _EXTREME_UNITS if self.folded.op in ("max", "min") else _SIMPLE_UNITS
         each += _cost(element) - (_SIMPLE_UNITS if fused else 0.0)
         outside = max(0.0, _cost(*(body.args[0] for body in self.bodies)) - _cost(self.hole))
-        own = _SIMPLE_UNITS * len(loads) + _CLAMPED_UNITS * clamped + each * len(self.places) * self.tile
+        own = _SIMPLE_UNITS * loads + _CLAMPED_UNITS * clamped + each * len(self.places) * self.tile
         width = -(-self.columns // self.lanes) * self.lanes
         return self.rows * self.tiles * width * (own + (outside + _SIMPLE_UNITS * len(self.bodies)) * self.tile)
+
+    def _loads(self) -> tuple[int, int]:
+        """Return how many different loads a tile has, and how many that may be clamped."""
+        loads: set[tuple[Term, Affine]] = set()
+        clamped = 0
+        for _, index in self.steps():
+            for leaf, offset in loads_of(self.folded.element, index):
+                if offset is None:
+                    clamped += 1
+                else:
+                    loads.add((leaf, offset))
+        return len(loads), clamped
+
+    def _shifted_loads(self) -> tuple[int, int] | None:
+        """As `_loads`, quickly, where a pixel reads what its neighbour reads some elements further on."""
+        loads: set[tuple[Term, Affine]] = set()
+        index = self.index(0) | {-2: var("x", self.pixels)}
+        for place in self.places:
+            for leaf, offset in loads_of(self.folded.element, {**index, **place}):
+                step = None if offset is None else offset.factor_of("x")
+                if offset is None or step is None:
+                    return None
+                loads.update((leaf, offset + pixel * step) for pixel in range(self.tile))
+        return len(loads), 0
 
 
 def _cost(*elements: Term) -> float:
@@ -192,8 +210,8 @@ class TapsEmitter:
         along = Along("j", work.lanes, work.lanes, valid)
         emitter = ElementEmitter(self._builder, self._pointers, {**self._variables, "j": j}, along)
         totals = [simd.neutral(Lane(work.hole.dtype, work.lanes), work.folded.op)] * work.tile
-        for pixel, place in work.steps():
-            totals[pixel] = self._folded(emitter, totals[pixel], {**work.index(pixel), **place})
+        for pixel, index in work.steps():
+            totals[pixel] = self._folded(emitter, totals[pixel], index)
         for pixel, total in enumerate(totals):
             self._store(emitter, work.index(pixel), total, valid)
 

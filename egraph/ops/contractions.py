@@ -59,8 +59,8 @@ def _conv_last(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
     return TensorType((found.shape[0], *found.shape[2:], found.shape[1]), x.dtype)
 
 
-def _conv_last_numpy(x: Any, w: Any, *attrs: Any) -> Any:
-    return np.moveaxis(window_dot_numpy(np.moveaxis(x, -1, 1), w, *attrs, 1), 1, -1)
+def _conv_last_numpy(x: Any, w: Any, stride: Shape, padding: tuple[int, ...], dilation: Shape) -> Any:
+    return np.moveaxis(window_dot_numpy(np.moveaxis(x, -1, 1), w, stride, padding, dilation, 1), 1, -1)
 
 
 def contract(left: Any, right: Any) -> Any:

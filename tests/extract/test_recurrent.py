@@ -9,7 +9,7 @@ from bench.models.weights import seeded
 from frittata.egraph.indexing import IndexMap, permute_map, slice_map
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.snapshot import Node
-from frittata.extract.choose import Extraction
+from frittata.extract.choose import ENOUGH, Extraction
 from frittata.extract.layouts import computed
 from frittata.frontends.torch_export import from_module
 from frittata.options import Options
@@ -37,9 +37,9 @@ def test_a_step_more_costs_as_many_candidates_as_the_one_before(name: str) -> No
     assert many - some <= some - few < 100
 
 
-def test_many_products_that_meet_in_one_cell_are_proven_best() -> None:
+def test_many_products_that_meet_in_one_cell_are_proven_best_to_a_thousandth() -> None:
     found = extraction(nasrnn.NasRNN(SIZE), (torch.randn(1, 2, SIZE), torch.randn(1, SIZE)))
-    assert found.solution.gap == 0
+    assert found.solution.gap <= ENOUGH
     assert len(found.problem.numbers()) < 400
     assert len(found.problem.covers) >= 32  # every product stands in some kernel
 
