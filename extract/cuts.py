@@ -141,6 +141,9 @@ def possible_kinds(snapshot: Snapshot, operators_over: Mapping[int, set[str]]) -
     contraction, the contraction is stored and loaded. Classes are settled after those that they are computed from.
     """
     kinds: list[set[int]] = [set() for _ in snapshot.nodes]
+    for class_, nodes in enumerate(snapshot.nodes):
+        if any(node.op == "load" and _is_given(snapshot, node.args[0]) for node in nodes):
+            kinds[class_].add(POINTWISE)
     found_by_users = list(kinds)
     for members in components(_arguments(snapshot)):
         changed = True
@@ -160,6 +163,11 @@ def possible_kinds(snapshot: Snapshot, operators_over: Mapping[int, set[str]]) -
             elif _may_be_attended(kinds[class_], operators_over.get(class_, ())):
                 found_by_users[class_] = kinds[class_] | {POINTWISE}
     return kinds
+
+
+def _is_given(snapshot: Snapshot, tensor: int) -> bool:
+    """Whether a tensor is an input or a param."""
+    return any(not node.args for node in snapshot.nodes[tensor])
 
 
 def _must_be_loaded(snapshot: Snapshot, class_: int, kinds: set[int], operators_over: Mapping[int, set[str]]) -> bool:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from bench.models import nasrnn, recurrent
+from bench.models import nasrnn, recurrent, vit
 from bench.models.weights import seeded
 from frittata.egraph.indexing import IndexMap, permute_map, slice_map
 from frittata.egraph.machine import REFERENCE
@@ -42,6 +42,15 @@ def test_many_products_that_meet_in_one_cell_are_proven_best_to_a_thousandth() -
     assert found.solution.gap <= ENOUGH
     assert len(found.problem.numbers()) < 400
     assert len(found.problem.covers) >= 32  # every product stands in some kernel
+
+
+def test_a_layer_over_an_image_costs_few_candidates() -> None:
+    """The bias of the convolution before them may be had in two layouts: point-wise in each, so kernels end there."""
+    image = torch.randn(1, 3, 32, 32)
+    found = [extraction(vit.ViT((32, 32), d=12, heads=3, layers=layers, classes=5), (image,)) for layers in (2, 3)]
+    few, many = (len(extraction.problem.numbers()) for extraction in found)
+    assert many - few < 300
+    assert [extraction.solution.gap for extraction in found] == [0, 0]
 
 
 @pytest.mark.parametrize("steps", [3, 6])
