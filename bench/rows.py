@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+from torch import nn
 
 from bench import blocks, workloads
-from bench.models import MODELS, nasrnn
+from bench.models import MODELS, nasrnn, unseen
 from bench.models.weights import Workload, seeded
 
 _MATRIX = (4096, 1024)
@@ -32,6 +33,10 @@ def _zoo(name: str, at_least: float) -> Row:
 
 def _nasrnn_cell(hidden: int) -> Workload:
     return seeded(lambda: nasrnn.NasRNN(hidden), lambda: (torch.randn(1, 1, hidden), torch.randn(1, hidden)))
+
+
+def _over(module: Callable[[], nn.Module], shape: tuple[int, ...]) -> Workload:
+    return seeded(module, lambda: (torch.randn(shape),))
 
 
 def _all() -> tuple[Row, ...]:
@@ -71,6 +76,9 @@ def _all() -> tuple[Row, ...]:
         _zoo("ViT-B/16", 1.05),
         _zoo("GPT-2", 1.05),
         _zoo("GPT-2, cached", 1.05),
+        Row("unseen: mixer", partial(_over, unseen.Mixer, (1, 3, 224, 224)), 1.0),
+        Row("unseen: windows of 7 x 7", partial(_over, unseen.ConvNext, (1, 3, 224, 224)), 1.0),
+        Row("unseen: gated waves", partial(_over, unseen.GatedWaves, (1, 1, 4000)), 1.0),
     )
 
 

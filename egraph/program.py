@@ -106,6 +106,12 @@ class Program:
         """The steps that compute."""
         return tuple(step for step in self.steps if isinstance(step, Kernel))
 
+    def constant_buffers(self) -> frozenset[str]:
+        """Return the names of buffers known before run time: constants, and views of them."""
+        names = set(self.constants)
+        names.update(step.name for step in self.steps if isinstance(step, View) and step.source in names)
+        return frozenset(names)
+
     def types(self) -> dict[str, TensorType]:
         """Return the type of every buffer."""
         out = dict(self.inputs)

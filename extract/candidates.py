@@ -36,6 +36,7 @@ from frittata.extract.cuts import (
 )
 from frittata.extract.evaluated import always_evaluated
 from frittata.extract.layouts import computed
+from frittata.extract.prices import Prices, structure
 
 OPTION_LIMIT = 16
 """How many bodies of one element class are kept."""
@@ -104,6 +105,7 @@ class Enumerator:
     constants: frozenset[int]
     free: frozenset[int]
     cuts: Cuts
+    prices: Prices = field(default_factory=Prices)
     _bodies: dict[tuple[int, Shape], list[Body]] = field(default_factory=dict[tuple[int, Shape], list[Body]])
     _open: dict[tuple[int, Shape], int] = field(default_factory=dict[tuple[int, Shape], int])
     _prices: dict[Any, tuple[str, Estimate] | None] = field(default_factory=dict[Any, "tuple[str, Estimate] | None"])
@@ -218,29 +220,19 @@ class Enumerator:
 
     def _price(self, bodies: tuple[Term, ...]) -> tuple[str, Estimate] | None:
         """Ask every template, once for each structure: equal layers share the answer."""
-        key = self._structure(bodies)
+        constants = frozenset(leaf.attrs[0] for leaf in operands_of(*bodies) if self._is_constant(leaf))
+        key = structure(bodies, constants)
         if key not in self._prices:
-            constants = frozenset(leaf.attrs[0] for leaf in operands_of(*bodies) if self._is_constant(leaf))
             best: tuple[str, Estimate] | None = None
             on_host = bodies[0].op != "build"
             for template in (t for t in self.templates if (t.name == HOST) == on_host):
-                estimate = template.estimate(bodies, constants, self.machine)
-                if estimate is not None and (best is None or estimate.seconds < best[1].seconds):
-                    best = template.name, estimate
+                predicted = template.estimate(bodies, constants, self.machine)
+                if predicted is not None:
+                    estimate = self.prices.corrected(template.name, bodies, constants, predicted)
+                    if best is None or estimate.seconds < best[1].seconds:
+                        best = template.name, estimate
             self._prices[key] = best
         return self._prices[key]
-
-    def _structure(self, bodies: tuple[Term, ...]) -> tuple[Any, ...]:
-        """Return what bodies are up to the names of their operands."""
-        position: dict[Term, int] = {}
-        rows: list[Any] = []
-        for term in terms.walk(*bodies):
-            position[term] = len(position)
-            if term.op == "input":
-                rows.append((term.type, self._is_constant(term)))
-            else:
-                rows.append((term.op, term.attrs, *(position[arg] for arg in term.args)))
-        return (*rows, *(position[body] for body in bodies))
 
     def _is_constant(self, leaf: Term) -> bool:
         return int(leaf.attrs[0][1:]) in self.constants

@@ -21,6 +21,7 @@ from frittata.extract.cuts import everywhere, find_cuts
 from frittata.extract.exact import Solution, solve
 from frittata.extract.greedy import greedy
 from frittata.extract.joins import Settlement, settle
+from frittata.extract.prices import Prices
 from frittata.extract.problem import Problem, restricted
 
 _CONTRACTION_NAMES = {"window_dot": "conv", "winograd_dot": "conv_winograd", "attend": "attention", "dot": "matmul"}
@@ -53,15 +54,18 @@ def extract(
     machine: Machine,
     rule_names: dict[int, str],
     time_limit_s: float = 3.0,
+    prices: Prices | None = None,
 ) -> Extraction:
     """Choose the program for `outputs`, which are terms of the imported model.
+
+    `prices` are what kernels were found to take.
 
     Raises: ExtractionError if some output has no legal program.
     """
     start = time.perf_counter()
     folder = Folder(snapshot)
     roots = [snapshot.class_by_term[term] for term in outputs]
-    problem, _ = enumerate_candidates(snapshot, folder, inputs, roots, templates, machine)
+    problem, _ = enumerate_candidates(snapshot, folder, inputs, roots, templates, machine, prices)
     enumerated = time.perf_counter()
     first = greedy(problem)
     solution = solve(problem, first, time_limit_s, ENOUGH)
@@ -102,6 +106,7 @@ def enumerate_candidates(
     roots: list[int],
     templates: tuple[Template, ...],
     machine: Machine,
+    prices: Prices | None = None,
 ) -> tuple[Problem[Candidate], frozenset[int]]:
     """Return the problem of choice for the classes `roots`, and the classes that cost nothing to have.
 
@@ -109,11 +114,12 @@ def enumerate_candidates(
     """
     constants = folder.classes()
     free = constants | {snapshot.class_by_term[term] for term in inputs if term in snapshot.class_by_term}
+    known = prices or Prices()
     with contextlib.suppress(ExtractionError):
         cuts = find_cuts(snapshot, roots)
-        return collect(Enumerator(snapshot, templates, machine, constants, free, cuts), roots), free
+        return collect(Enumerator(snapshot, templates, machine, constants, free, cuts, known), roots), free
     # The analysis of cuts is a heuristic: without it everything may be stored.
-    return collect(Enumerator(snapshot, templates, machine, constants, free, everywhere(snapshot)), roots), free
+    return collect(Enumerator(snapshot, templates, machine, constants, free, everywhere(snapshot), known), roots), free
 
 
 def _placed(

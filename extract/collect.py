@@ -13,6 +13,9 @@ from frittata.extract.candidates import Candidate, Enumerator
 from frittata.extract.cuts import FOLDS
 from frittata.extract.problem import Problem, derive
 
+_MOST_LEVELS = 3
+"""So many classes deep is looked for the folds and contractions that a class is computed from."""
+
 
 def collect(enumerator: Enumerator, roots: Iterable[int]) -> Problem[Candidate]:
     """Enumerate the candidates of every class that some candidate loads, from the roots on.
@@ -93,15 +96,15 @@ def _covers(roots: Iterable[int], candidates: list[Candidate], enumerator: Enume
             group = group_of.get(class_, frozenset[int]())
             if group and not group & candidate.loads:
                 produced.setdefault(group, set()).add(number)
-    computed = (
+    bound = (
         frozenset[int]().union(*(found.get(binder, ()) for binder in binders))
         for binders in _always_bound(always, found, enumerator)
     )
-    return (*computed, *map(frozenset, produced.values()))
+    return (*dict.fromkeys(cover for cover in bound if cover), *map(frozenset, produced.values()))
 
 
 def _always_bound(always: int, found: Iterable[int], enumerator: Enumerator) -> Iterator[set[int]]:
-    """Visit for each fold and contraction that all programs compute, in some layout, all classes that stand for it."""
+    """Visit for each fold and contraction that all programs compute, in some form, all classes that stand for it."""
     snapshot, bit = enumerator.snapshot, enumerator.evaluated.bit
     layouts: dict[int, list[int]] = {bit[element]: [] for element in found if always & bit.get(element, 0)}
     for class_, own in bit.items():
@@ -117,17 +120,16 @@ def _binders(snapshot: Snapshot, element: int, above: tuple[int, ...]) -> set[in
     """Return folds and contractions of which every way to an element class computes one; none if some way does not."""
     binders: set[int] = set()
     path = (*above, element)
+    if len(path) > _MOST_LEVELS:
+        return binders
     for node in snapshot.nodes[element]:
         if node.op in CONTRACTIONS or node.op in FOLDS:
             binders.add(element)
-        elif node.op == "reindex":
-            if node.args[0] not in path:
-                inner = _binders(snapshot, node.args[0], path)
-                if not inner:
-                    return set()
-                binders |= inner
-        elif node.op != "load":
-            return set()
+        elif node.op != "load" and not set(node.args) & set(path):
+            inner = next(filter(None, (_binders(snapshot, arg, path) for arg in node.args)), None)
+            if inner is None:
+                return set()
+            binders |= inner
     return binders
 
 

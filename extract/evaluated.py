@@ -6,10 +6,11 @@ where every program computes a contraction, one of its kernels does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from frittata.egraph.ops import registry
+from frittata.egraph.ops.elements import CONTRACTIONS
 from frittata.egraph.places import JOINS
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.extract.dominators import Dominators, dominators
@@ -29,9 +30,10 @@ class _Step:
 def always_evaluated(snapshot: Snapshot, free: frozenset[int]) -> Dominators:
     """Return the classes that every derivation of a class evaluates; few or none if memory does not suffice.
 
-    Layouts of the same values have one bit: it tells that some of them is evaluated.
+    Layouts of the same values have one bit: it tells that some of them is evaluated. So have a contraction and another
+    from which it can be computed: one of the two is.
     """
-    layout_of = layouts(snapshot)
+    layout_of = layouts(snapshot, _scaled(snapshot))
     problem: Problem[_Step] = Problem(frozenset())
     for class_, nodes in enumerate(snapshot.nodes):
         own = layout_of(class_)
@@ -47,6 +49,16 @@ def always_evaluated(snapshot: Snapshot, free: frozenset[int]) -> Dominators:
 def _steps(own: int, nodes: list[Node], layout_of: Callable[[int], int]) -> list[_Step]:
     needs = (frozenset(map(layout_of, node.args)) for node in nodes if _is_executed(node))
     return [_Step((own,), loads) for loads in needs if own not in loads]
+
+
+def _scaled(snapshot: Snapshot) -> Iterator[tuple[int, int]]:
+    """Visit contractions with another that they are computed from point by point: weights have taken up a factor."""
+    contracted = {c for c, nodes in enumerate(snapshot.nodes) if any(node.op in CONTRACTIONS for node in nodes)}
+    for class_ in contracted:
+        for node in snapshot.nodes[class_]:
+            below = contracted.intersection(node.args)
+            if node.op != "reindex" and node.op not in CONTRACTIONS and len(below) == 1:
+                yield class_, below.pop()
 
 
 def _is_executed(node: Node) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from frittata.egraph.machine import Machine
 from frittata.egraph.places import Places, find_places, placed_bodies, touches_apart
-from frittata.egraph.program import Join, Kernel, Program, Template, View, is_in_place
+from frittata.egraph.program import Join, Kernel, Program, Template, is_in_place
 from frittata.egraph.terms import Term
 
 
@@ -36,7 +36,7 @@ def settle(program: Program, templates: tuple[Template, ...], machine: Machine) 
     wrong = set(places.wrong) | set(_among_results(program, places))
     extra: dict[str, float] = {}
     kernels: dict[str, Kernel] = {}
-    constants = _constants(program)
+    constants = program.constant_buffers()
     for kernel in program.kernels if not wrong else ():
         if not touches_apart(kernel, places):
             continue
@@ -69,12 +69,6 @@ def _joins(kernel: Kernel, places: Places) -> Iterator[str]:
         place = places.by_name[name]
         if place.join is not None and (not place.is_contiguous or places.is_bordered(place.root)):
             yield place.join
-
-
-def _constants(program: Program) -> frozenset[str]:
-    names = set(program.constants)
-    names.update(step.name for step in program.steps if isinstance(step, View) and step.source in names)
-    return frozenset(names)
 
 
 def _priced(

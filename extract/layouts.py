@@ -35,8 +35,11 @@ def ends(snapshot: Snapshot) -> frozenset[int]:
     return frozenset(class_ for class_ in viewed if _is_computed(snapshot.nodes[class_]))
 
 
-def layouts(snapshot: Snapshot) -> Callable[[int], int]:
-    """Join the element classes that are several layouts of the same values; return which of them stands for each."""
+def layouts(snapshot: Snapshot, same: Iterable[tuple[int, int]] = ()) -> Callable[[int], int]:
+    """Join the element classes that are several layouts of the same values; return which of them stands for each.
+
+    The pairs `same` are joined as well.
+    """
     parent = list(range(len(snapshot.nodes)))
 
     def find(class_: int) -> int:
@@ -49,6 +52,8 @@ def layouts(snapshot: Snapshot) -> Callable[[int], int]:
         if _is_computed(nodes):
             for node in filter(_shows_all, nodes):
                 parent[find(node.args[0])] = find(class_)
+    for class_, other in same:
+        parent[find(other)] = find(class_)
     return find
 
 

@@ -22,6 +22,7 @@ from frittata.extract.candidates import JOIN, VIEW, Candidate
 from frittata.extract.choose import Extraction, enumerate_candidates
 from frittata.extract.constants import Folder
 from frittata.extract.exact import Solution
+from frittata.extract.prices import Prices
 from frittata.extract.problem import Problem, restricted
 
 
@@ -52,6 +53,7 @@ def recall(
     outputs: tuple[Term, ...],
     templates: tuple[Template, ...],
     machine: Machine,
+    prices: Prices,
 ) -> Extraction:
     """Return the extraction that led to a choice, as `extract` would with the same answer of the search.
 
@@ -60,7 +62,7 @@ def recall(
     start = time.perf_counter()
     folder = Folder(snapshot)
     roots = [snapshot.class_by_term[term] for term in outputs]
-    problem, free = enumerate_candidates(snapshot, folder, inputs, roots, templates, machine)
+    problem, free = enumerate_candidates(snapshot, folder, inputs, roots, templates, machine, prices)
     places = _Places(snapshot, {term.attrs[0]: snapshot.class_by_term.get(term, -1) for term in inputs})
     for name, term in choice.program.constants.items():
         places.class_by_buffer[name] = places.class_of(term)

@@ -27,12 +27,18 @@ def programs_in(folder: Path) -> KernelCache:
     return KernelCache(folder / "programs", ".program")
 
 
+def prices_in(folder: Path) -> KernelCache:
+    """Return what kernels were found to take."""
+    return KernelCache(folder / "prices", ".prices")
+
+
 def files(folder: Path) -> dict[str, list[Path]]:
     """List the files that are ours, by what they are."""
     profiles = list(folder.glob("machine-*.json"))
     return {
         "kernels": list(_entries(kernels_in(folder))),
         "programs": list(_entries(programs_in(folder))),
+        "prices": list(_entries(prices_in(folder))),
         "machine profiles": profiles,
     }
 
@@ -41,7 +47,7 @@ def clear(folder: Path) -> None:
     """Delete the files that are ours, and the folders that are then empty; anything else stays."""
     for path in (path for paths in files(folder).values() for path in paths):
         path.unlink(missing_ok=True)
-    for kept in (kernels_in(folder), programs_in(folder)):
+    for kept in (kernels_in(folder), programs_in(folder), prices_in(folder)):
         for part in (*kept.folder.glob("??"), kept.folder):
             if part.is_dir() and not part.is_symlink() and not any(part.iterdir()):
                 part.rmdir()

@@ -94,6 +94,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--disable", action="append", default=[], metavar="NAME", help="a family, or family/rule")
     parser.add_argument("--no-library", action="store_true", help="choose no calls into a library")
     parser.add_argument("--target", default="cpu", metavar="NAME", help="what to compile for: cpu (default) or cuda")
+    parser.add_argument("--tune", choices=("measure",), help="time the chosen kernels and choose again")
     parser.add_argument("--plain", action="store_true", help="run kernels in their plain form")
     parser.add_argument(
         "--reference-machine", action="store_true", help="use the checked-in profile instead of this machine's"
@@ -128,6 +129,7 @@ def _compiled(given: argparse.Namespace) -> Optimized:
         library=not given.no_library,
         target=given.target,
         form="plain" if given.plain else "fast",
+        tune=given.tune,
         time_limit_s=given.time_limit,
         machine=REFERENCE if given.reference_machine and given.target == "cpu" else None,
         cache=given.cache,

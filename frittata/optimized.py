@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from frittata.egraph import dtypes, shapes
+from frittata import arguments
 from frittata.egraph.errors import FrittataError, ModelError
 from frittata.egraph.model import Function, Model
 from frittata.egraph.program import Program
@@ -179,45 +179,18 @@ class Optimized:
         return [value if type(value) is np.ndarray else self._as_argument(value) for value in given]
 
     def _as_argument(self, value: Any) -> Any:
-        return value if self._keeps_device_arrays and is_on_device(value) else _to_numpy(value)
+        return value if self._keeps_device_arrays and is_on_device(value) else arguments.to_numpy(value)
 
     def _example_arrays(self) -> list[Any]:
         if self._examples:
             return self._arrays(self._examples, {})
-        rng = np.random.default_rng(0)
-        kinds = ((shapes.concrete(t.shape), dtypes.to_numpy(t.dtype)) for t in self.program.inputs.values())
-        return [rng.standard_normal(shape).astype(dtype) for shape, dtype in kinds]
+        return arguments.drawn(self.program)
 
     def _runner(self) -> Any:
         if self.compilation.options.form == "plain":
             values = self.compilation.model.params
             return lambda *arrays: runtime.run_plain(self.program, values, arrays)
         return self.compilation.executable
-
-
-def _to_numpy(value: Any) -> Any:
-    """Return the array that shares a tensor's memory.
-
-    Raises: ModelError for what is no dense tensor on the CPU.
-    """
-    if isinstance(value, np.ndarray) and not hasattr(value, "mask"):
-        return np.asarray(value)  # a subclass, such as numpy.memmap; masks would be lost
-    if isinstance(value, np.generic):
-        return np.asarray(value)
-    if not hasattr(value, "detach"):
-        raise ModelError(f"an argument is a {type(value).__name__}", do="give torch tensors or numpy arrays")
-    tensor: Any = value
-    if tensor.device.type != "cpu":
-        raise ModelError(f"an argument is on {tensor.device}", do="move it to the CPU")
-    if tensor.is_neg():
-        tensor = tensor.resolve_neg()
-    try:
-        return tensor.detach().numpy()
-    except (TypeError, RuntimeError) as error:
-        raise ModelError(
-            f"an argument is a tensor that numpy cannot read: {error}",
-            do="give dense tensors of the dtypes that the model was exported with",
-        ) from error
 
 
 def _to_torch(arrays: Any) -> Any:

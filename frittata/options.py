@@ -12,6 +12,7 @@ from frittata.egraph.machine import Machine
 Numerics = Literal["exact", "reassoc", "loose", "approx"]
 Form = Literal["fast", "plain"]
 Fallback = Literal["extern", "error"]
+Tune = Literal["measure"]
 
 _NUMERICS = ("exact", "reassoc", "loose", "approx")
 _FORMS = ("fast", "plain")
@@ -27,9 +28,10 @@ class Options:
     `target`: what to compile for, "cpu" or "cuda". `form`: kernels as vector code, or the plain `@njit(parallel=True)`
     form. `fallback`: whether operators without a definition become calls into torch, or an error that lists them.
     `freeze`: None folds parameters and guards them against later changes, True folds without the guard, False folds
-    nothing and reads them at every call. `time_limit_s` bounds the search for the optimum, in seconds. `machine`: a
-    profile; None measures this machine once and remembers it, or takes the target's. `cache`: a folder for chosen
-    programs and compiled kernels; None is the user's cache folder.
+    nothing and reads them at every call. `tune`: "measure" times the chosen kernels and chooses again, until no others
+    are predicted to be faster, and remembers what they took. `time_limit_s` bounds the search for the optimum, in
+    seconds. `machine`: a profile; None measures this machine once and remembers it, or takes the target's. `cache`: a
+    folder for chosen programs and compiled kernels; None is the user's cache folder.
     """
 
     rules: tuple[Path, ...] = ()
@@ -40,6 +42,7 @@ class Options:
     form: Form = "fast"
     fallback: Fallback = "extern"
     freeze: bool | None = None
+    tune: Tune | None = None
     time_limit_s: float = 3.0
     machine: Machine | None = None
     cache: Path | None = field(default=None)
@@ -49,5 +52,9 @@ class Options:
             raise FrittataError(f"no numerics level {self.numerics!r}", do=f"use one of {', '.join(_NUMERICS)}")
         if self.form not in _FORMS:
             raise FrittataError(f"no form {self.form!r}", do=f"use one of {', '.join(_FORMS)}")
+        if self.tune not in (None, "measure"):
+            raise FrittataError(f"no tune {self.tune!r}", do='use "measure", or leave it out')
+        if self.tune and self.form == "plain":
+            raise FrittataError("the plain form is not timed kernel by kernel", do='tune with form="fast"')
         if self.fallback not in _FALLBACKS:
             raise FrittataError(f"no fallback {self.fallback!r}", do=f"use one of {', '.join(_FALLBACKS)}")

@@ -1,6 +1,6 @@
 """The stages from a model to a compiled program, as one readable list.
 
-import_model -> choose_rules -> transform -> saturate -> extract -> compile
+import_model -> choose_rules -> transform -> saturate -> extract (-> tune) -> compile
 
 A program that was chosen before for the same question is taken from the cache instead of `saturate -> extract`.
 """
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from frittata import cache, remembered, sources
+from frittata import arguments, cache, remembered, sources, tuning
 from frittata.egraph.errors import ModelError, RuleError
 from frittata.egraph.machine import Machine
 from frittata.egraph.model import Model
@@ -24,11 +24,13 @@ from frittata.egraph.program import Program, Template
 from frittata.egraph.saturate import Phase, Saturation, saturate
 from frittata.egraph.shapes import Sym
 from frittata.extract.choose import Extraction, extract
+from frittata.extract.prices import Prices
 from frittata.extract.recall import Choice, choice_of, recall
 from frittata.kernels import targets
-from frittata.kernels.targets import Runnable
+from frittata.kernels.cache import KernelCache
+from frittata.kernels.targets import Runnable, Target
 from frittata.options import Options
-from frittata.parameters import detached, unfrozen
+from frittata.parameters import detached, readers, unfrozen
 from frittata.rules import audit, library
 from frittata.rules.compile import compile_families
 from frittata.rules.pattern import Family, Rule
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("frittata")
 log.addHandler(logging.NullHandler())
+
+_TUNING_REPEATS = 20
+"""A kernel is timed so often in its program; the least counts."""
 
 _LEVELS = ("exact", "reassoc", "loose", "approx")
 
@@ -59,6 +64,7 @@ class Compilation:
     choice: Choice
     executable: Runnable
     is_remembered: bool
+    prices: Prices
     phase_seconds: dict[str, float] = field(default_factory=dict[str, float])
 
     @property
@@ -76,7 +82,8 @@ class Compilation:
         """The candidates, and those of them that were chosen."""
         main = self.model.main
         templates = templates_for(self.options)
-        return recall(self.choice, self.saturation.snapshot, main.inputs, main.outputs, templates, self.machine)
+        snapshot = self.saturation.snapshot
+        return recall(self.choice, snapshot, main.inputs, main.outputs, templates, self.machine, self.prices)
 
 
 def compile_model(source: Any, args: Sequence[Any], options: Options) -> Compilation:
@@ -96,19 +103,28 @@ def compile_model(source: Any, args: Sequence[Any], options: Options) -> Compila
     with _timed("recall", seconds):
         key = remembered.key_of(model, families, templates_for(options), machine, options)
         choice = remembered.load(cache.programs_in(folder), key)
+        prices_key = remembered.prices_key(machine, options)
+        prices = tuning.load(cache.prices_in(folder), prices_key) if options.tune else Prices()
     found = None
     if choice is None:
         with _timed("saturate", seconds):
             saturation = saturate_model(model, families)
+        choose = partial(extract_model, model, saturation, machine, options)
         with _timed("extract", seconds):
-            found = saturation, extract_model(model, saturation, machine, options)
-            choice = choice_of(found[1])
-            remembered.store(cache.programs_in(folder), key, choice, saturation)
+            extraction = choose(prices)
+        if options.tune:
+            with _timed("tune", seconds):
+                arrays = partial(_example_arrays, source, args, imported, options)
+                times_of = partial(_times_of, target, model, arrays, cache.kernels_in(folder))
+                extraction = tuning.tune(extraction, choose, times_of, prices)
+                tuning.store(cache.prices_in(folder), prices_key, prices)
+        found, choice = (saturation, extraction), choice_of(extraction)
+        remembered.store(cache.programs_in(folder), key, choice, saturation)
     with _timed("compile", seconds):
         if options.freeze:
             model = detached(model, choice.program, options.form)
         executable = target.build(choice.program, model.params, cache.kernels_in(folder))
-    done = Compilation(options, imported, model, families, machine, choice, executable, found is None, seconds)
+    done = Compilation(options, imported, model, families, machine, choice, executable, found is None, prices, seconds)
     if found is not None:
         done.saturation, done.extraction = found
     return done
@@ -203,7 +219,10 @@ def saturate_model(model: Model, families: tuple[Family, ...]) -> Saturation:
     return saturate(outputs, compile_families(families), default_phases(families), lambda term: term.op == "param")
 
 
-def extract_model(model: Model, saturation: Saturation, machine: Machine, options: Options) -> Extraction:
+def extract_model(
+    model: Model, saturation: Saturation, machine: Machine, options: Options, prices: Prices | None = None
+) -> Extraction:
+    """Choose the program for a saturated model."""
     return extract(
         saturation.snapshot,
         model.main.inputs,
@@ -212,7 +231,28 @@ def extract_model(model: Model, saturation: Saturation, machine: Machine, option
         machine,
         saturation.rule_names,
         options.time_limit_s,
+        prices,
     )
+
+
+def _times_of(
+    target: Target, model: Model, arrays: Callable[[Program], list[Any]], kernels: KernelCache, program: Program
+) -> dict[str, float]:
+    """Compile and run a program; return the least seconds of each kernel by name."""
+    seconds = target.build(program, model.params, kernels).measure(*arrays(program), repeats=_TUNING_REPEATS)
+    return dict(zip((kernel.name for kernel in program.kernels), map(float, seconds), strict=True))
+
+
+def _example_arrays(
+    source: Any, args: Sequence[Any], imported: Imported | None, options: Options, program: Program
+) -> list[Any]:
+    """Return the arguments of a program for the caller's examples; random ones if there are none."""
+    if not args:
+        return arguments.drawn(program)
+    if imported is None:
+        return list(map(arguments.to_numpy, args))
+    read = readers(imported.model, imported.parameters, source) if options.freeze is False else ()
+    return [arguments.to_numpy(value) for value in (*imported.flatten(args), *(value() for value in read))]
 
 
 def templates_for(options: Options) -> tuple[Template, ...]:

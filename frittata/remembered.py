@@ -46,12 +46,18 @@ def key_of(
         archive.fingerprint((*model.main.inputs, *model.main.outputs)),
         len(model.main.inputs),
         [(path.stem, path.read_text(encoding="utf-8")) for path in options.rules],
-        (options.numerics, options.disable, options.library, options.target, options.form, options.time_limit_s),
+        (options.numerics, options.disable, options.library, options.target, options.form, options.tune),
+        options.time_limit_s,
         [template.name for template in templates],
         machine,
         _toolchain(),
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def prices_key(machine: Machine, options: Options) -> str:
+    """Return the sha256 of all that decides how long a kernel takes, beside what it computes."""
+    return hashlib.sha256(repr((options.target, machine, _toolchain())).encode()).hexdigest()
 
 
 def load(folder: KernelCache, key: str | None) -> Choice | None:

@@ -54,7 +54,7 @@ def lower_kernels(program_: Program) -> tuple[Lowered, ...]:
     for kernel in program_.kernels:
         if touches_apart(kernel, places) and not templates.is_in_place(kernel.template):
             raise LoweringError(f"the template {kernel.template} cannot write or read {kernel.name} in place")
-        bodies, constants = canonical(placed_bodies(kernel, places), _constant_names(program_))
+        bodies, constants = canonical(placed_bodies(kernel, places), program_.constant_buffers())
         key = (kernel.template, bodies, constants)
         if key not in known:
             known[key] = _lower(kernel.template, bodies, constants)
@@ -83,14 +83,6 @@ def canonical(bodies: tuple[Term, ...], constants: frozenset[str]) -> tuple[tupl
 
 def _bodies(kernel: Kernel) -> tuple[Term, ...]:
     return tuple(output.body for output in kernel.outputs)
-
-
-def _constant_names(program_: Program) -> frozenset[str]:
-    names = set(program_.constants)
-    for step in program_.steps:
-        if isinstance(step, View) and step.source in names:
-            names.add(step.name)
-    return frozenset(names)
 
 
 @dataclass(eq=False)

@@ -98,12 +98,14 @@ def asked_at_import(model: ModelProto) -> set[str]:
 class Value:
     """What a name of the graph holds: an array that is known at import, a term, or both; `weight` if it is learned.
 
-    An operand that is left out has neither.
+    An operand that is left out has neither; nor has a result without a definition, which is `lacking`: an operator
+    and its place.
     """
 
     array: Array | None = None
     term: Term | None = None
     weight: bool = False
+    lacking: tuple[str, str] | None = None
 
     @property
     def is_absent(self) -> bool:
@@ -124,7 +126,6 @@ class _Importer:
         self._params: dict[str, Array] = {}
         self._origin_by_term: dict[Term, str] = {}
         self._places_by_operator: dict[str, list[str]] = {}
-        self._lacking: dict[int, tuple[str, str]] = {}
 
     def run(self, args: Sequence[Any], known: Mapping[str, Any]) -> ImportedOnnx:
         graph = self._model.graph
@@ -239,8 +240,8 @@ class _Importer:
         if name not in scope:
             raise ModelError(f"{name!r} is used before it is computed", do="check the model with onnx.checker")
         value = scope[name]
-        if id(value) in self._lacking:
-            self._note(*self._lacking[id(value)])
+        if value is not None and value.lacking:
+            self._note(*value.lacking)
             return None
         return value
 
@@ -273,10 +274,11 @@ class _Importer:
                 operands.append(self._term(value, name))
         attributes = {attribute.name: _attribute(attribute) for attribute in node.attribute}
         results = row(operands, attributes, len(node.output))
-        found = [_value(x) for x in (*results, *(None,) * (len(node.output) - len(results)))]
-        lacking = {id(x): (f"{node.op_type} (result {at})", place) for at, x in enumerate(found) if x.is_absent}
-        self._lacking |= lacking
-        return found
+        every = (*results, *(None,) * (len(node.output) - len(results)))
+        return [
+            Value(lacking=(f"{node.op_type} (result {at})", place)) if result is None else _value(result)
+            for at, result in enumerate(every)
+        ]
 
     def _call(self, found: Definition, node: NodeProto, values: Sequence[Value], place: str) -> list[Value | None]:
         """Import the nodes of a definition."""
@@ -407,10 +409,10 @@ def _initial(stored: TensorProto) -> Value:
 
 
 def _value(result: Any) -> Value:
-    """Wrap what a row returned, None for a result without a definition; one number everywhere is known."""
+    """Wrap what a row returned; one number everywhere is known."""
     if isinstance(result, np.ndarray):
         return Value(result)
-    if result is None or result.op != "full":
+    if result.op != "full":
         return Value(term=result)
     number: Scalar = result.attrs[0]
     return Value(np.broadcast_to(np.asarray(number.value, dtypes.to_numpy(result.dtype)), result.shape), result)

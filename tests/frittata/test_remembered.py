@@ -114,6 +114,7 @@ def test_weights_are_not_part_of_the_question(folder: Path, saturated: list[Mode
         {"disable": ("fusion/index-built",)},
         {"library": True},
         {"form": "plain"},
+        {"tune": "measure"},
         {"time_limit_s": 2.0},
         {"freeze": False},
         {"machine": replace(REFERENCE, launch_s=1e-6)},
@@ -286,7 +287,7 @@ def test_a_folder_is_told_and_cleared(tmp_path: Path) -> None:
     (tmp_path / "machine-0.json").write_text("{}")
     (tmp_path / "programs" / "notes.txt").write_text("mine")
     counts = {what: len(paths) for what, paths in cache_folder.files(tmp_path).items()}
-    assert counts == {"kernels": 3, "programs": 1, "machine profiles": 1}
+    assert counts == {"kernels": 3, "programs": 1, "prices": 0, "machine profiles": 1}
     cache_folder.clear(tmp_path)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["notes.txt"]
     assert not (tmp_path / "kernels").exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,16 +113,3 @@ def test_indices_out_of_range_are_refused_and_the_next_call_is_not(cache: Path) 
         with pytest.raises(IndexRangeError, match="index 9 is outside"):
             look(bad)
         torch.testing.assert_close(look(good), table[good].exp())
-
-
-@pytest.mark.parametrize("kind", ["numpy", "torch"])
-def test_a_call_adds_little_to_its_kernels(kind: str, shifted: Optimized) -> None:
-    args = (X, B) if kind == "torch" else (X.numpy(), B.numpy())
-
-    def seconds() -> float:
-        start = time.thread_time()
-        for _ in range(20):
-            shifted(*args)
-        return (time.thread_time() - start) / 20
-
-    assert min(seconds() for _ in range(50)) < 20e-6

@@ -1,0 +1,70 @@
+"""What kernels were found to take on this machine, as shares of what their templates predict."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
+
+from frittata.egraph import terms
+from frittata.egraph.program import Estimate, Kernel, Program
+from frittata.egraph.terms import Term
+
+
+@dataclass
+class Prices:
+    """Corrections of predictions: `factor_by_key` has measured over predicted time for kernels that have been timed."""
+
+    factor_by_key: dict[str, float] = field(default_factory=dict[str, float])
+
+    def corrected(
+        self, template: str, bodies: tuple[Term, ...], constants: Collection[str], predicted: Estimate
+    ) -> Estimate:
+        """Return a prediction as measurements correct it: as it is for a kernel that has not been timed."""
+        if not self.factor_by_key:
+            return predicted
+        factor = self.factor_by_key.get(key_of(template, bodies, constants), 1.0)
+        return replace(predicted, seconds=predicted.seconds * factor)
+
+    def knows(self, program: Program) -> bool:
+        """Whether all kernels of a program have been timed."""
+        return all(key in self.factor_by_key for _, key in _keys(program))
+
+    def note(self, program: Program, seconds_by_name: Mapping[str, float]) -> None:
+        """Learn from the times of a program's kernels; of several times the least counts, of equal kernels the median.
+
+        Units: seconds.
+        """
+        found: dict[str, list[float]] = {}
+        for kernel, key in _keys(program):
+            predicted = kernel.estimate.seconds / self.factor_by_key.get(key, 1.0)
+            if predicted > 0:
+                found.setdefault(key, []).append(seconds_by_name[kernel.name] / predicted)
+        for key, factors in found.items():
+            self.factor_by_key[key] = min(median(factors), self.factor_by_key.get(key, float("inf")))
+
+
+def key_of(template: str, bodies: tuple[Term, ...], constants: Collection[str]) -> str:
+    """Return the name of a kernel among all: the same for equal bodies, whatever their operands are called."""
+    return hashlib.sha256(repr((template, structure(bodies, constants))).encode()).hexdigest()
+
+
+def structure(bodies: Iterable[Term], constants: Collection[str]) -> tuple[Any, ...]:
+    """Return what bodies are up to the names of their operands; `constants` are those known before run time."""
+    position: dict[Term, int] = {}
+    rows: list[Any] = []
+    bodies = tuple(bodies)
+    for term in terms.walk(*bodies):
+        position[term] = len(position)
+        if term.op == "input":
+            rows.append((term.type, term.attrs[0] in constants))
+        else:
+            rows.append((term.op, term.attrs, *(position[arg] for arg in term.args)))
+    return (*rows, *(position[body] for body in bodies))
+
+
+def _keys(program: Program) -> list[tuple[Kernel, str]]:
+    constants = program.constant_buffers()
+    return [(k, key_of(k.template, tuple(output.body for output in k.outputs), constants)) for k in program.kernels]

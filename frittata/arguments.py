@@ -1,0 +1,47 @@
+"""Arguments of programs as arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from frittata.egraph import dtypes, shapes
+from frittata.egraph.errors import ModelError
+from frittata.egraph.program import Program
+
+
+def drawn(program: Program) -> list[Any]:
+    """Return random arguments: normal floats, small integers that are not negative."""
+    rng = np.random.default_rng(0)
+    out: list[Any] = []
+    for type_ in program.inputs.values():
+        dtype = dtypes.to_numpy(type_.dtype)
+        values = rng.standard_normal(shapes.concrete(type_.shape))
+        out.append((values if dtypes.is_float(type_.dtype) else np.abs(values)).astype(dtype))
+    return out
+
+
+def to_numpy(value: Any) -> Any:
+    """Return the array that shares a tensor's memory.
+
+    Raises: ModelError for what is no dense tensor on the CPU.
+    """
+    if isinstance(value, np.ndarray) and not hasattr(value, "mask"):
+        return np.asarray(value)  # a subclass, such as numpy.memmap; masks would be lost
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    if not hasattr(value, "detach"):
+        raise ModelError(f"an argument is a {type(value).__name__}", do="give torch tensors or numpy arrays")
+    tensor: Any = value
+    if tensor.device.type != "cpu":
+        raise ModelError(f"an argument is on {tensor.device}", do="move it to the CPU")
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
+    try:
+        return tensor.detach().numpy()
+    except (TypeError, RuntimeError) as error:
+        raise ModelError(
+            f"an argument is a tensor that numpy cannot read: {error}",
+            do="give dense tensors of the dtypes that the model was exported with",
+        ) from error
