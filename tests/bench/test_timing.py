@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -44,15 +42,14 @@ def test_the_budget_ends_the_turns(clock: list[float]) -> None:
     assert timing.paired({"a": call}, "a", turns=3, turn_s=1.0, budget_s=0.0)["a"].turns == 3
 
 
-def test_settling_waits_for_threads_that_spin() -> None:
-    end = time.perf_counter() + 0.2
+@pytest.mark.parametrize(("busy_s", "limit_s", "waited_s"), [(0.2, 30.0, 0.2), (5.0, 1.0, 1.0), (0.0, 30.0, 0.0)])
+def test_settling_waits_while_threads_use_the_processor(
+    busy_s: float, limit_s: float, waited_s: float, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
 
-    def spin() -> None:
-        while time.perf_counter() < end:
-            pass
-
-    thread = threading.Thread(target=spin)
-    thread.start()
-    timing.settle(30.0)
-    assert end <= time.perf_counter() < end + 20
-    thread.join()
+    monkeypatch.setattr(timing.time, "process_time", lambda: min(clock[0], busy_s), raising=False)
+    monkeypatch.setattr(timing.time, "sleep", sleep, raising=False)
+    timing.settle(limit_s)
+    assert waited_s <= clock[0] < waited_s + 0.1
