@@ -14,6 +14,9 @@ from frittata.egraph.terms import Term
 from frittata.extract.candidates import Candidate
 from frittata.extract.choose import Extraction
 
+_WITHIN = {"attend": ("softmax",)}
+"""Tensor operators that an element operator computes on its way, of which no class of the kernel is the value."""
+
 
 @dataclass(frozen=True, eq=False)
 class Part:
@@ -163,8 +166,10 @@ class Placement:
 
     def operators(self, step: str, *, imported: bool = False) -> set[str]:
         """Return the tensor operators whose value a step computes, in any form or as imported."""
-        nodes = (node for class_ in self.part(step).holds for node in self.snapshot.nodes[class_])
-        return {node.op for node in nodes if node.op != "build" and (node.rule == 0 or not imported)}
+        part = self.part(step)
+        nodes = (node for class_ in part.holds for node in self.snapshot.nodes[class_])
+        within = {op for node in part.nodes.values() for op in _WITHIN.get(node.op, ())}
+        return within | {node.op for node in nodes if node.op != "build" and (node.rule == 0 or not imported)}
 
     def _locate(self, candidate: Candidate) -> Part:
         nodes: dict[int, Node] = {}

@@ -81,3 +81,12 @@ def test_only_frittata_commands_run() -> None:
         [*SCRIPT, "run", "m.frt", "--seed", "1"],
         [sys.executable, "-m", "frittata", "cache"],
     ]
+
+
+def test_the_demonstration_runs(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "demo.py")], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "(holds softmax)" in done.stdout
+    assert (tmp_path / "frittata-demo.html").stat().st_size > 10_000
