@@ -1,7 +1,7 @@
 """What kernels are predicted to take beside what they take: `python -m bench.predictions [NAME ...] [--output FILE]`.
 
 Runs the rows of `make bench` whose names contain one of the words, and times every kernel in place, among the others of
-its program. Kernels that are equal and read equal shapes count once for each row.
+its program. Equal kernels count once for each row.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import frittata as ft
 from bench.acceptance import THREADS, known_machine
 from bench.machine import description
 from bench.rows import ROWS, Row
+from frittata.egraph.program import Kernel
+from frittata.extract.prices import keys
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -51,12 +53,12 @@ def timed(row: Row) -> Iterator[Timed]:
     module, args = row.make()
     fast = ft.optimize(module, args, machine=known_machine())
     measured_s = fast.measure(repeats=_REPEATS)
-    equal: dict[tuple[str, float, float], list[float]] = {}
-    for kernel in fast.program.kernels:
-        key = kernel.template, kernel.estimate.seconds, kernel.estimate.bytes
-        equal.setdefault(key, []).append(measured_s[kernel.name])
-    for (template, predicted_s, _), times in equal.items():
-        yield Timed(row.name, template, len(times), predicted_s, median(times))
+    equal: dict[str, list[Kernel]] = {}
+    for kernel, key in keys(fast.program):
+        equal.setdefault(key, []).append(kernel)
+    for kernels in equal.values():
+        seconds = median(measured_s[kernel.name] for kernel in kernels)
+        yield Timed(row.name, kernels[0].template, len(kernels), kernels[0].estimate.seconds, seconds)
 
 
 def summary(kernels: Iterable[Timed]) -> dict[str, dict[str, float]]:

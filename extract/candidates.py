@@ -220,9 +220,9 @@ class Enumerator:
 
     def _price(self, bodies: tuple[Term, ...]) -> tuple[str, Estimate] | None:
         """Ask every template, once for each structure: equal layers share the answer."""
-        constants = frozenset(leaf.attrs[0] for leaf in operands_of(*bodies) if self._is_constant(leaf))
-        key = structure(bodies, constants)
+        key = structure(bodies, self._is_constant)
         if key not in self._prices:
+            constants = frozenset(leaf.attrs[0] for leaf in operands_of(*bodies) if self._is_constant(leaf))
             best: tuple[str, Estimate] | None = None
             on_host = bodies[0].op != "build"
             for template in (t for t in self.templates if (t.name == HOST) == on_host):

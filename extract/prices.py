@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
@@ -30,7 +30,7 @@ class Prices:
 
     def knows(self, program: Program) -> bool:
         """Whether all kernels of a program have been timed."""
-        return all(key in self.factor_by_key for _, key in _keys(program))
+        return all(key in self.factor_by_key for _, key in keys(program))
 
     def note(self, program: Program, seconds_by_name: Mapping[str, float]) -> None:
         """Learn from the times of a program's kernels; of several times the least counts, of equal kernels the median.
@@ -38,7 +38,7 @@ class Prices:
         Units: seconds.
         """
         found: dict[str, list[float]] = {}
-        for kernel, key in _keys(program):
+        for kernel, key in keys(program):
             predicted = kernel.estimate.seconds / self.factor_by_key.get(key, 1.0)
             if predicted > 0:
                 found.setdefault(key, []).append(seconds_by_name[kernel.name] / predicted)
@@ -48,23 +48,24 @@ class Prices:
 
 def key_of(template: str, bodies: tuple[Term, ...], constants: Collection[str]) -> str:
     """Return the name of a kernel among all: the same for equal bodies, whatever their operands are called."""
-    return hashlib.sha256(repr((template, structure(bodies, constants))).encode()).hexdigest()
+    found = structure(bodies, lambda leaf: leaf.attrs[0] in constants)
+    return hashlib.sha256(repr((template, found)).encode()).hexdigest()
 
 
-def structure(bodies: Iterable[Term], constants: Collection[str]) -> tuple[Any, ...]:
-    """Return what bodies are up to the names of their operands; `constants` are those known before run time."""
+def structure(bodies: tuple[Term, ...], is_constant: Callable[[Term], bool]) -> tuple[Any, ...]:
+    """Return what bodies are up to the names of their operands; constants are known before run time."""
     position: dict[Term, int] = {}
     rows: list[Any] = []
-    bodies = tuple(bodies)
     for term in terms.walk(*bodies):
         position[term] = len(position)
         if term.op == "input":
-            rows.append((term.type, term.attrs[0] in constants))
+            rows.append((term.type, is_constant(term)))
         else:
             rows.append((term.op, term.attrs, *(position[arg] for arg in term.args)))
     return (*rows, *(position[body] for body in bodies))
 
 
-def _keys(program: Program) -> list[tuple[Kernel, str]]:
+def keys(program: Program) -> list[tuple[Kernel, str]]:
+    """Return the kernels of a program, each with its key."""
     constants = program.constant_buffers()
     return [(k, key_of(k.template, tuple(output.body for output in k.outputs), constants)) for k in program.kernels]

@@ -9,6 +9,7 @@ import numpy as np
 from frittata.egraph import dtypes, shapes
 from frittata.egraph.errors import ModelError
 from frittata.egraph.program import Program
+from frittata.kernels.cuda.device import is_on_device
 
 
 def drawn(program: Program) -> list[Any]:
@@ -22,7 +23,15 @@ def drawn(program: Program) -> list[Any]:
     return out
 
 
-def to_numpy(value: Any) -> Any:
+def of(value: Any, keeps_device_arrays: bool) -> Any:
+    """Return an argument as a program takes it: an array, or what lies on a device and may stay there.
+
+    Raises: ModelError for what is no dense tensor.
+    """
+    return value if keeps_device_arrays and is_on_device(value) else _to_numpy(value)
+
+
+def _to_numpy(value: Any) -> Any:
     """Return the array that shares a tensor's memory.
 
     Raises: ModelError for what is no dense tensor on the CPU.

@@ -14,7 +14,6 @@ from frittata.egraph.errors import FrittataError, ModelError
 from frittata.egraph.model import Function, Model
 from frittata.egraph.program import Program
 from frittata.kernels import runtime, targets
-from frittata.kernels.cuda.device import is_on_device
 from frittata.parameters import Guard, readers
 from frittata.pipeline import Compilation
 
@@ -176,10 +175,8 @@ class Optimized:
         if len(values) != expected:
             raise ModelError(f"the model takes {expected} arguments, got {len(values)}")
         given = (*values, *(read() for read in self._parameters))
-        return [value if type(value) is np.ndarray else self._as_argument(value) for value in given]
-
-    def _as_argument(self, value: Any) -> Any:
-        return value if self._keeps_device_arrays and is_on_device(value) else arguments.to_numpy(value)
+        keeps = self._keeps_device_arrays
+        return [value if type(value) is np.ndarray else arguments.of(value, keeps) for value in given]
 
     def _example_arrays(self) -> list[Any]:
         if self._examples:

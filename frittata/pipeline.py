@@ -249,10 +249,12 @@ def _example_arrays(
     """Return the arguments of a program for the caller's examples; random ones if there are none."""
     if not args:
         return arguments.drawn(program)
-    if imported is None:
-        return list(map(arguments.to_numpy, args))
-    read = readers(imported.model, imported.parameters, source) if options.freeze is False else ()
-    return [arguments.to_numpy(value) for value in (*imported.flatten(args), *(value() for value in read))]
+    values: list[Any] = list(args) if imported is None else imported.flatten(args)
+    if options.freeze is False:
+        model, tensors = (source, {}) if imported is None else (imported.model, imported.parameters)
+        values += [read() for read in readers(model, tensors, source)]
+    keeps = targets.by_name(options.target).keeps_device_arrays
+    return [arguments.of(value, keeps) for value in values]
 
 
 def templates_for(options: Options) -> tuple[Template, ...]:

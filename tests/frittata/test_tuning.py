@@ -83,3 +83,9 @@ def test_results_are_right_and_what_was_learnt_is_kept(tmp_path: Path) -> None:
 def test_what_cannot_be_tuned_is_said(options: dict[str, str], said: str) -> None:
     with pytest.raises(ft.FrittataError, match=said):
         ft.optimize(tiny(), (X,), machine=REFERENCE, **options)
+
+
+@pytest.mark.parametrize("args", [(), (X,)], ids=["drawn", "given"])
+def test_parameters_that_are_read_at_every_call_are_arguments(args: tuple[np.ndarray, ...], tmp_path: Path) -> None:
+    fast = ft.optimize(tiny(), args, machine=REFERENCE, cache=tmp_path, tune="measure", freeze=False)
+    np.testing.assert_allclose(fast(X), ft.optimize(tiny(), machine=REFERENCE, cache=tmp_path)(X), rtol=1e-5)
