@@ -174,8 +174,7 @@ def _measure(name: str, make: Callable[[], Case], turns: int) -> dict[str, Any]:
 
 def _floor_s(flops: float, moved: float) -> float:
     """The least time by the reference profile: all flops as multiply-adds, or all bytes from cache or memory."""
-    bandwidth = REFERENCE.memory_bytes_per_s if moved > REFERENCE.l3_bytes / 2 else REFERENCE.l3_bytes_per_s
-    return max(flops / (2 * REFERENCE.fma_f32_per_s), moved / bandwidth)
+    return max(flops / (2 * REFERENCE.fma_f32_per_s), REFERENCE.transfer_s(moved))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -12,6 +12,8 @@ class Machine:
     Units: `*_bytes_per_s` for all threads together, read plus write; `fma_f32_per_s` fused multiply-adds (two flops) in
     float32 for all threads; `scalar_per_s` additions in vector code; capacities in bytes (level one and two for each
     core); `launch_s` what one step of the driver costs; `sync_s` what splitting a step among threads costs more.
+
+    `cold_weights` is a matter of the program that will run: its constants do not stay in a cache between two calls.
     """
 
     name: str
@@ -28,6 +30,22 @@ class Machine:
     launch_s: float
     sync_s: float
     library_gemm_share: float
+    cold_weights: bool = False
+
+    def running(self, weights_bytes: int) -> Machine:
+        """Return the machine as a program finds it whose constants take so many bytes together."""
+        return replace(self, cold_weights=weights_bytes > self.l3_bytes / 2)
+
+    def transfer_s(self, moved: float, weights: float = 0.0) -> float:
+        """Return the time of reading operands and writing results once: `moved` bytes, `weights` of them constants.
+
+        What takes more than half of the last cache begins to fall out of it before it is read again; what takes all of
+        it comes from memory.
+        """
+        cold = min(weights, moved) if self.cold_weights or weights > self.l3_bytes / 2 else 0.0
+        others = moved - cold
+        cold += others * min(1.0, max(0.0, 2.0 * others / self.l3_bytes - 1.0))
+        return cold / self.memory_bytes_per_s + (moved - cold) / self.l3_bytes_per_s
 
     def to_dict(self) -> dict[str, object]:
         """Return the profile as plain data."""

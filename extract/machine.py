@@ -13,7 +13,7 @@ from pathlib import Path
 
 from frittata.egraph.machine import Machine
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 def machine_key() -> str:

@@ -100,6 +100,7 @@ def compile_model(source: Any, args: Sequence[Any], options: Options) -> Compila
     with _timed("machine", seconds):
         target = targets.by_name(options.target)
         machine = options.machine or target.machine or _this_machine(folder)
+        machine = machine.running(sum(value.nbytes for value in model.params.values()))
     with _timed("recall", seconds):
         key = remembered.key_of(model, families, templates_for(options), machine, options)
         choice = remembered.load(cache.programs_in(folder), key)

@@ -14,7 +14,6 @@ from frittata.kernels.gemm_estimate import (
     move_units,
     size_bytes,
     strided_units,
-    traffic_s,
 )  # fmt: skip
 from frittata.kernels.gemm_schedule import tile_cycles
 
@@ -37,7 +36,7 @@ def estimate(plan: AttentionPlan, machine: Machine) -> Estimate:
     around = epilogue_units(work.values) + strided_units(work.values, plan.lanes)
     scalar = (softmax + around + _scratch_units(plan)) * size / (machine.scalar_per_s * share)
     moved = sum(size_bytes(term) for term in (*work.bodies, *program.operands_of(*work.bodies)))
-    seconds = max(arithmetic + scalar, traffic_s(work.values, frozenset(), machine, moved))
+    seconds = max(arithmetic + scalar, machine.transfer_s(moved))
     overhead = machine.launch_s + (machine.sync_s if plan.chunks > 1 else 0.0)
     return Estimate(overhead + seconds, work.scores.flops + work.values.flops + softmax + around, moved)
 

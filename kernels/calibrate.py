@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import platform
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf, sqrt
 from pathlib import Path
-from typing import Any
+from statistics import median
 
 import llvmlite.binding as llvm
 import numpy as np
 
+from frittata.egraph import shapes
 from frittata.egraph.machine import REFERENCE, Machine
 from frittata.egraph.ops.registry import element, tensor
 from frittata.egraph.program import Estimate, Kernel, Output, Program, operands_of
@@ -19,48 +23,81 @@ from frittata.kernels.compile import compile_kernel
 from frittata.kernels.templates.library import LIBRARY
 
 _REPEATS = 25
-"""The least of so many runs counts: a machine that is busy while it is measured looks slow."""
-
+_ROUNDS = 4
+"""The least of so many runs in each of so many rounds counts: a machine that is busy meanwhile looks slow."""
 _IDLE_STEPS = 200
 """So many steps that do nothing make the start of a run, once for all, too small to count."""
 _MOST_STEP_S = 2e-6
 """More than this a step takes only while other processes hold the cores."""
+_ROWS = (1024, 768)
+_SLOWEST, _FASTEST, _HALVINGS = 1e6, 1e15, 60
+"""Where rates are searched, each time between a half that is too slow and one that is too fast."""
 _FLOATS_IN_L3 = 1 << 19
 _FLOATS_IN_MEMORY = 1 << 24
 
 
 def measure() -> Machine:
-    """Return the profile of this machine. Takes a few seconds, most of them compiling."""
-    threads = driver.thread_count()
-    lanes = _lanes()
-    resident = _seconds(*_copy(_FLOATS_IN_L3))
-    streaming = _seconds(*_copy(_FLOATS_IN_MEMORY))
-    work, additions = _additions(1 << 18)
-    product, fmas = _product(384, 512, 512)
-    launch_s, shared_s = _step_s(1), _step_s(threads)
-    fma_per_s = fmas / _seconds(*product)
-    library_s = _seconds(*product, template="library") if _has_library(product[0]) else None
+    """Return the profile of this machine. Takes a few seconds, half of them compiling.
+
+    Rates of arithmetic are those at which the predictions for some kernels are what these kernels take: peaks that no
+    kernel reaches would tell nothing.
+    """
+    threads, lanes = driver.thread_count(), _lanes()
+    vector_code, product = _vector_code(), _product(384, 512, 512)
+    timers = {
+        "resident": _timer(_copy(_FLOATS_IN_L3)),
+        "streaming": _timer(_copy(_FLOATS_IN_MEMORY)),
+        "launch": _step_timer(1),
+        "shared": _step_timer(threads),
+        "product": _timer(product),
+        **{f"vector {n}": _timer(body) for n, body in enumerate(vector_code)},
+    }
+    if LIBRARY.estimate((product,), frozenset(), REFERENCE) is not None:
+        timers["library"] = _timer(product, "library")
+    seconds = dict.fromkeys(timers, inf)
+    for _ in range(_ROUNDS):
+        seconds = {name: min(seconds[name], timer()) for name, timer in timers.items()}
     caches = _cache_bytes()
-    return Machine(
+    machine = Machine(
         name=f"{platform.machine()}-{llvm.get_host_cpu_name()}-{threads}",
         threads=threads,
         lanes_f32=lanes,
         registers=32 if lanes == 16 else 16,
-        fma_f32_per_s=fma_per_s,
-        scalar_per_s=additions / _seconds(*work),
-        memory_bytes_per_s=8 * _FLOATS_IN_MEMORY / streaming,
-        l3_bytes_per_s=8 * _FLOATS_IN_L3 / resident,
+        fma_f32_per_s=REFERENCE.fma_f32_per_s,
+        scalar_per_s=REFERENCE.scalar_per_s,
+        memory_bytes_per_s=8 * _FLOATS_IN_MEMORY / seconds["streaming"],
+        l3_bytes_per_s=8 * _FLOATS_IN_L3 / seconds["resident"],
         l1_bytes=caches.get(1, REFERENCE.l1_bytes),
         l2_bytes=caches.get(2, REFERENCE.l2_bytes),
         l3_bytes=caches.get(3, REFERENCE.l3_bytes),
-        launch_s=launch_s,
-        sync_s=max(0.0, shared_s - launch_s),
-        library_gemm_share=min(1.0, fmas / library_s / fma_per_s) if library_s else REFERENCE.library_gemm_share,
+        launch_s=min(_MOST_STEP_S, seconds["launch"]),
+        sync_s=min(_MOST_STEP_S, max(0.0, seconds["shared"] - seconds["launch"])),
+        library_gemm_share=REFERENCE.library_gemm_share,
     )
+    rates = (_rate(machine, "scalar_per_s", body, seconds[f"vector {n}"]) for n, body in enumerate(vector_code))
+    machine = replace(machine, scalar_per_s=median(rates))
+    machine = replace(machine, fma_f32_per_s=_rate(machine, "fma_f32_per_s", product, seconds["product"]))
+    share = seconds["product"] / seconds["library"] if "library" in seconds else REFERENCE.library_gemm_share
+    return replace(machine, library_gemm_share=min(1.0, share))
 
 
-def _step_s(chunks: int) -> float:
-    """Return what a step of so many chunks that does nothing takes, among others and with all threads awake."""
+def _rate(machine: Machine, name: str, body: Term, seconds: float) -> float:
+    """Return the rate of this name at which so many seconds are predicted for a body."""
+    template = templates.by_name(_cheapest(body))
+
+    def is_slower(rate: float) -> bool:
+        predicted = template.estimate((body,), frozenset(), replace(machine, **{name: rate}))
+        return predicted is not None and predicted.seconds > seconds
+
+    low, high = _SLOWEST, _FASTEST
+    for _ in range(_HALVINGS):
+        middle = sqrt(low * high)
+        low, high = (middle, high) if is_slower(middle) else (low, middle)
+    return low
+
+
+def _step_timer(chunks: int) -> Callable[[], float]:
+    """Return what times a step of so many chunks that does nothing, among others and with all threads awake."""
     kernel = compile_kernel("def idle(table, chunk):\n    pass\n", "idle", {})
     steps = np.array([[kernel.address, 0, chunks]] * _IDLE_STEPS, np.int64)
 
@@ -69,7 +106,7 @@ def _step_s(chunks: int) -> float:
         driver.run(steps)
         return time.perf_counter() - start
 
-    return min(_MOST_STEP_S, min(once() for _ in range(_REPEATS)) / _IDLE_STEPS)
+    return lambda: min(once() for _ in range(_REPEATS)) / _IDLE_STEPS
 
 
 def _lanes() -> int:
@@ -77,10 +114,6 @@ def _lanes() -> int:
     if features.get("avx512f"):
         return 16
     return 8 if features.get("avx2") and features.get("fma") else 4
-
-
-def _has_library(body: Term) -> bool:
-    return LIBRARY.estimate((body,), frozenset(), REFERENCE) is not None
 
 
 def _cache_bytes() -> dict[int, int]:
@@ -100,33 +133,38 @@ def _input(name: str, *shape: int) -> Term:
     return tensor("input", name=name, shape=shape, dtype="f32")
 
 
-def _copy(count: int) -> tuple[Term, list[Any]]:
-    x = element("load", _input("x", count))
-    return tensor("build", element("neg", x), shape=(count,)), [np.ones(count, np.float32)]
+def _copy(count: int) -> Term:
+    return tensor("build", element("neg", element("load", _input("x", count))), shape=(count,))
 
 
-def _additions(count: int) -> tuple[tuple[Term, list[Any]], float]:
-    """A chain of dependent subtractions (LLVM makes them of x - y) on each element, long enough to hide the memory."""
-    length = 32
-    x = element("load", _input("x", count))
-    chain = x
-    for _ in range(length):
-        chain = element("add", element("neg", chain), x)
-    return (tensor("build", chain, shape=(count,)), [np.ones(count, np.float32)]), float(length * count)
+def _vector_code() -> list[Term]:
+    """Kernels on elements by themselves and on rows, with dear and with cheap operators, in the last cache."""
+    x = element("load", _input("x", *_ROWS))
+    gated = element("mul", element("tanh", x), element("max", element("sigmoid", x), x))
+    shifted = element("exp", element("sub", x, _folded("max", x)))
+    softmax = element("div", shifted, _folded("sum", shifted))
+    centred = element("sub", x, _folded("sum", x))
+    scaled = element("mul", centred, _folded("sum", element("mul", centred, centred)))
+    return [tensor("build", e, shape=_ROWS) for e in (gated, softmax, scaled)]
 
 
-def _product(m: int, n: int, k: int) -> tuple[tuple[Term, list[Any]], float]:
+def _folded(op: str, e: Term) -> Term:
+    return element("fold", e, op=op, axis=-1, extent=_ROWS[-1])
+
+
+def _product(m: int, n: int, k: int) -> Term:
     a, b = _input("x", m, k), _input("w", k, n)
-    body = tensor("build", element("dot", element("load", a), element("load", b), depth=k), shape=(m, n))
-    return (body, [np.ones((m, k), np.float32), np.ones((k, n), np.float32)]), float(m) * n * k
+    return tensor("build", element("dot", element("load", a), element("load", b), depth=k), shape=(m, n))
 
 
-def _seconds(body: Term, values: list[Any], template: str = "") -> float:
-    """Return the least time of one kernel; the reference profile names the template if the caller does not."""
-    names = tuple(leaf.attrs[0] for leaf in operands_of(body))
-    chosen = template or templates.cheapest((body,), frozenset(), REFERENCE)
-    kernel = Kernel("probe", chosen, (Output("y", body),), names, Estimate(0.0, 0.0, 0.0))
+def _cheapest(body: Term) -> str:
+    return templates.cheapest((body,), frozenset(), REFERENCE)
+
+
+def _timer(body: Term, template: str = "") -> Callable[[], float]:
+    """Return what times one kernel; the reference profile names the template if the caller does not."""
     types = {leaf.attrs[0]: TensorType(leaf.shape, leaf.dtype) for leaf in operands_of(body)}
-    program = Program(types, {}, (kernel,), ("y",))
-    executable = runtime.build(program, {})
-    return float(executable.measure(*values, repeats=_REPEATS)[0])
+    kernel = Kernel("probe", template or _cheapest(body), (Output("y", body),), tuple(types), Estimate(0.0, 0.0, 0.0))
+    executable = runtime.build(Program(types, {}, (kernel,), ("y",)), {})
+    values = [np.full(shapes.concrete(type_.shape), 0.5, np.float32) for type_ in types.values()]
+    return lambda: float(executable.measure(*values, repeats=_REPEATS)[0])

@@ -49,7 +49,8 @@ def estimate(
     scalar *= work.itemsize / 4
     moved = moved_bytes(work.bodies)
     seconds = arithmetic + scalar / (machine.scalar_per_s * share)
-    seconds = max(seconds, traffic_s(work, constants, machine, moved))
+    weights = sum(size_bytes(leaf) for leaf in program.operands_of(*work.bodies) if leaf.attrs[0] in constants)
+    seconds = max(seconds, machine.transfer_s(moved, weights))
     overhead = machine.launch_s + (machine.sync_s if plan.chunks > 1 else 0.0)
     return Estimate(overhead + seconds, work.flops + epilogue_units(work), moved)
 
@@ -133,16 +134,6 @@ def move_units(side: Side, keys: tuple[str, ...], lanes: int) -> float:
     if any(offset is None for _, offset in loads_of(side.element, side.index)):
         move = _CLAMPED_UNITS
     return move + cost_of(side.element)
-
-
-def traffic_s(work: Contraction, constants: frozenset[str], machine: Machine, moved: float) -> float:
-    """Return the time of reading operands and writing results once; weights come from memory if they exceed the L3."""
-    leaves = set(program.operands_of(*work.bodies))
-    weights = sum(size_bytes(leaf) for leaf in leaves if leaf.attrs[0] in constants)
-    cold = min(weights, moved) if weights > machine.l3_bytes / 2 else 0.0
-    if moved - cold > machine.l3_bytes / 2:
-        cold = moved
-    return cold / machine.memory_bytes_per_s + (moved - cold) / machine.l3_bytes_per_s
 
 
 def size_bytes(term: Term) -> float:

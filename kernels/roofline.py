@@ -18,10 +18,10 @@ _SHARE_OF_ONE_THREAD = 0.6
 def roofline(bodies: tuple[Term, ...], units: float, chunks: int, machine: Machine) -> Estimate:
     """Predict a kernel of `units` additions in vector code that reads its operands and writes its results once."""
     moved = moved_bytes(bodies)
-    bandwidth = machine.memory_bytes_per_s if moved > machine.l3_bytes / 2 else machine.l3_bytes_per_s
+    transfer = machine.transfer_s(moved)
     threads = min(chunks, machine.threads)
     if threads < machine.threads:
-        bandwidth *= max(_SHARE_OF_ONE_THREAD, threads / machine.threads)
+        transfer /= max(_SHARE_OF_ONE_THREAD, threads / machine.threads)
     compute = units / machine.scalar_per_s * machine.threads / threads
     started = machine.launch_s + (machine.sync_s if chunks > 1 else 0.0)
-    return Estimate(started + compute + moved / bandwidth, units, moved)
+    return Estimate(started + compute + transfer, units, moved)

@@ -36,12 +36,14 @@ _MOST_PIXELS = 7
 _MOST_SUMS = 8
 _MOST_STEPS = 700
 """Steps that are written out in a tile: what is larger is left to other templates."""
-_SIMPLE_UNITS = 0.35
+_SIMPLE_UNITS = 0.5
 """What a load, a store or an operator of cost one costs: the processor takes several at a time."""
-_EXTREME_UNITS = 0.9
+_EXTREME_UNITS = 1.2
 """What a maximum or a minimum costs that keeps NaN and signed zeros."""
-_CLAMPED_UNITS = 0.6
+_CLAMPED_UNITS = 0.8
 """What a load costs whose index may be clamped."""
+_GATHER_UNITS = 12.0
+"""What a load costs whose lanes lie apart."""
 
 Place = Mapping[int, Affine]
 
@@ -125,12 +127,12 @@ class Taps:
         each = _EXTREME_UNITS if self.folded.op in ("max", "min") else _SIMPLE_UNITS
         each += _cost(element) - (_SIMPLE_UNITS if fused else 0.0)
         outside = max(0.0, _cost(*(body.args[0] for body in self.bodies)) - _cost(self.hole))
-        own = _SIMPLE_UNITS * loads + _CLAMPED_UNITS * clamped + each * len(self.places) * self.tile
+        own = sum(map(_load_units, loads)) + _CLAMPED_UNITS * clamped + each * len(self.places) * self.tile
         width = -(-self.columns // self.lanes) * self.lanes
         return self.rows * self.tiles * width * (own + (outside + _SIMPLE_UNITS * len(self.bodies)) * self.tile)
 
-    def _loads(self) -> tuple[int, int]:
-        """Return how many different loads a tile has, and how many that may be clamped."""
+    def _loads(self) -> tuple[list[Affine], int]:
+        """Return the offsets of the different loads of a tile, and how many may be clamped."""
         loads: set[tuple[Term, Affine]] = set()
         clamped = 0
         for _, index in self.steps():
@@ -139,9 +141,9 @@ class Taps:
                     clamped += 1
                 else:
                     loads.add((leaf, offset))
-        return len(loads), clamped
+        return [offset for _, offset in loads], clamped
 
-    def _shifted_loads(self) -> tuple[int, int] | None:
+    def _shifted_loads(self) -> tuple[list[Affine], int] | None:
         """As `_loads`, quickly, where a pixel reads what its neighbour reads some elements further on."""
         loads: set[tuple[Term, Affine]] = set()
         index = self.index(0) | {-2: var("x", self.pixels)}
@@ -151,7 +153,11 @@ class Taps:
                 if offset is None or step is None:
                     return None
                 loads.update((leaf, offset + pixel * step) for pixel in range(self.tile))
-        return len(loads), 0
+        return [offset for _, offset in loads], 0
+
+
+def _load_units(offset: Affine) -> float:
+    return _SIMPLE_UNITS if offset.factor_of("j") in (0, 1) else _GATHER_UNITS
 
 
 def _cost(*elements: Term) -> float:

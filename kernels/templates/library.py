@@ -60,9 +60,8 @@ class LibraryTemplate:
         rows = m / (m + 8)  # few rows leave its register tiles empty
         compute = flops * wide / (2 * machine.fma_f32_per_s * machine.library_gemm_share * rows)
         moved = float(dtypes.itemsize(product.dtype) * (m * k + k * n + m * n))
-        bandwidth = machine.memory_bytes_per_s if moved > machine.l3_bytes / 2 else machine.l3_bytes_per_s
         overhead = machine.launch_s + machine.sync_s + _CALL_S * _chunks(m) / machine.threads
-        return Estimate(overhead + max(compute, moved / bandwidth), flops, moved)
+        return Estimate(overhead + max(compute, machine.transfer_s(moved)), flops, moved)
 
     def lower(self, name: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> LoweredKernel:
         """Write a kernel that calls BLAS on its block of rows."""

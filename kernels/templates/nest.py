@@ -47,10 +47,9 @@ class NestTemplate:
             return None
         flops = work_units(bodies)
         moved = moved_bytes(bodies)
-        bandwidth = machine.memory_bytes_per_s if moved > machine.l3_bytes / 2 else machine.l3_bytes_per_s
         threads = 1 if flops < _LEAST_CHUNK_UNITS else machine.threads
         compute = flops / (machine.scalar_per_s * _SHARE_OF_VECTOR_PEAK * threads / machine.threads)
-        return Estimate(machine.launch_s + max(compute, moved / bandwidth), flops, moved)
+        return Estimate(machine.launch_s + max(compute, machine.transfer_s(moved)), flops, moved)
 
     def lower(self, name: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> LoweredKernel:
         """Write the loop nest over pointers from the table."""

@@ -158,8 +158,7 @@ def _estimate(plan: StencilPlan, machine: Machine) -> Estimate:
     tiles = plan.steps * plan.lanes * size / (machine.fma_f32_per_s * _SHARE * efficiency(plan))
     scalar = (plan.filled * _fill_units(plan) + _epilogue_units(work)) * size / machine.scalar_per_s
     moved = moved_bytes(work.bodies)
-    bandwidth = machine.memory_bytes_per_s if moved > machine.l3_bytes / 2 else machine.l3_bytes_per_s
-    seconds = max((tiles + scalar) / share, moved / bandwidth)
+    seconds = max((tiles + scalar) / share, machine.transfer_s(moved))
     overhead = machine.launch_s + (machine.sync_s if plan.chunks > 1 else 0.0)
     return Estimate(overhead + seconds, work.flops + _epilogue_units(work), moved)
 

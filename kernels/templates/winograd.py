@@ -25,6 +25,8 @@ from frittata.kernels.tiles import unroll_for
 from frittata.kernels.winograd import TiledConvolution, TiledPlan, describe, plan
 from frittata.kernels.winograd_emitter import TiledCode
 
+_SLOT = 0.82
+"""What a slot takes of the time of a multiply-add in a contraction, where it includes some of what surrounds it."""
 _GATHER_UNITS = 12.0
 """What a load costs, in additions, that is made lane by lane."""
 
@@ -154,14 +156,11 @@ def _estimate(plan: TiledPlan, machine: Machine) -> Estimate:
     work = plan.work
     threads = min(machine.threads, plan.chunks)
     share = threads / machine.threads * plan.chunks / threads / -(-plan.chunks // threads)
-    slots = plan.slots * (VECTOR_BYTES // 4) / machine.fma_f32_per_s
+    slots = _SLOT * plan.slots * (VECTOR_BYTES // 4) / machine.fma_f32_per_s
     units = (_image_units(plan) + _body_units(work)) * work.itemsize / 4
     moved = sum(_bytes(term) for term in (*work.bodies, *program.operands_of(*work.bodies)))
     transformed = float(work.planes * work.inputs * plan.panels * plan.width * work.itemsize)
-    cold = transformed if transformed > machine.l3_bytes / 2 else 0.0
-    traffic = cold / machine.memory_bytes_per_s + moved / machine.l3_bytes_per_s
-    if moved > machine.l3_bytes / 2:
-        traffic = (cold + moved) / machine.memory_bytes_per_s
+    traffic = machine.transfer_s(moved + transformed, transformed)
     seconds = max((slots + units / machine.scalar_per_s) / share, traffic)
     overhead = machine.launch_s + (machine.sync_s if plan.chunks > 1 else 0.0)
     return Estimate(overhead + seconds, work.flops + _body_units(work), moved)
