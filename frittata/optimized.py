@@ -28,6 +28,10 @@ _ARRAY = frozenset({np.ndarray})
 _NUMPY = (np.ndarray, np.generic)
 
 
+def _is_numpy(value: Any) -> bool:
+    return isinstance(value, _NUMPY)
+
+
 class Optimized:
     """A compiled model. Call it as the model was called: torch tensors in, torch tensors out; numpy in, numpy out."""
 
@@ -50,7 +54,7 @@ class Optimized:
         self._guard.check()
         imported = self.compilation.imported
         values = list(args) if imported is None else imported.flatten(args, kwargs)
-        if _ARRAY.issuperset(map(type, values)) or all(isinstance(value, _NUMPY) for value in values):
+        if _ARRAY.issuperset(map(type, values)) or isinstance(values[0], _NUMPY) and all(map(_is_numpy, values)):
             outputs = self._run(*self._as_arguments(values))
         else:
             outputs = self._on_tensors(values)

@@ -5,8 +5,8 @@ the end of each step; a chunk is claimed only by a thread that runs, so any numb
 starts with chunks of its own, the same ones in every run, so that what they read may still lie in its cache; then it
 helps the others. Which thread runs a chunk changes nothing that is computed: results do not depend on their number.
 
-To wake threads that sleep takes longer than a small program. `run` is told what the steps that can be shared are
-predicted to take, and shares them where that is worth waking others, or where they are awake from the call before.
+To wake threads that sleep takes longer than a small program, and to call those that are awake takes time as well. `run`
+is told what sharing the steps is predicted to save, and shares them where that is worth it.
 """
 
 from __future__ import annotations
@@ -50,6 +50,9 @@ _CLOCK = time.CLOCK_MONOTONIC
 
 WAKE_S = 30e-6
 """What waking the other threads takes, once they sleep. Measured on two Zen 3 cores, OpenMP: 10 to 30 us."""
+CALL_S = 10e-6
+"""What sharing a run takes with threads that are awake: 3 to 5 us to begin and to end, and what each core then has to
+fetch from the cache of the other."""
 BURST_S = 1e-3
 """How long after a call the others are awake for the next one: OpenMP's threads wait actively for some milliseconds."""
 
@@ -323,15 +326,15 @@ def _region() -> AbstractContextManager[Any]:
     return _process.lock if _threading_layer() == "workqueue" else nullcontext()
 
 
-def run(steps: Steps, shared_s: float = inf) -> None:
+def run(steps: Steps, saved_s: float = inf) -> None:
     """Run all steps, in order, with numba's number of threads; may be called from several threads at once.
 
     Callers divide the threads between them.
 
-    `shared_s`: what the steps of more than one chunk are predicted to take, 0.0 if there are none. The calling thread
-    runs alone if they take less than waking others, and others are not awake from a call just before.
+    `saved_s`: what sharing them is predicted to save. The calling thread runs alone if that is less than calling others
+    takes, or waking them where they are not awake from a call just before.
     """
-    if is_alone(shared_s):
+    if is_alone(saved_s):
         _run_serial(steps)
         return
     region, running = _region(), _process.running
@@ -343,13 +346,13 @@ def run(steps: Steps, shared_s: float = inf) -> None:
         running.pop()
 
 
-def is_alone(shared_s: float) -> bool:
-    """Whether a run of which so much can be shared is for the calling thread alone; notes that there was one."""
-    if shared_s == 0 or _process.single:
+def is_alone(saved_s: float) -> bool:
+    """Whether a run is for the calling thread alone that takes so much longer then; notes that there was one."""
+    if saved_s < CALL_S or _process.single:
         return True
     now = time.monotonic()
     since, _process.last_call_s = now - _process.last_call_s, now
-    return shared_s < WAKE_S and since > BURST_S
+    return saved_s < WAKE_S and since > BURST_S
 
 
 def run_timed(steps: Steps) -> NDArray[np.float64]:

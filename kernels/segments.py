@@ -41,14 +41,14 @@ class Segment(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """Steps of the driver, one after the other; those that can be shared are predicted to take `shared_s`."""
+    """Steps of the driver, one after the other; to share them is predicted to save `saved_s`."""
 
     steps: driver.Steps
-    shared_s: float
+    saved_s: float
 
     def run(self, moving: Sequence[Array]) -> None:
         """Run the steps."""
-        driver.run(self.steps, self.shared_s)
+        driver.run(self.steps, self.saved_s)
 
     def run_timed(self, moving: Sequence[Array]) -> NDArray[np.float64]:
         """Run the steps and return the seconds of each."""
@@ -90,18 +90,18 @@ class Layout:
     def bind(self, steps: driver.Steps, arena: Array) -> tuple[Segment, ...]:
         """Return the segments over the driver's rows of the compiled steps, which are in order, and an arena."""
         out: list[Segment] = []
-        row = 0
+        row, threads = 0, driver.thread_count()
         for on_host, group in groupby(enumerate(self.lowered), lambda pair: isinstance(pair[1], HostStep)):
             members = list(group)
             if on_host:
                 out += [self._on_host(number, arena) for number, _ in members]
             else:
-                shared_s = sum(
-                    self.program.kernels[number].estimate.seconds
+                saved_s = sum(
+                    self.program.kernels[number].estimate.seconds * (min(low.chunks, threads) - 1)
                     for number, low in members
-                    if isinstance(low, LoweredKernel) and low.chunks > 1
+                    if isinstance(low, LoweredKernel)
                 )
-                out.append(Compiled(steps[row : row + len(members)], shared_s))
+                out.append(Compiled(steps[row : row + len(members)], saved_s))
                 row += len(members)
         return tuple(out)
 
