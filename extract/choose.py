@@ -30,7 +30,7 @@ _CONTRACTION_NAMES = {"window_dot": "conv", "winograd_dot": "conv_winograd", "at
 ENOUGH = 1e-3
 """The gap with which a choice is taken: no price is right to a thousandth."""
 
-_MOST_REPRICED = 2
+_MOST_REPRICED = 5
 """How often a choice is made anew because joins turned out to cost something."""
 
 

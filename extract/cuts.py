@@ -2,8 +2,9 @@
 
 Between a tensor and the place where all its uses meet again, its immediate post-dominator, everything can stand in one
 kernel unless something blocks: a contraction or a view reads the tensor, windows slide over it, a fold reads a
-contraction, two contractions meet, or a broadcast would repeat one. A tensor without a block never needs memory: the
-kernel that computes it can hold it and go on. All others, the outputs, and those whose uses never meet, may be cut at.
+contraction or what depends on folds along another axis, two contractions meet, or a broadcast would repeat one. A
+tensor without a block never needs memory: the kernel that computes it can hold it and go on. All others, the outputs,
+and those whose uses never meet, may be cut at.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def everywhere(snapshot: Snapshot) -> Cuts:
 
 def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
     """Look at every tensor's uses."""
-    extents = _extents(snapshot)
+    extents, axes = _extents(snapshot), _folded_axes(snapshot)
     passed = _passed_to_the_host(snapshot)
     outputs = frozenset(outputs) | passed
     graph = _uses(snapshot, outputs)
@@ -78,7 +79,7 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
             tensors = [node.args[0] for node in snapshot.nodes[class_] if node.op == "load"]
             if class_ in looked_up or any(node.op == "scan" for node in snapshot.nodes[class_]):
                 may.update(tensors)  # there may be more look-ups than places; scans of one kernel run along one axis
-            if tensors and _is_blocked(snapshot, graph, class_, meeting.get(class_, _SINK), kinds, extents):
+            if tensors and _is_blocked(snapshot, graph, class_, meeting.get(class_, _SINK), kinds, extents, axes):
                 may.update(tensors)
                 if class_ in slid_over or _must_be_loaded(snapshot, class_, kinds[class_], operators_over):
                     must.update(tensors)
@@ -261,6 +262,7 @@ def _is_blocked(
     meeting: int,
     kinds: list[set[int]],
     extents: dict[int, shapes.Shape],
+    axes: dict[int, set[int]],
 ) -> bool:
     """Walk from a class to where its uses meet and look for what no kernel may contain."""
     if meeting == _SINK or all(node.op == "load" for node in snapshot.nodes[class_]):
@@ -277,7 +279,9 @@ def _is_blocked(
                     stack.append(user)
                 continue
             for node in snapshot.nodes[user]:
-                if current in node.args and _blocks(node, current, user, here, kinds, extents):
+                if current in node.args and (
+                    _blocks(node, current, user, here, kinds, extents) or _is_across(node, axes[class_])
+                ):
                     return True
             if user != meeting and user not in seen:
                 seen.add(user)
@@ -303,6 +307,28 @@ def _blocks(
         return False
     others = set().union(*(kinds[arg] for arg in node.args if arg != current))
     return node.op == "fold" or bool(others - {POINTWISE}) or extents.get(user) != extents.get(current)
+
+
+def _is_across(node: Node, axes: set[int]) -> bool:
+    """Whether an operator folds along another axis what depends on folds along these."""
+    return node.op == "fold" and bool(axes - {node.attrs[1]})
+
+
+def _folded_axes(snapshot: Snapshot) -> dict[int, set[int]]:
+    """The axes along which something is folded that each element class depends on, unless it is itself a fold."""
+    found: dict[int, set[int]] = {c: set() for c, sort in enumerate(snapshot.sorts) if sort == "element"}
+    changed = True
+    while changed:
+        changed = False
+        for class_, axes in found.items():
+            before = len(axes)
+            for node in snapshot.nodes[class_]:
+                if node.op not in ("load", *FOLDS, *MOVES, *CONTRACTIONS):
+                    for arg in node.args:
+                        own = {n.attrs[1] for n in snapshot.nodes[arg] if n.op == "fold"}
+                        axes |= own or found[arg]
+            changed |= len(axes) != before
+    return found
 
 
 def _slides(mapping: IndexMap) -> bool:

@@ -5,7 +5,7 @@ Units: additions, as in the registry's `cost`. An element is counted once for ea
 
 from __future__ import annotations
 
-from frittata.egraph import shapes
+from frittata.egraph import shapes, terms
 from frittata.egraph.attend import expanded
 from frittata.egraph.ops import registry
 from frittata.egraph.ops.winograd import as_window_dot
@@ -24,6 +24,18 @@ def work_units(bodies: tuple[Term, ...]) -> float:
     seen: set[tuple[Term, float]] = set()
     units = sum(_work(body.args[0], 1.0, seen) + _size(body.shape) for body in bodies)
     return units * _repeats(bodies)
+
+
+def units_without(bodies: tuple[Term, ...], axis: int) -> float:
+    """Return what those folds take, with all in them, that are the same everywhere along an axis of the results."""
+    seen: set[tuple[Term, float]] = set()
+
+    def fixed(e: Term) -> float:
+        if shapes.dim_at(e.shape, axis) != 1:
+            return sum(map(fixed, e.args)) if e.op not in ("load", "reindex") else 0.0
+        return _work(e, 1.0, seen) if any(term.op == "fold" for term in terms.walk(e)) else 0.0
+
+    return sum(fixed(body.args[0]) for body in bodies)
 
 
 def _repeats(bodies: tuple[Term, ...]) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frittata.egraph import dtypes, program
+from frittata.egraph import dtypes, program, shapes
 from frittata.egraph.machine import Machine
 from frittata.egraph.program import Estimate
 from frittata.egraph.shapes import Sym
@@ -19,7 +19,7 @@ from frittata.kernels.lower import lower, result_names
 from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch, Status, aligned
 from frittata.kernels.pointers import POINTERS
 from frittata.kernels.traffic import moved_bytes
-from frittata.kernels.work import work_units
+from frittata.kernels.work import units_without, work_units
 
 _MOST_CHUNKS = 16
 _LEAST_CHUNK_UNITS = 20_000.0
@@ -45,7 +45,7 @@ class NestTemplate:
         """Predict the time of scalar code; None for shapes with a symbol."""
         if any(isinstance(dim, Sym) for term in (*bodies, *program.operands_of(*bodies)) for dim in term.shape):
             return None
-        flops = work_units(bodies)
+        flops = _units(bodies)
         moved = moved_bytes(bodies)
         threads = 1 if flops < _LEAST_CHUNK_UNITS else machine.threads
         compute = flops / (machine.scalar_per_s * _SHARE_OF_VECTOR_PEAK * threads / machine.threads)
@@ -73,6 +73,16 @@ class NestTemplate:
 
 
 NEST = NestTemplate()
+
+
+def _units(bodies: tuple[Term, ...]) -> float:
+    """Return what all chunks take together: each computes for itself what is outside of the loop that is cut."""
+    units, shape = work_units(bodies), shapes.concrete(bodies[0].shape)
+    outer = next((axis for axis in range(-len(shape), 0) if shapes.dim_at(shape, axis) != 1), None)
+    if outer is None or units < 2 * _LEAST_CHUNK_UNITS:
+        return units
+    chunks = min(_MOST_CHUNKS, units // _LEAST_CHUNK_UNITS)
+    return units + (chunks - 1) * units_without(bodies, outer)
 
 
 def _row_bytes(row: Row) -> int:
