@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 from frittata.kernels.attention import Attention
 from frittata.kernels.contractions import Side
 from frittata.kernels.gemm_emitters import lanes_of
-from frittata.kernels.gemm_schedule import MOST_ROWS_BY_VECTORS, tile_cycles
+from frittata.kernels.gemm_schedule import most_rows_by_vectors, tile_cycles
 from frittata.kernels.lowered import aligned
 from frittata.kernels.packing import RegisterTile, RowTiling, tile_rows
 
@@ -161,11 +162,12 @@ def _tiles(work: Attention, lanes: int) -> tuple[RegisterTile, RegisterTile]:
     """Choose the tiles of both products, which have rows in common, that waste the least."""
 
     def tiles(pair: tuple[int, int]) -> tuple[RegisterTile, RegisterTile]:
-        most = min(work.queries, *(MOST_ROWS_BY_VECTORS[vectors] for vectors in pair))
+        most = min(work.queries, *(most_rows_by_vectors()[vectors] for vectors in pair))
         return RegisterTile(most, pair[0]), RegisterTile(most, pair[1])
 
     def cycles(pair: tuple[int, int]) -> float:
         both = zip(tiles(pair), (work.scores, work.values), strict=True)
         return sum(-(-c.columns // t.width(lanes)) * tile_cycles(c.rows, t) * c.depth for t, c in both)
 
-    return tiles(min(((a, b) for a in MOST_ROWS_BY_VECTORS for b in MOST_ROWS_BY_VECTORS), key=cycles))
+    vectors = tuple(most_rows_by_vectors())
+    return tiles(min(product(vectors, vectors), key=cycles))

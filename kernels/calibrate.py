@@ -20,6 +20,7 @@ from frittata.egraph.program import Estimate, Kernel, Output, Program, operands_
 from frittata.egraph.terms import TensorType, Term
 from frittata.kernels import driver, runtime, templates
 from frittata.kernels.compile import compile_kernel
+from frittata.kernels.processor import processor
 from frittata.kernels.templates.library import LIBRARY
 
 _REPEATS = 25
@@ -42,7 +43,7 @@ def measure() -> Machine:
     Rates of arithmetic are those at which the predictions for some kernels are what these kernels take: peaks that no
     kernel reaches would tell nothing.
     """
-    threads, lanes = driver.thread_count(), _lanes()
+    threads, found = driver.thread_count(), processor()
     vector_code, product = _vector_code(), _product(384, 512, 512)
     timers = {
         "resident": _timer(_copy(_FLOATS_IN_L3)),
@@ -61,8 +62,8 @@ def measure() -> Machine:
     machine = Machine(
         name=f"{platform.machine()}-{llvm.get_host_cpu_name()}-{threads}",
         threads=threads,
-        lanes_f32=lanes,
-        registers=32 if lanes == 16 else 16,
+        lanes_f32=found.width // 4,
+        registers=found.registers,
         fma_f32_per_s=REFERENCE.fma_f32_per_s,
         scalar_per_s=REFERENCE.scalar_per_s,
         memory_bytes_per_s=8 * _FLOATS_IN_MEMORY / seconds["streaming"],
@@ -107,13 +108,6 @@ def _step_timer(chunks: int) -> Callable[[], float]:
         return time.perf_counter() - start
 
     return lambda: min(once() for _ in range(_REPEATS)) / _IDLE_STEPS
-
-
-def _lanes() -> int:
-    features = llvm.get_host_cpu_features()
-    if features.get("avx512f"):
-        return 16
-    return 8 if features.get("avx2") and features.get("fma") else 4
 
 
 def _cache_bytes() -> dict[int, int]:

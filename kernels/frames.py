@@ -22,7 +22,8 @@ from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Term
 from frittata.kernels import vmath
 from frittata.kernels.points import Points, reduction
-from frittata.kernels.simd import VECTOR_BYTES, Lane
+from frittata.kernels.processor import processor
+from frittata.kernels.simd import Lane
 from frittata.kernels.stores import BODIES, stored_at
 
 LANES = "k"
@@ -190,7 +191,7 @@ def _grouped(
 def _lanes(elements: Sequence[Term]) -> int:
     """Return how many lanes a vector of the narrowest numbers has; of bytes, as if they were of four."""
     sizes = [Lane(term.dtype).itemsize for term in terms.walk(*elements) if term.dtype != "bool"]
-    return VECTOR_BYTES // min(sizes, default=4)
+    return processor().width // min(sizes, default=4)
 
 
 def _with_roles(

@@ -18,7 +18,8 @@ from frittata.kernels.gemm_schedule import Source
 from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.intrinsics import table_pointer
 from frittata.kernels.packing import RegisterTile
-from frittata.kernels.simd import I64, VECTOR_BYTES, Builder, Index, Lane, Value
+from frittata.kernels.processor import processor
+from frittata.kernels.simd import I64, Builder, Index, Lane, Value
 from frittata.kernels.tiles import emit_window_tile, unroll_for
 
 Emit = Callable[..., None]
@@ -26,7 +27,7 @@ Emit = Callable[..., None]
 
 def lanes_of(dtype: str) -> int:
     """Return how many lanes of a floating-point dtype a register has."""
-    return VECTOR_BYTES // Lane(dtype).itemsize
+    return processor().width // Lane(dtype).itemsize
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from frittata.kernels.packing import MOST_BLOCK_ROWS, RegisterTile, block_rows, tile_rows
+from frittata.kernels.processor import processor
 
 _LATENCY = 8
 """Independent sums that keep two multiply-adds a cycle going."""
@@ -30,8 +31,8 @@ _READ_UNITS = 1.3
 _FILL_UNITS = 3.0
 """In additions: arithmetic, reading an element from the third-level cache, evaluating one into scratch memory."""
 
-MOST_ROWS_BY_VECTORS = {2: 6, 3: 4, 4: 2, 1: 12}
-"""The tiles, preferred ones first: sums, a vector for each column and one for the row must fit 16 registers."""
+_MOST_ROWS_BY_VECTORS = {16: {2: 6, 3: 4, 4: 2, 1: 12}, 32: {2: 12, 3: 8, 4: 6, 1: 12}}
+"""The tiles by the number of registers, preferred ones first: sums, columns and an element of the row must fit."""
 
 Source = Literal["packed", "scratch", "direct"]
 """Where a side of a contraction is read from: packed before run time, evaluated by each chunk, where it lies."""
@@ -84,6 +85,11 @@ class Schedule:
         return self.batch_parts * self.row_parts * self.panel_parts
 
 
+def most_rows_by_vectors() -> dict[int, int]:
+    """Return the largest tiles of this machine's processor, preferred ones first: rows by vectors."""
+    return _MOST_ROWS_BY_VECTORS[processor().registers]
+
+
 def efficiency(rows: int, vectors: int) -> float:
     """Return the share of the peak that a tile of registers reaches: bound by latency, or by its loads.
 
@@ -113,7 +119,7 @@ def choose_tile(rows: int, columns: int, lanes: int) -> RegisterTile:
     def cycles(tile: RegisterTile) -> float:
         return -(-columns // tile.width(lanes)) * tile_cycles(rows, tile)
 
-    return min((RegisterTile(min(rows, most), v) for v, most in MOST_ROWS_BY_VECTORS.items()), key=cycles)
+    return min((RegisterTile(min(rows, most), v) for v, most in most_rows_by_vectors().items()), key=cycles)
 
 
 def schedule(sizes: Sizes) -> Schedule:

@@ -57,20 +57,6 @@ class RegisterTile:
         return self.vectors * lanes
 
 
-def register_tile(rows: int) -> RegisterTile:
-    """Choose the tile for a contraction of `rows` rows: 8 to 12 accumulators of 16 registers, wider for few rows.
-
-    Source: measured on Zen 3 (rows x vectors, % of the peak): 6x2 98, 5x2 98, 4x2 99, 4x3 98, 3x3 95, 2x4 92.
-    """
-    if rows == 1:
-        return RegisterTile(1, 2, panels=4)
-    if rows == 2:
-        return RegisterTile(2, 4)
-    if rows == 3:
-        return RegisterTile(3, 3)
-    return RegisterTile(MOST_ROWS, 2)
-
-
 def block_rows(depth: int, itemsize: int, most: int = MOST_BLOCK_ROWS) -> int:
     """Return how many rows of the left operand to keep in the second-level cache while panels pass by."""
     return max(MOST_ROWS, min(most, _BLOCK_BYTES // (itemsize * depth)))

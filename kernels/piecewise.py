@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
-from llvmlite import binding, ir
+from llvmlite import ir
 
 from frittata.kernels import simd
 from frittata.kernels.expressions import Expr, integer
+from frittata.kernels.processor import processor
 from frittata.kernels.simd import Value
 
 Row = tuple[float, float, float, float]
@@ -21,7 +21,7 @@ _PERMUTE_BY_LANES = {4: "llvm.x86.avx.vpermilvar.ps", 8: "llvm.x86.avx.vpermilva
 def entry(like: Expr, piece: Value, row: Row) -> Expr:
     """Return in each lane the number of a row that the two low bits of `piece` name, of the type of `like`."""
     builder, lane = like.builder, like.lane
-    if _permutes() and lane.dtype == "f32" and lane.lanes in _PERMUTE_BY_LANES:
+    if processor().permutes and lane.dtype == "f32" and lane.lanes in _PERMUTE_BY_LANES:
         numbers = ir.Constant(lane.type, list(row) * (lane.lanes // len(row)))
         return like.wrap(simd.call_symbol(builder, _PERMUTE_BY_LANES[lane.lanes], lane.type, [numbers, piece]))
     odd, upper = (builder.trunc(_shifted(builder, piece, by), lane.of("bool").type) for by in (0, 1))
@@ -39,9 +39,3 @@ def polynomial(x: Expr, piece: Value, rows: Sequence[Row]) -> Expr:
 
 def _shifted(builder: Any, piece: Value, by: int) -> Value:
     return builder.lshr(piece, integer(piece, by)) if by else piece
-
-
-@cache
-def _permutes() -> bool:
-    """Whether the processor looks four floats up in one instruction."""
-    return bool(binding.get_host_cpu_features().get("avx"))

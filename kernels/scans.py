@@ -22,7 +22,8 @@ from frittata.egraph.terms import Term
 from frittata.kernels import vmath
 from frittata.kernels.frames import LANES, Loop
 from frittata.kernels.points import Points
-from frittata.kernels.simd import VECTOR_BYTES, Lane
+from frittata.kernels.processor import processor
+from frittata.kernels.simd import Lane
 from frittata.kernels.stores import BODIES, stored_at
 
 SEQUENCE = "s"
@@ -136,6 +137,6 @@ def _planned(shape: tuple[int, ...], axis: int, scans: tuple[Term, ...], element
     index |= {a: var(loop.key, loop.extent) for a, loop in rows.items()}
     sizes = [Lane(term.dtype).itemsize for term in terms.walk(*elements) if term.dtype != "bool"]
     extent = shape[live[-1]]
-    lanes = min(VECTOR_BYTES // min(sizes, default=4), 1 << (extent - 1).bit_length())
+    lanes = min(processor().width // min(sizes, default=4), 1 << (extent - 1).bit_length())
     steps = shape[axis] if columns else 1
     return ScanPlan(shape, scans, elements, index, tuple(rows.values()), steps, extent, lanes)

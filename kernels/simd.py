@@ -13,6 +13,7 @@ from typing import Any
 from llvmlite import ir
 
 from frittata.egraph.errors import LoweringError
+from frittata.kernels.processor import processor
 
 Builder = Any
 Value = Any
@@ -21,8 +22,6 @@ Index = Any
 
 I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
 F32, F64 = ir.FloatType(), ir.DoubleType()
-VECTOR_BYTES = 32
-"""The width of a vector register: AVX2."""
 
 _TYPE_BY_DTYPE: dict[str, Any] = {"bool": I1, "i32": I32, "i64": I64, "f32": F32, "f64": F64}
 _SIZE_BY_DTYPE = {"bool": 1, "i32": 4, "i64": 8, "f32": 4, "f64": 8}
@@ -155,8 +154,8 @@ def from_scalars(builder: Builder, scalars: Sequence[Value]) -> Value:
 
 
 def fma(builder: Builder, a: Value, b: Value, c: Value) -> Value:
-    """Return `a * b + c`, rounded once."""
-    return call_intrinsic(builder, "fma", a.type, [a, b, c])
+    """Return `a * b + c`, rounded once; twice where the processor would have to call a function for that."""
+    return call_intrinsic(builder, "fma" if processor().fuses else "fmuladd", a.type, [a, b, c])
 
 
 def compare(builder: Builder, relation: str, a: Value, b: Value) -> Value:

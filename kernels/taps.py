@@ -27,7 +27,8 @@ from frittata.kernels.flow import for_range
 from frittata.kernels.index_values import Along
 from frittata.kernels.intrinsics import table_pointer
 from frittata.kernels.points import Reduction, reduction
-from frittata.kernels.simd import I64, VECTOR_BYTES, Builder, Lane, Value
+from frittata.kernels.processor import processor
+from frittata.kernels.simd import I64, Builder, Lane, Value
 from frittata.kernels.stencils import dim_at, only_fold
 from frittata.kernels.stores import stored_at
 
@@ -76,7 +77,7 @@ class Taps:
     def lanes(self) -> int:
         """The lanes of a vector: no more than the last axis needs."""
         sizes = [Lane(term.dtype).itemsize for term in terms.walk(*self.bodies) if term.dtype != "bool"]
-        return min(VECTOR_BYTES // min(sizes), 1 << (self.columns - 1).bit_length())
+        return min(processor().width // min(sizes), 1 << (self.columns - 1).bit_length())
 
     @property
     def tile(self) -> int:

@@ -20,7 +20,7 @@ from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.intrinsics import make_tile_intrinsic
 from frittata.kernels.lowered import Argument, Array, LoweredKernel, Operand, PackedConstant, Result, Scratch, Unread
 from frittata.kernels.packing import aligned_zeros, fill_panels
-from frittata.kernels.simd import VECTOR_BYTES
+from frittata.kernels.processor import processor
 from frittata.kernels.tiles import unroll_for
 from frittata.kernels.winograd import TiledConvolution, TiledPlan, describe, plan
 from frittata.kernels.winograd_emitter import TiledCode
@@ -156,7 +156,7 @@ def _estimate(plan: TiledPlan, machine: Machine) -> Estimate:
     work = plan.work
     threads = min(machine.threads, plan.chunks)
     share = threads / machine.threads * plan.chunks / threads / -(-plan.chunks // threads)
-    slots = _SLOT * plan.slots * (VECTOR_BYTES // 4) / machine.fma_f32_per_s
+    slots = _SLOT * plan.slots * (processor().width // 4) / machine.fma_f32_per_s
     units = (_image_units(plan) + _body_units(work)) * work.itemsize / 4
     moved = sum(_bytes(term) for term in (*work.bodies, *program.operands_of(*work.bodies)))
     transformed = float(work.planes * work.inputs * plan.panels * plan.width * work.itemsize)

@@ -1,0 +1,51 @@
+"""The processor that kernels are compiled for: its vector registers, and which instructions there are."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Set
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from llvmlite import binding
+from numba.core import config as numba_config
+
+_config: Any = numba_config
+
+_AVX_512 = frozenset({"avx512f", "avx512vl", "avx512dq", "avx512bw"})
+
+
+@dataclass(frozen=True)
+class Processor:
+    """`width`: the bytes of a vector register; `registers`: how many there are.
+
+    `fuses`: a multiplication and an addition are one instruction. `permutes`: so is to pick floats within 16 bytes by a
+    vector of positions.
+    """
+
+    width: int
+    registers: int
+    fuses: bool
+    permutes: bool
+
+
+def processor_of(machine: str, features: Set[str]) -> Processor:
+    """Return the processor of a machine, as `platform.machine()` names it, with LLVM's names of its features."""
+    if machine.lower() in ("aarch64", "arm64"):
+        return Processor(16, 32, fuses=True, permutes=False)
+    fuses, permutes = "fma" in features, "avx" in features
+    if features >= _AVX_512 and fuses:
+        return Processor(64, 32, fuses, permutes)
+    return Processor(32, 16, fuses, permutes) if "avx2" in features and fuses else Processor(16, 16, fuses, permutes)
+
+
+@cache
+def processor() -> Processor:
+    """Return this machine's processor, with those features only that numba is told to use."""
+    chosen = _config.CPU_FEATURES
+    if chosen is None:
+        features = {name for name, present in binding.get_host_cpu_features().items() if present}
+    else:
+        features = {name[1:] for name in chosen.split(",") if name.startswith("+")}
+    return processor_of(platform.machine(), features)

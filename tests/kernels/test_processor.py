@@ -1,0 +1,29 @@
+"""Kernels for processors with other vector registers: right in what they compute, and in what they are compiled to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from frittata.kernels.processor import Processor, processor_of
+
+SCRIPT = Path(__file__).parents[1] / "support" / "other_processor.py"
+
+
+@pytest.mark.parametrize("name", ["sse", "avx2", "avx512", "neon"])
+def test_kernels_are_written_for_the_processor(name: str) -> None:
+    done = subprocess.run([sys.executable, str(SCRIPT), name], capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_registers_follow_from_features() -> None:
+    avx512 = {"avx512f", "avx512vl", "avx512dq", "avx512bw"}
+    assert processor_of("x86_64", {"sse4.2"}) == Processor(16, 16, fuses=False, permutes=False)
+    assert processor_of("x86_64", {"avx"}) == Processor(16, 16, fuses=False, permutes=True)
+    assert processor_of("AMD64", {"avx", "avx2", "fma"}) == Processor(32, 16, fuses=True, permutes=True)
+    assert processor_of("x86_64", {"avx", "avx2", "fma", "avx512f"}).width == 32
+    assert processor_of("x86_64", {"avx", "avx2", "fma"} | avx512) == Processor(64, 32, fuses=True, permutes=True)
+    assert processor_of("arm64", set()) == Processor(16, 32, fuses=True, permutes=False)
