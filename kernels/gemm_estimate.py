@@ -48,7 +48,7 @@ def estimate(
     scalar = epilogue_units(work) + strided_units(work, sizes.lanes) + _scratch_units(work, sizes, plan, pack_units)
     scalar *= work.itemsize / 4
     moved = moved_bytes(work.bodies)
-    seconds = arithmetic + scalar / (machine.scalar_per_s * share)
+    seconds = arithmetic + scalar / (machine.scalar_per_s * share) + machine.transfer_s(_read_between_tiles(work))
     weights = sum(size_bytes(leaf) for leaf in program.operands_of(*work.bodies) if leaf.attrs[0] in constants)
     seconds = max(seconds, machine.transfer_s(moved, weights))
     overhead = machine.launch_s + (machine.sync_s if plan.chunks > 1 else 0.0)
@@ -81,6 +81,12 @@ def _fma_units(sizes: Sizes, plan: Schedule, run_cycles: float) -> float:
     tiles = tile_rows(sizes.rows, tile.rows).tiles * groups
     extra = tiles * (TILE_CYCLES + run_cycles) * 2 * sizes.lanes
     return sizes.batches * (per_step * sizes.depth + extra) * sizes.itemsize / 4
+
+
+def _read_between_tiles(work: Contraction) -> float:
+    """Return the bytes that the epilogue reads: tiles wait for them, a few elements of each row at a time."""
+    factors = set(program.operands_of(work.product))
+    return sum(size_bytes(leaf) for leaf in set(program.operands_of(*work.bodies)) - factors)
 
 
 def epilogue_units(work: Contraction) -> float:

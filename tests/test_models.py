@@ -6,6 +6,7 @@ from functools import cache as remembered
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -57,6 +58,24 @@ def test_results_are_eagers(name: str, cache: Path) -> None:
     fast = ft.optimize(module, args, machine=REFERENCE, cache=cache)
     assert relative_error(fast(*args), expected) < TOLERANCE
     assert not host_steps(fast)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_bit_depends_on_the_run_or_on_the_number_of_threads(name: str, cache: Path) -> None:
+    module, args, _ = made(name)
+    fast = ft.optimize(module, args, machine=REFERENCE, cache=cache)
+    first, again = fast(*args), fast(*args)
+    before = numba.get_num_threads()
+    try:
+        numba.set_num_threads(1)
+        alone = fast(*args)
+    finally:
+        numba.set_num_threads(before)
+    assert bits(first) == bits(again) == bits(alone)
+
+
+def bits(outputs: Any) -> list[bytes]:
+    return [output.numpy().tobytes() for output in pytree.tree_leaves(outputs)]
 
 
 @pytest.mark.parametrize("name", MODELS)
