@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import inf, sqrt
 from pathlib import Path
@@ -24,8 +24,9 @@ from frittata.kernels.processor import processor
 from frittata.kernels.templates.library import LIBRARY
 
 _REPEATS = 25
-_ROUNDS = 4
-"""The least of so many runs in each of so many rounds counts: a machine that is busy meanwhile looks slow."""
+_CALM_ROUNDS, _MOST_ROUNDS = 2, 12
+_CALM = 0.97
+"""The least of so many runs counts, in rounds until nothing has been faster for a while: a busy machine looks slow."""
 _IDLE_STEPS = 200
 """So many steps that do nothing make the start of a run, once for all, too small to count."""
 _MOST_STEP_S = 2e-6
@@ -55,9 +56,7 @@ def measure() -> Machine:
     }
     if LIBRARY.estimate((product,), frozenset(), REFERENCE) is not None:
         timers["library"] = _timer(product, "library")
-    seconds = dict.fromkeys(timers, inf)
-    for _ in range(_ROUNDS):
-        seconds = {name: min(seconds[name], timer()) for name, timer in timers.items()}
+    seconds = _settled(timers)
     caches = _cache_bytes()
     machine = Machine(
         name=f"{platform.machine()}-{llvm.get_host_cpu_name()}-{threads}",
@@ -80,6 +79,19 @@ def measure() -> Machine:
     machine = replace(machine, fma_f32_per_s=_rate(machine, "fma_f32_per_s", product, seconds["product"]))
     share = seconds["product"] / seconds["library"] if "library" in seconds else REFERENCE.library_gemm_share
     return replace(machine, library_gemm_share=min(1.0, share))
+
+
+def _settled(timers: Mapping[str, Callable[[], float]]) -> dict[str, float]:
+    """Return the least time of each, once rounds find none that is clearly less."""
+    seconds = dict.fromkeys(timers, inf)
+    calm = 0
+    for _ in range(_MOST_ROUNDS):
+        found = {name: min(seconds[name], timer()) for name, timer in timers.items()}
+        calm = calm + 1 if all(found[name] > _CALM * seconds[name] for name in timers) else 0
+        seconds = found
+        if calm == _CALM_ROUNDS:
+            break
+    return seconds
 
 
 def _rate(machine: Machine, name: str, body: Term, seconds: float) -> float:

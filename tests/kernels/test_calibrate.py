@@ -13,3 +13,10 @@ def test_the_profile_is_of_this_machine() -> None:
     assert 1e8 < machine.memory_bytes_per_s < 1e13
     assert 0 < machine.launch_s <= 2e-6 and 0 <= machine.sync_s <= 2e-6
     assert (machine.launch_s, machine.sync_s) != (REFERENCE.launch_s, REFERENCE.sync_s)
+
+
+def test_timing_goes_on_until_nothing_is_faster() -> None:
+    times = iter([5.0, 3.0, 2.99, 2.98, 1.0])
+    assert calibrate._settled({"kernel": lambda: next(times)}) == {"kernel": 2.98}
+    busy = iter(range(100, 0, -10))
+    assert calibrate._settled({"kernel": lambda: float(next(busy, 1))}) == {"kernel": 1.0}
