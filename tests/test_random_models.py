@@ -16,6 +16,7 @@ import frittata as ft
 from frittata.egraph import interpret
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.ops import registry
+from frittata.egraph.saturate import StopReason
 from frittata.extract.choose import extract
 from frittata.kernels import templates
 from frittata.options import Options
@@ -60,6 +61,7 @@ def test_extracted_programs_mean_what_the_models_mean(try_models: Try, part: int
     def check(sample: Sample) -> None:
         main = sample.model.main
         found = saturate_model(sample.model, families)
+        assert all(phase.stop is StopReason.SATURATED for phase in found.phases)
         chosen = templates.select("fast", True)
         result = extract(found.snapshot, main.inputs, main.outputs, chosen, REFERENCE, found.rule_names)
         assert result.solution.cost <= result.greedy_cost_s * (1 + 1e-12)

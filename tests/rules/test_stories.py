@@ -1,4 +1,4 @@
-"""All families together: what the algebra of weights must come to."""
+"""All families together: what the algebra of weights and of views must come to, and that it comes to an end."""
 
 from pathlib import Path
 
@@ -9,7 +9,8 @@ from frittata.egraph.saturate import Phase, StopReason, saturate
 from frittata.rules.compile import compile_families
 from frittata.rules.library import builtin_families
 
-STORIES = read_cases(Path(__file__).parent / "stories" / "weights.txt")
+FOLDER = Path(__file__).parent / "stories"
+STORIES = [story for name in ("weights.txt", "views.txt") for story in read_cases(FOLDER / name)]
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
