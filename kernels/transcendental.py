@@ -74,6 +74,14 @@ def _exp_normal(x: Expr) -> Expr:
     return series * x.from_bits(x.builder.shl(biased, integer(biased, form.mantissa)))
 
 
+def exp_of_nonpositive(x: Expr) -> Expr:
+    """Return what `exp` does for an x that is not above 0: 2**n is one factor, too large, so that none is denormal."""
+    form, builder = _format(x), x.builder
+    lift, least = (512, -746.0) if x.is_double else (64, -104.0)
+    series, biased = _exp_parts(x.at_least(least), form.bias + lift)
+    return series * x.from_bits(builder.shl(biased, integer(biased, form.mantissa))) * 2.0**-lift
+
+
 def exp_down(x: Expr) -> Expr:
     """Return e**x for an x that is not above 0, but 0 where that is not a normal number."""
     least = -708.0 if x.is_double else -87.0

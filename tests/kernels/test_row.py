@@ -20,7 +20,7 @@ from kernel_cases import (
     softmax,
 )
 
-from frittata.egraph import indexing, shapes
+from frittata.egraph import dtypes, indexing, shapes
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.terms import Term
 from frittata.kernels import runtime
@@ -67,6 +67,18 @@ def test_folds_down_columns(extent: int) -> None:
     x = load("x", 2, 9, extent)
     run(build(softmax(x, -2, 9), 2, 9, extent))
     run(build(element("mul", fold("sum", gelu(x), -2, 9), number(0.5)), 2, 1, extent))
+
+
+@pytest.mark.parametrize(("dtype", "least"), [("f32", -120.0), ("f64", -760.0)])
+def test_exponentials_below_a_maximum_are_those_of_exp(dtype: str, least: float) -> None:
+    x = load("x", 2, 4099, dtype=dtype)
+    below = Case("below", (build(element("exp", element("sub", x, fold("max", x, -1, 4099))), 2, 4099),))
+    plain = Case("plain", (build(element("exp", x), 2, 4099),))
+    values = np.linspace(least, 0.0, 2 * 4099).reshape(2, 4099).astype(dtypes.to_numpy(dtype))
+    values[:, -1], values[1, 7] = 0.0, -np.inf
+    (got,), (law,) = (runtime.build(c.program(t), {})(values) for c, t in ((below, "row"), (plain, "pointwise")))
+    assert got.tobytes() == law.tobytes()
+    assert np.count_nonzero((got > 0) & (got < np.finfo(got.dtype).tiny)) > 0
 
 
 def test_folds_over_several_trailing_axes_run_along_one_loop() -> None:
