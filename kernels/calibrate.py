@@ -56,7 +56,7 @@ def measure() -> Machine:
     }
     if LIBRARY.estimate((product,), frozenset(), REFERENCE) is not None:
         timers["library"] = _timer(product, "library")
-    seconds = _settled(timers)
+    seconds = least_seconds(timers)
     caches = _cache_bytes()
     machine = Machine(
         name=f"{platform.machine()}-{llvm.get_host_cpu_name()}-{threads}",
@@ -81,7 +81,7 @@ def measure() -> Machine:
     return replace(machine, library_gemm_share=min(1.0, share))
 
 
-def _settled(timers: Mapping[str, Callable[[], float]]) -> dict[str, float]:
+def least_seconds(timers: Mapping[str, Callable[[], float]]) -> dict[str, float]:
     """Return the least time of each, once rounds find none that is clearly less."""
     seconds = dict.fromkeys(timers, inf)
     calm = 0
