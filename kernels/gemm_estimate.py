@@ -15,7 +15,7 @@ from frittata.kernels.gemm_kernel import sizes_of
 from frittata.kernels.gemm_schedule import Schedule, Sizes, schedule, tile_cycles
 from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.packing import tile_rows
-from frittata.kernels.traffic import moved_bytes
+from frittata.kernels.traffic import moved_bytes, read_bytes
 
 TILE_CYCLES = 25
 """What a tile costs besides its steps along the depth: addresses, stores."""
@@ -86,7 +86,7 @@ def _fma_units(sizes: Sizes, plan: Schedule, run_cycles: float) -> float:
 def _read_between_tiles(work: Contraction) -> float:
     """Return the bytes that the epilogue reads: tiles wait for them, a few elements of each row at a time."""
     factors = set(program.operands_of(work.product))
-    return sum(size_bytes(leaf) for leaf in set(program.operands_of(*work.bodies)) - factors)
+    return sum(read for leaf, read in read_bytes(work.bodies).items() if leaf not in factors)
 
 
 def epilogue_units(work: Contraction) -> float:

@@ -29,13 +29,19 @@ def work_units(bodies: tuple[Term, ...]) -> float:
 def units_without(bodies: tuple[Term, ...], axis: int) -> float:
     """Return what those folds take, with all in them, that are the same everywhere along an axis of the results."""
     seen: set[tuple[Term, float]] = set()
-
-    def fixed(e: Term) -> float:
-        if shapes.dim_at(e.shape, axis) != 1:
-            return sum(map(fixed, e.args)) if e.op not in ("load", "reindex") else 0.0
-        return _work(e, 1.0, seen) if any(term.op == "fold" for term in terms.walk(e)) else 0.0
-
-    return sum(fixed(body.args[0]) for body in bodies)
+    visited: set[Term] = set()
+    units = 0.0
+    stack = [body.args[0] for body in bodies]
+    while stack:
+        e = stack.pop()
+        if e in visited:
+            continue
+        visited.add(e)
+        if shapes.dim_at(e.shape, axis) == 1:
+            units += _work(e, 1.0, seen) if any(term.op == "fold" for term in terms.walk(e)) else 0.0
+        elif e.op not in ("load", "reindex"):
+            stack += e.args
+    return units
 
 
 def _repeats(bodies: tuple[Term, ...]) -> float:
