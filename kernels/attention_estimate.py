@@ -12,10 +12,10 @@ from frittata.kernels.gemm_estimate import (
     cost_of,
     epilogue_units,
     move_units,
-    size_bytes,
     strided_units,
 )  # fmt: skip
 from frittata.kernels.gemm_schedule import tile_cycles
+from frittata.kernels.traffic import size_bytes
 
 _SOFTMAX_UNITS = 10.0
 """Additions that a score is worth from its maximum to its share, the exponential with them."""

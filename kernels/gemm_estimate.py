@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from frittata.egraph import dtypes, program, shapes, terms
+from frittata.egraph import program, shapes, terms
 from frittata.egraph.machine import Machine
 from frittata.egraph.ops import registry
 from frittata.egraph.program import Estimate
@@ -15,7 +15,7 @@ from frittata.kernels.gemm_kernel import sizes_of
 from frittata.kernels.gemm_schedule import Schedule, Sizes, schedule, tile_cycles
 from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.packing import tile_rows
-from frittata.kernels.traffic import moved_bytes, read_bytes
+from frittata.kernels.traffic import constant_bytes, moved_bytes, read_bytes
 
 TILE_CYCLES = 25
 """What a tile costs besides its steps along the depth: addresses, stores."""
@@ -49,8 +49,7 @@ def estimate(
     scalar *= work.itemsize / 4
     moved = moved_bytes(work.bodies)
     seconds = arithmetic + scalar / (machine.scalar_per_s * share) + machine.transfer_s(_read_between_tiles(work))
-    weights = sum(size_bytes(leaf) for leaf in program.operands_of(*work.bodies) if leaf.attrs[0] in constants)
-    seconds = max(seconds, machine.transfer_s(moved, weights))
+    seconds = max(seconds, machine.transfer_s(moved, constant_bytes(work.bodies, constants)))
     overhead = machine.launch_s + (machine.sync_s if plan.chunks > 1 else 0.0)
     return Estimate(overhead + seconds, work.flops + epilogue_units(work), moved)
 
@@ -140,7 +139,3 @@ def move_units(side: Side, keys: tuple[str, ...], lanes: int) -> float:
     if any(offset is None for _, offset in loads_of(side.element, side.index)):
         move = _CLAMPED_UNITS
     return move + cost_of(side.element)
-
-
-def size_bytes(term: Term) -> float:
-    return float(shapes.size(term.shape) * dtypes.itemsize(term.dtype))

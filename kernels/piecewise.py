@@ -15,7 +15,11 @@ from frittata.kernels.simd import Value
 Row = tuple[float, float, float, float]
 """One coefficient in each of the four pieces."""
 
-_PERMUTE_BY_LANES = {4: "llvm.x86.avx.vpermilvar.ps", 8: "llvm.x86.avx.vpermilvar.ps.256"}
+_PERMUTE_BY_LANES = {
+    4: "llvm.x86.avx.vpermilvar.ps",
+    8: "llvm.x86.avx.vpermilvar.ps.256",
+    16: "llvm.x86.avx512.vpermilvar.ps.512",
+}
 
 
 def entry(like: Expr, piece: Value, row: Row) -> Expr:

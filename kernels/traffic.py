@@ -10,7 +10,7 @@ from frittata.egraph.terms import Term
 
 def moved_bytes(bodies: tuple[Term, ...]) -> float:
     """Return the bytes that `build` terms read and write."""
-    written = sum(_bytes(body, shapes.size(body.shape)) for body in bodies)
+    written = sum(size_bytes(body) for body in bodies)
     return written + sum(read_bytes(bodies).values())
 
 
@@ -26,7 +26,7 @@ def read_bytes(bodies: tuple[Term, ...]) -> dict[Term, float]:
         seen.add((term, most))
         if term.op == "load":
             (leaf,) = term.args
-            read[leaf] = min(read[leaf] + most, _bytes(leaf, shapes.size(leaf.shape)))
+            read[leaf] = min(read[leaf] + most, size_bytes(leaf))
         elif term.op == "at":
             looked_up, indices = term.args
             places = float(shapes.size(term.shape)) * dtypes.itemsize(term.dtype)
@@ -37,6 +37,16 @@ def read_bytes(bodies: tuple[Term, ...]) -> dict[Term, float]:
         else:
             stack += [(arg, most) for arg in term.args]
     return read
+
+
+def constant_bytes(bodies: tuple[Term, ...], constants: frozenset[str]) -> float:
+    """Return the size of the operands whose values are known before run time."""
+    return sum(size_bytes(leaf) for leaf in program.operands_of(*bodies) if leaf.attrs[0] in constants)
+
+
+def size_bytes(tensor: Term) -> float:
+    """Return the size of a tensor."""
+    return _bytes(tensor, shapes.size(tensor.shape))
 
 
 def _bytes(term: Term, count: int) -> float:

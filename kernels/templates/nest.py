@@ -18,13 +18,11 @@ from frittata.kernels.loops import Loop, Nest, Row, Statement, statements
 from frittata.kernels.lower import lower, result_names
 from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch, Status, aligned
 from frittata.kernels.pointers import POINTERS
-from frittata.kernels.traffic import moved_bytes
+from frittata.kernels.traffic import constant_bytes, moved_bytes
 from frittata.kernels.work import units_without, work_units
 
 _MOST_CHUNKS = 16
 _LEAST_CHUNK_UNITS = 20_000.0
-_SHARE_OF_VECTOR_PEAK = 1 / 8
-"""Scalar code against `Machine.scalar_per_s`: measured on two Zen 3 cores, 3 to 10 of 40 units a nanosecond."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +40,18 @@ class NestTemplate:
     in_place = True
 
     def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
-        """Predict the time of scalar code; None for shapes with a symbol."""
+        """Predict the time of scalar code, one lane where `Machine.scalar_per_s` counts all; None for a symbolic shape.
+
+        Measured on two Zen 3 cores: 3 to 10 of 40 units a nanosecond.
+        """
         if any(isinstance(dim, Sym) for term in (*bodies, *program.operands_of(*bodies)) for dim in term.shape):
             return None
         flops = _units(bodies)
         moved = moved_bytes(bodies)
         threads = 1 if flops < _LEAST_CHUNK_UNITS else machine.threads
-        compute = flops / (machine.scalar_per_s * _SHARE_OF_VECTOR_PEAK * threads / machine.threads)
-        return Estimate(machine.launch_s + max(compute, machine.transfer_s(moved)), flops, moved)
+        compute = flops / (machine.scalar_per_s / machine.lanes_f32 * threads / machine.threads)
+        transfer = machine.transfer_s(moved, constant_bytes(bodies, constants))
+        return Estimate(machine.launch_s + max(compute, transfer), flops, moved)
 
     def lower(self, name: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> LoweredKernel:
         """Write the loop nest over pointers from the table."""

@@ -287,7 +287,7 @@ def test_queries_that_lie_apart() -> None:
 def test_few_queries_read_keys_and_values_where_they_lie() -> None:
     few = planned(Case("few", (build(attend(products(1, 100, 64), 100, 64), 1, 64),)))
     many = planned(Case("many", (build(attend(products(50, 100, 64), 100, 64), 50, 64),)))
-    assert few.keys_in_place and few.values_in_place and few.value_tile.vectors == 8
+    assert few.keys_in_place and few.values_in_place and few.value_width == 64
     assert not many.keys_in_place and not many.values_in_place
     assert few.offset_by_part["end"] < many.offset_by_part["end"]
 
@@ -323,5 +323,7 @@ def test_generated_source_says_what_it_computes() -> None:
     case = Case("attention", (build(attend(products(128, 128, 64, 12), 128, 64, 12), 12, 128, 64),))
     lowered = executable(case, NAME, {}).lowered[0]
     assert isinstance(lowered, LoweredKernel)
-    assert "12 x 128 queries of 128 keys: tiles of 6 queries x 16 keys, x 16 features" in lowered.source
+    chosen = planned(case)
+    tile = f"{chosen.tiling.large_rows} queries x {chosen.key_width} keys, x {chosen.value_width} features"
+    assert f"12 x 128 queries of 128 keys: tiles of {tile}" in lowered.source
     assert len(lowered.source.splitlines()) < 60
