@@ -30,7 +30,7 @@ from frittata.egraph.machine import Machine
 TOLERANCE = 1e-4
 """Of the largest value of an output: a contestant that is further from eager than this is wrong, and is not timed."""
 
-_REST_S = 0.1
+_REST_S = 0.2
 _FMA, _TRAFFIC = "ceiling: multiply-adds", "ceiling: traffic"
 _COLD_SHARE, _WARM_SHARE = 4.0, 0.25
 """Of the third-level cache: what is read from memory, and what is read from the cache."""

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 Call = Callable[[], object]
 
 _LEAST_TURNS = 5
-_SLICE_S = 0.003
+_SLICE_S = 0.02
+"""Several ticks of the system's clock, 4 ms as a rule: only then is the time of threads that run counted."""
 _IDLE_SHARE = 0.2
 
 
