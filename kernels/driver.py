@@ -5,23 +5,24 @@ the end of each step; a chunk is claimed only by a thread that runs, so any numb
 starts with chunks of its own, the same ones in every run, so that what they read may still lie in its cache; then it
 helps the others. Which thread runs a chunk changes nothing that is computed: results do not depend on their number.
 
-To wake threads that sleep takes longer than a small program, and to call those that are awake takes time as well. `run`
+The caller is one of the threads; the others are workers, which wait for steps to be offered, first awake, then asleep.
+No run waits for a worker that has not come: where other threads hold the cores, those of torch's last operator for one,
+the caller does all by itself. (A region of OpenMP ends only when every thread of it has been there. A thread that waits
+awake for another on its own core waits until the system takes the core from it: 4 to 8 ms, measured.)
+
+To wake workers takes longer than a small program, and to share with those that are awake takes time as well. `run`
 is told what sharing the steps is predicted to save, and shares them where that is worth it.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
-import sys
 import time
-import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import suppress
 from functools import cache
-from importlib import import_module
 from math import inf
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any
 
 import numba
@@ -29,13 +30,9 @@ import numpy as np
 from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
-from numba.core import config as numba_config
-from numba.np.ufunc import parallel as numba_parallel
 from numpy.typing import NDArray
 
 _numba: Any = numba
-_config: Any = numba_config
-_layers: Any = numba_parallel
 _intrinsic: Any = extending.intrinsic
 
 Steps = NDArray[np.int64]
@@ -43,18 +40,27 @@ Steps = NDArray[np.int64]
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _LINE_BYTES = 64
+_WORD_BYTES = 8
 _MOST_QUEUES = 4
 """The parts that the chunks of a step are cut into, at most; threads beyond share them."""
-_SPINS_BEFORE_YIELD = 20_000
+_SPINS = 8
+"""So often a thread pauses before it looks again whether it may go on; after some looks it lets others run."""
+_LOOKS_BEFORE_YIELD = 64
 _CLOCK = time.CLOCK_MONOTONIC
 
-WAKE_S = 30e-6
-"""What waking the other threads takes, once they sleep. Measured on two Zen 3 cores, OpenMP: 10 to 30 us."""
-CALL_S = 10e-6
-"""What sharing a run takes with threads that are awake: 3 to 5 us to begin and to end, and what each core then has to
-fetch from the cache of the other."""
-BURST_S = 1e-3
-"""How long after a call the others are awake for the next one: OpenMP's threads wait actively for some milliseconds."""
+WAKE_S = 50e-6
+"""What waking workers takes. Measured: 10 to 30 us on two Zen 3 cores, 80 us on two Zen 5 cores of a virtual machine."""
+CALL_S = 5e-6
+"""What sharing a run takes with workers that are awake: what each core has to fetch from the cache of the other."""
+BURST_S = 2e-3
+"""How long workers stay awake after a run for the next one."""
+
+_MOST_RUNS = 8
+"""So many runs are shared at a time; further callers run theirs alone."""
+_RUN_BYTES = 2 * _LINE_BYTES
+_CLOSED, _OPEN = 0, 1
+"""Whether a run's place in memory is open to workers. Its words: state, workers inside, seats taken, seats; then the
+address and number of steps, the address of counters, the number of queues, and where times are noted, or 0."""
 
 # The intrinsics stand in this file because numba's cache of compiled functions looks at no other.
 
@@ -83,23 +89,43 @@ def _call_kernel(_context: Any, kernel: Any, table: Any, chunk: Any) -> Any:
 
 
 @_intrinsic
-def _claim(_context: Any, address: Any) -> Any:
-    """Add one to a counter and return what it was."""
+def _add(_context: Any, address: Any, number: Any) -> Any:
+    """Add to a counter and return what it was."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.atomic_rmw("add", _pointer(builder, arguments[0]), _I64(1), "seq_cst")
+        return builder.atomic_rmw("add", _pointer(builder, arguments[0]), arguments[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@_intrinsic
+def _put(_context: Any, address: Any, number: Any) -> Any:
+    """Write a word, after all that was written before it, and return what it was."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.atomic_rmw("xchg", _pointer(builder, arguments[0]), arguments[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@_intrinsic
+def _read(_context: Any, address: Any) -> Any:
+    """Read a word, and see all that was written before it was."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.load_atomic(_pointer(builder, arguments[0]), "seq_cst", _WORD_BYTES)
 
     return types.int64(types.int64), generate
 
 
 @_intrinsic
-def _read(_context: Any, address: Any) -> Any:
-    """Read a counter, and see all that was written before it was counted up."""
+def _thread_count(_context: Any) -> Any:
+    """Ask numba how many threads the calling thread may use; numba must have been asked before."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.load_atomic(_pointer(builder, arguments[0]), "acquire", 8)
+    def generate(_context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+        return _symbol(builder, "get_num_threads", _I64, [])
 
-    return types.int64(types.int64), generate
+    return types.int64(), generate
 
 
 @_intrinsic
@@ -123,207 +149,207 @@ def _pause(_context: Any) -> Any:
     return types.void(), generate
 
 
+def _now(builder: Any) -> Any:
+    """Read the monotonic clock, in seconds."""
+    time_type = ir.LiteralStructType([_I64, _I64])
+    slot = cgutils.alloca_once(builder, time_type)
+    _symbol(builder, "clock_gettime", _I32, [_I32(_CLOCK), slot])
+    whole, nano = (builder.sitofp(builder.extract_value(builder.load(slot), i), ir.DoubleType()) for i in (0, 1))
+    return builder.fadd(whole, builder.fmul(nano, ir.DoubleType()(1e-9)))
+
+
 @_intrinsic
 def _seconds(_context: Any) -> Any:
-    """Read the monotonic clock."""
-
     def generate(_context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
-        time_type = ir.LiteralStructType([_I64, _I64])
-        slot = cgutils.alloca_once(builder, time_type)
-        _symbol(builder, "clock_gettime", _I32, [_I32(_CLOCK), slot])
-        whole, nano = (builder.sitofp(builder.extract_value(builder.load(slot), i), ir.DoubleType()) for i in (0, 1))
-        return builder.fadd(whole, builder.fmul(nano, ir.DoubleType()(1e-9)))
+        return _now(builder)
 
     return types.float64(), generate
 
 
 @_intrinsic
-def _thread_count(_context: Any) -> Any:
-    """Ask numba how many threads the calling thread may use. The threads must have been launched."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
-        return _symbol(builder, "get_num_threads", _I64, [])
-
-    return types.int64(), generate
-
-
-@_intrinsic
-def _set_thread_count(_context: Any, count: Any) -> Any:
-    """Tell numba how many threads the calling thread may use."""
-
+def _note_seconds(_context: Any, address: Any) -> Any:
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        _symbol(builder, "set_num_threads", ir.VoidType(), [builder.trunc(arguments[0], _I32)])
+        builder.store(_now(builder), builder.inttoptr(arguments[0], ir.DoubleType().as_pointer()))
         return context.get_dummy_value()
 
     return types.void(types.int64), generate
 
 
-def _compiled(**options: Any) -> Callable[[Any], Any]:
+def _compiled(function: Any) -> Any:
     """Compile with numba and keep the code on disk, if there is a place for it."""
-
-    def compile_(function: Any) -> Any:
-        try:
-            return numba.njit(nogil=True, cache=True, **options)(function)
-        except RuntimeError:
-            return numba.njit(nogil=True, **options)(function)
-
-    return compile_
+    try:
+        return numba.njit(nogil=True, cache=True)(function)
+    except RuntimeError:
+        return numba.njit(nogil=True)(function)
 
 
-@_compiled()
-def _counters(steps: Any, queues: Any) -> Any:
-    # not inlined into the parallel functions, which would set them to zero in a parallel region
-    return np.zeros(steps * (queues + 1) * (_LINE_BYTES // 8), np.int64)
-
-
-@_compiled()
-def _meet(done: Any, chunks: Any) -> None:
-    """Wait until all chunks are done."""
-    spins = 0
-    while _read(done) < chunks:
+@_compiled
+def _wait(looks: Any) -> None:
+    """Let some time go by before the next look at what another thread does."""
+    for _ in range(_SPINS):
         _pause()
-        spins += 1
-        if spins > _SPINS_BEFORE_YIELD:
-            _yield()
+    if looks % _LOOKS_BEFORE_YIELD == _LOOKS_BEFORE_YIELD - 1:
+        _yield()
 
 
-@_compiled()
+@_compiled
 def _first(queue: Any, queues: Any, chunks: Any) -> Any:
     """Return the first chunk of a queue; a single chunk is in the first queue."""
     return (queue * chunks + queues - 1) // queues
 
 
-@_compiled()
-def _walk(steps: Any, counters: Any, queues: Any, own: Any) -> None:
+@_compiled
+def _walk(steps: Any, count: Any, counters: Any, queues: Any, own: Any, times: Any) -> None:
     """Run every step as one of the threads that share `counters`, starting with queue number `own`.
 
-    Counters are apart by a cache line: for each step, what was claimed of each queue, then what is done.
+    Counters are apart by a cache line: for each step, what was claimed of each queue, then what is done. Where `times`
+    are wanted, who claims the first chunk of a step notes the start, and who ends the last one the end.
     """
-    base = counters.ctypes.data
-    for i in range(len(steps)):
-        done = base + (i * (queues + 1) + queues) * _LINE_BYTES
-        chunks = steps[i, 2]
+    for i in range(count):
+        kernel, table, chunks = _read(steps + 24 * i), _read(steps + 24 * i + 8), _read(steps + 24 * i + 16)
+        done = counters + (i * (queues + 1) + queues) * _LINE_BYTES
         for turn in range(queues):
             queue = (own + turn) % queues
-            claimed = base + (i * (queues + 1) + queue) * _LINE_BYTES
+            claimed = counters + (i * (queues + 1) + queue) * _LINE_BYTES
             low, high = _first(queue, queues, chunks), _first(queue + 1, queues, chunks)
             while low < high:
-                chunk = low + _claim(claimed)
+                chunk = low + _add(claimed, 1)
                 if chunk >= high:
                     break
-                _call_kernel(steps[i, 0], steps[i, 1], chunk)
-                _claim(done)
-        _meet(done, chunks)
+                if times != 0 and chunk == 0:
+                    _note_seconds(times + 16 * i)
+                _call_kernel(kernel, table, chunk)
+                if _add(done, 1) == chunks - 1 and times != 0:
+                    _note_seconds(times + 16 * i + 8)
+        looks = 0
+        while _read(done) < chunks:
+            _wait(looks)
+            looks += 1
 
 
-@_compiled()
-def _walk_timed(steps: Any, counters: Any, times: Any) -> None:
-    """Like `_walk` with one queue; who claims the first chunk notes the start, and who ends the last one the end."""
-    base = counters.ctypes.data
+@_compiled
+def _run_alone(steps: Any, times: Any) -> None:
     for i in range(len(steps)):
-        claimed = base + 2 * i * _LINE_BYTES
-        done = claimed + _LINE_BYTES
-        chunks = steps[i, 2]
-        chunk = _claim(claimed)
-        while chunk < chunks:
-            if chunk == 0:
-                times[i, 0] = _seconds()
-            _call_kernel(steps[i, 0], steps[i, 1], chunk)
-            if _claim(done) == chunks - 1:
-                times[i, 1] = _seconds()
-            chunk = _claim(claimed)
-        _meet(done, chunks)
-
-
-@_compiled()
-def _run_serial(steps: Any) -> None:
-    for i in range(len(steps)):
+        if len(times):
+            times[i, 0] = _seconds()
         for chunk in range(steps[i, 2]):
             _call_kernel(steps[i, 0], steps[i, 1], chunk)
+        if len(times):
+            times[i, 1] = _seconds()
 
 
-@_compiled(parallel=True)
-def _run_parallel(steps: Any, callers: Any) -> None:
-    every = _thread_count()
-    threads = max(1, every // callers)
+@_compiled
+def _run_shared(steps: Any, times: Any, callers: Any, place: Any, offers: Any) -> None:
+    """Run all steps together with the workers that come to a run's place; `offers` counts what was offered."""
+    threads = max(1, _thread_count() // callers)
     queues = min(threads, _MOST_QUEUES)
-    counters = _counters(len(steps), queues)
-    _set_thread_count(threads)
-    for thread in numba.prange(threads):
-        _walk(steps, counters, queues, np.int64(thread))
-    _set_thread_count(every)
+    counters = np.zeros(len(steps) * (queues + 1) * (_LINE_BYTES // _WORD_BYTES), np.int64)
+    first, base = np.int64(steps.ctypes.data), np.int64(counters.ctypes.data)
+    noted = np.int64(times.ctypes.data) if len(times) else np.int64(0)
+    _put(place + 16, 0)
+    _put(place + 24, threads - 1)
+    _put(place + 32, first)
+    _put(place + 40, len(steps))
+    _put(place + 48, base)
+    _put(place + 56, queues)
+    _put(place + 64, noted)
+    _put(place, _OPEN)
+    _add(offers, 1)
+    _walk(first, len(steps), base, queues, 0, noted)
+    _put(place, _CLOSED)
+    looks = 0
+    while _read(place + 8) > 0:  # a worker may still read the counters
+        _wait(looks)
+        looks += 1
+    counters[0] = 0  # they live until here
 
 
-@_compiled()
-def _time_serial(steps: Any, times: Any) -> None:
-    for i in range(len(steps)):
-        times[i, 0] = _seconds()
-        _run_serial(steps[i : i + 1])
-        times[i, 1] = _seconds()
+@_compiled
+def _serve(offers: Any, places: Any, number: Any, seen: Any, awake_s: Any) -> Any:
+    """Work as a worker until there was nothing to do for so long; return how many offers were seen."""
+    until, looks = _seconds() + awake_s, 0
+    while True:
+        now = _read(offers)
+        if now == seen:
+            if looks % _LOOKS_BEFORE_YIELD == 0 and _seconds() > until:
+                return seen
+            _wait(looks)
+            looks += 1
+            continue
+        seen = now
+        for i in range(_MOST_RUNS):
+            place = places + i * _RUN_BYTES
+            if _read(place) != _OPEN:
+                continue
+            _add(place + 8, 1)
+            if _read(place) == _OPEN and _add(place + 16, 1) < _read(place + 24):
+                queues = _read(place + 56)
+                steps, count, counters, times = (
+                    _read(place + 32),
+                    _read(place + 40),
+                    _read(place + 48),
+                    _read(place + 64),
+                )
+                _walk(steps, count, counters, queues, number % queues, times)
+            _add(place + 8, -1)
+        until, looks = _seconds() + awake_s, 0
 
 
-@_compiled(parallel=True)
-def _time_parallel(steps: Any, times: Any) -> None:
-    counters = _counters(len(steps), 1)
-    for _ in numba.prange(_thread_count()):
-        _walk_timed(steps, counters, times)
 
+class Workers:
+    """The workers of a process, which live as long as it does, and the memory that they and callers share.
 
-@dataclass
-class _Process:
-    """What this process may do: a child forked from one that had threads must not start any.
-
-    `last_call_s` is when the last run began that could have been shared; `running` has an entry for each shared run.
+    Its first word counts offers; places for runs follow. `free` has the places that no caller holds, `asleep` what
+    wakes each worker that sleeps.
     """
 
-    single: bool = False
-    lock: Lock = field(default_factory=Lock)
-    running: list[None] = field(default_factory=list[None])
-    last_call_s: float = -inf
+    def __init__(self, count: int) -> None:
+        self._memory = np.zeros((1 + _MOST_RUNS) * _RUN_BYTES // _WORD_BYTES + 16, np.int64)
+        self.offers = self._memory.ctypes.data + -self._memory.ctypes.data % _RUN_BYTES
+        self._places = self.offers + _RUN_BYTES
+        self.free = [self._places + i * _RUN_BYTES for i in range(_MOST_RUNS)]
+        self.asleep: list[Lock] = []
+        self._ended = False
+        self._threads = [
+            Thread(target=self._work, args=(1 + i,), name=f"frittata-{1 + i}", daemon=True) for i in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
 
+    def wake(self) -> None:
+        """Let all workers look for runs again; one that is just falling asleep may miss the next."""
+        while self.asleep:
+            with suppress(IndexError):  # another caller was faster
+                self.asleep.pop().release()
 
-_process = _Process()
+    def _work(self, number: int) -> None:
+        seen, wakes = 0, Lock()
+        wakes.acquire()
+        while not self._ended:
+            seen = _serve(self.offers, self._places, number, seen, BURST_S)
+            self.asleep.append(wakes)
+            wakes.acquire()
 
-
-def _after_fork() -> None:
-    # OpenMP's threads are gone in the child, and its runtime kills or hangs whoever asks for them
-    _process.single = _process.single or _layers._is_initialized or "torch" in sys.modules
-    _process.lock = Lock()
-    _process.running = []
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    def end(self) -> None:
+        """End the threads before the interpreter does."""
+        self._ended = True
+        for thread in self._threads:
+            while thread.is_alive():
+                self.wake()
+                thread.join(BURST_S)
 
 
 @cache
-def _threading_layer() -> str:
-    """Launch numba's threads and return their layer: OpenMP unless the user has chosen another."""
-    if not _layers._is_initialized and _config.THREADING_LAYER == "default":
-        _config.THREADING_LAYER = "omp" if _has_openmp() else "workqueue"
-    numba.get_num_threads()
-    layer = _numba.threading_layer()
-    if layer == "workqueue":
-        warnings.warn(
-            "numba has no OpenMP here: each run takes 0.1 ms longer and concurrent runs wait for each other; "
-            "install the OpenMP runtime (libgomp1 on Debian, libomp on macOS)",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-    return layer
+def workers() -> Workers:
+    """Return the workers of this process, as many as numba would have threads beside the caller's."""
+    numba.get_num_threads()  # launches numba's own threads, without which none knows how many there are
+    found = Workers(_numba.config.NUMBA_NUM_THREADS - 1)
+    atexit.register(found.end)
+    return found
 
 
-def _has_openmp() -> bool:
-    try:
-        import_module("numba.np.ufunc.omppool")
-    except ImportError:
-        return False
-    return True
-
-
-def _region() -> AbstractContextManager[Any]:
-    """Return what to hold while threads run: numba's own work queue takes one caller at a time."""
-    return _process.lock if _threading_layer() == "workqueue" else nullcontext()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=workers.cache_clear)  # threads do not survive a fork
 
 
 def run(steps: Steps, saved_s: float = inf) -> None:
@@ -331,44 +357,45 @@ def run(steps: Steps, saved_s: float = inf) -> None:
 
     Callers divide the threads between them.
 
-    `saved_s`: what sharing them is predicted to save. The calling thread runs alone if that is less than calling others
-    takes, or waking them where they are not awake from a call just before.
+    `saved_s`: what sharing them is predicted to save. The calling thread runs alone if that is less than sharing takes,
+    or less than waking workers does where they sleep.
     """
     if is_alone(saved_s):
-        _run_serial(steps)
-        return
-    region, running = _region(), _process.running
-    running.append(None)
-    try:
-        with region:
-            _run_parallel(steps, len(running))
-    finally:
-        running.pop()
+        _run_alone(steps, _NOT_TIMED)
+    else:
+        _share(steps, _NOT_TIMED)
 
 
 def is_alone(saved_s: float) -> bool:
-    """Whether a run is for the calling thread alone that takes so much longer then; notes that there was one."""
-    if saved_s < CALL_S or _process.single:
-        return True
-    now = time.monotonic()
-    since, _process.last_call_s = now - _process.last_call_s, now
-    return saved_s < WAKE_S and since > BURST_S
+    """Whether a run is for the calling thread alone that takes so much longer then."""
+    return saved_s < CALL_S or (saved_s < WAKE_S and bool(workers().asleep))
 
 
 def run_timed(steps: Steps) -> NDArray[np.float64]:
     """Run all steps and return how long each took, in seconds, start of first chunk to end of last."""
     times = np.zeros((len(steps), 2))
-    if thread_count() == 1:
-        _time_serial(steps, times)
-    else:
-        with _region():
-            _time_parallel(steps, times)
+    _share(steps, times)
     return times[:, 1] - times[:, 0]
 
 
+_NOT_TIMED = np.zeros((0, 2))
+
+
+def _share(steps: Steps, times: NDArray[np.float64]) -> None:
+    """Run steps together with the workers, unless too many callers do."""
+    found = workers()
+    try:
+        place = found.free.pop()
+    except IndexError:
+        _run_alone(steps, times)
+        return
+    try:
+        found.wake()
+        _run_shared(steps, times, _MOST_RUNS - len(found.free), place, found.offers)
+    finally:
+        found.free.append(place)
+
+
 def thread_count() -> int:
-    """Return how many threads `run` uses at most in this process."""
-    if _process.single:
-        return 1
-    _threading_layer()
+    """Return how many threads `run` uses at most: those of numba, as the calling thread has set them."""
     return numba.get_num_threads()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import subprocess
-import sys
 import threading
+import time
 from typing import Any
 
 import numba
@@ -100,79 +98,32 @@ def test_results_do_not_depend_on_the_number_of_threads(affine: CompiledKernel, 
         numba.set_num_threads(before)
 
 
-def test_callers_in_several_threads_do_not_disturb_each_other(affine: CompiledKernel) -> None:
+@pytest.mark.parametrize("count", [2, 20])
+def test_callers_in_several_threads_do_not_disturb_each_other(affine: CompiledKernel, count: int) -> None:
     good: list[bool] = []
 
     def work() -> None:
         chain = Chain(affine)
         good.append(all(chain.agrees() for _ in range(20)))
 
-    callers = [threading.Thread(target=work) for _ in range(2)]
+    callers = [threading.Thread(target=work) for _ in range(count)]
     for caller in callers:
         caller.start()
     for caller in callers:
         caller.join()
-    assert good == [True, True]
+    assert good == [True] * count
 
 
-class Clock:
-    """A clock that tests set."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-def test_small_programs_wake_no_threads_but_use_those_awake(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr(driver, "time", clock)
-    small, large = driver.WAKE_S / 2, driver.WAKE_S * 2
-    clock.now = 1e6
-    assert driver.is_alone(small)  # the others sleep
-    clock.now += driver.BURST_S / 2
-    assert not driver.is_alone(small)  # one call after the other
-    clock.now += driver.BURST_S * 2
-    assert driver.is_alone(small)
-    clock.now += driver.BURST_S * 2
-    assert not driver.is_alone(large)
-    assert driver.is_alone(driver.CALL_S / 2)  # little to gain even with threads that are awake
-
-
-WORK_QUEUE = """
-import sys, threading, warnings
-sys.path[:0] = {path!r}
-import numpy as np
-from frittata.kernels import driver
-from frittata.kernels.compile import compile_kernel
-
-kernel = compile_kernel("def idle(table, chunk):\\n    pass\\n", "idle", {{}})
-steps = np.array([[kernel.address, 0, 7]] * 20, np.int64)
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    driver.run(steps)
-    driver.run(steps)
-callers = [threading.Thread(target=lambda: [driver.run(steps) for _ in range(50)]) for _ in range(3)]
-for caller in callers:
-    caller.start()
-for caller in callers:
-    caller.join()
-print(*(warning.message for warning in caught), sep="|")
-"""
-
-
-def test_without_openmp_there_is_one_warning_and_callers_wait_for_each_other() -> None:
-    found = subprocess.run(
-        [sys.executable, "-c", WORK_QUEUE.format(path=sys.path)],
-        env={**os.environ, "NUMBA_THREADING_LAYER": "workqueue"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.count("numba has no OpenMP here") == 1 and "install the OpenMP runtime" in found.stdout
+def test_small_programs_wake_no_workers_but_use_those_awake(affine: CompiledKernel) -> None:
+    chain, small = Chain(affine), driver.WAKE_S / 2
+    deadline = time.monotonic() + 60
+    while not driver.is_alone(small) and time.monotonic() < deadline:
+        time.sleep(driver.BURST_S)
+    assert driver.is_alone(small) or driver.thread_count() == 1
+    assert not driver.is_alone(2 * driver.WAKE_S)
+    assert chain.agrees()  # wakes them
+    assert not driver.is_alone(small)
+    assert driver.is_alone(driver.CALL_S / 2)  # little to gain even with workers that are awake
 
 
 def test_torch_may_use_its_own_threads_between_runs(affine: CompiledKernel) -> None:
@@ -189,18 +140,35 @@ def test_torch_may_use_its_own_threads_between_runs(affine: CompiledKernel) -> N
         torch.set_num_threads(before)
 
 
+def workers() -> int:
+    """Count the workers of this process."""
+    return sum(thread.name.startswith("frittata") for thread in threading.enumerate())
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this system")
-def test_a_forked_child_runs_with_one_thread(affine: CompiledKernel) -> None:
+def test_a_forked_child_has_workers_of_its_own(affine: CompiledKernel) -> None:
     chain = Chain(affine)
     assert chain.agrees()
     context = multiprocessing.get_context("fork")
     results: Any = context.SimpleQueue()
-    child = context.Process(target=lambda: results.put((chain.agrees(), driver.thread_count())))
+
+    def work() -> None:
+        agrees = all(chain.agrees() for _ in range(20))
+        results.put((agrees, workers()))
+
+    child = context.Process(target=work)
     child.start()
     child.join(60)
     assert child.exitcode == 0
-    assert results.get() == (True, 1)
+    assert results.get() == (True, workers())
+
+
+def test_a_run_waits_for_no_worker_that_has_not_come(affine: CompiledKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: None)
+    idle = driver.Workers(3)
+    monkeypatch.setattr(driver, "workers", lambda: idle)
+    assert Chain(affine).agrees()
 
 
 def test_seconds_are_measured_for_each_step(affine: CompiledKernel) -> None:
