@@ -97,9 +97,9 @@ def compare_times(fast: Optimized, module: Any, args: Args, turns: int) -> dict[
 def known_machine() -> Machine:
     """Return this machine's profile, which is measured once and kept in the user's cache folder."""
     from frittata.extract.machine import load_or_measure
-    from frittata.kernels.calibrate import measure
+    from frittata.kernels.calibrate import measure, use
 
-    return load_or_measure(Path(platformdirs.user_cache_dir("frittata")), measure)
+    return load_or_measure(Path(platformdirs.user_cache_dir("frittata")), measure, use())
 
 
 def _peak_bytes() -> int:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from frittata.egraph.machine import Machine
 
-_FORMAT = 3
+_FORMAT = 4
 
 
-def machine_key() -> str:
-    """Return what identifies this machine: processor, number of cores in reach, interpreter's platform."""
+def machine_key(use: str) -> str:
+    """Return what identifies this machine, processor, cores in reach, interpreter's platform, and how it is used."""
     model = platform.processor()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -25,13 +25,16 @@ def machine_key() -> str:
         lines = [line for line in cpuinfo.read_text().splitlines() if line.startswith(kept)]
         model = "\n".join(sorted(set(lines)))
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    text = f"{_FORMAT}|{platform.platform()}|{threads}|{model}"
+    text = f"{_FORMAT}|{platform.platform()}|{threads}|{model}|{use}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def load_or_measure(folder: Path, measure: Callable[[], Machine]) -> Machine:
-    """Return the profile kept in a folder; measure and keep it if there is none that can be read."""
-    path = folder / f"machine-{machine_key()}.json"
+def load_or_measure(folder: Path, measure: Callable[[], Machine], use: str) -> Machine:
+    """Return the profile kept in a folder; measure and keep it if there is none that can be read.
+
+    `use`: the registers and threads that kernels are compiled for, which a user may choose.
+    """
+    path = folder / f"machine-{machine_key(use)}.json"
     try:
         data = json.loads(path.read_text())
         return Machine(**{field.name: data[field.name] for field in fields(Machine)})

@@ -265,9 +265,9 @@ def templates_for(options: Options) -> tuple[Template, ...]:
 
 def _this_machine(folder: Path) -> Machine:
     from frittata.extract.machine import load_or_measure
-    from frittata.kernels.calibrate import measure
+    from frittata.kernels.calibrate import measure, use
 
-    return load_or_measure(folder, measure)
+    return load_or_measure(folder, measure, use())
 
 
 @contextmanager

@@ -9,9 +9,11 @@ from dataclasses import replace
 from math import inf, sqrt
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
+from numba.core import config as numba_config
 
 from frittata.egraph import shapes
 from frittata.egraph.machine import REFERENCE, Machine
@@ -22,6 +24,8 @@ from frittata.kernels import driver, runtime, templates
 from frittata.kernels.compile import compile_kernel
 from frittata.kernels.processor import processor
 from frittata.kernels.templates.library import LIBRARY
+
+_config: Any = numba_config
 
 _REPEATS = 25
 _CALM_ROUNDS, _MOST_ROUNDS = 2, 12
@@ -36,6 +40,11 @@ _SLOWEST, _FASTEST, _HALVINGS = 1e6, 1e15, 60
 """Where rates are searched, each time between a half that is too slow and one that is too fast."""
 _FLOATS_IN_L3 = 1 << 19
 _FLOATS_IN_MEMORY = 1 << 24
+
+
+def use() -> str:
+    """Return what of this machine kernels are compiled for: a profile holds for that alone."""
+    return f"{processor()} {llvm.get_host_cpu_name()} {_config.CPU_NAME} {_config.NUMBA_NUM_THREADS}"
 
 
 def measure() -> Machine:

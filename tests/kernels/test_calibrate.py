@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 from frittata.egraph.machine import REFERENCE
+from frittata.extract.machine import load_or_measure
 from frittata.kernels import calibrate, driver
+from frittata.kernels.processor import processor
 
 
 def test_the_profile_is_of_this_machine() -> None:
@@ -20,3 +25,13 @@ def test_timing_goes_on_until_nothing_is_faster() -> None:
     assert calibrate.least_seconds({"kernel": lambda: next(times)}) == {"kernel": 2.98}
     busy = iter(range(100, 0, -10))
     assert calibrate.least_seconds({"kernel": lambda: float(next(busy, 1))}) == {"kernel": 1.0}
+
+
+def test_a_profile_is_kept_for_one_use_of_the_machine(tmp_path: Path) -> None:
+    profiles = [replace(REFERENCE, name=name) for name in ("first", "second", "third")]
+    made = iter(profiles)
+    uses = ("16 registers", "32 registers", "16 registers")
+    found = [load_or_measure(tmp_path, lambda: next(made), use) for use in uses]
+    assert found == [profiles[0], profiles[1], profiles[0]]
+    assert len(list(tmp_path.iterdir())) == 2
+    assert str(processor()) in calibrate.use()
