@@ -62,8 +62,9 @@ def test_the_tiles_of_a_block_fetch_all_of_the_next_panel(rows: int) -> None:
     width = plan.tile.width(lanes_of("f32"))
     panel, lines = 16 * width * 4, 4 * width * 4 // 64  # the bytes of a panel, the lines of four of its steps
     assert plan.prefetch and plan.panels > 1
-    parts = min(lines, tile_rows(rows, plan.tile.rows).tiles)  # no more tiles than a block has
-    assert lines % parts == 0 and f"panel + {panel} + t % {parts}*{panel // parts}" in code
+    each = -(-lines // min(lines, tile_rows(rows, plan.tile.rows).tiles))  # a block has no more tiles
+    parts = -(-lines // each)
+    assert f"panel + {panel} + t % {parts}*{panel // parts}" in code
 
 
 @pytest.mark.parametrize("constants", [(), ("w", "b")], ids=str)
