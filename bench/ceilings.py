@@ -133,7 +133,7 @@ def _runner(key: str, emit: Callable[..., None], arrays: Sequence[NDArray[Any]],
     """Return a call that runs a kernel over a table of arrays, `repeats` times without Python in between."""
     kernel = compile_kernel(_SOURCE, "ceiling", {"body": make_tile_intrinsic("body", emit, 1)}, key=key)
     table = np.array([address(array) for array in arrays], np.int64)
-    steps = np.tile(np.array([[kernel.address, address(table), chunks]], np.int64), (repeats, 1))
+    steps = driver.Steps([[kernel.address, address(table), chunks]] * repeats)
     kept = kernel, table, tuple(arrays)
 
     def call() -> object:

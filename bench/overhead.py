@@ -56,7 +56,7 @@ def region_s(idle_s: float) -> float:
 
 
 def _idle(count: int, chunks: int) -> driver.Steps:
-    return np.array([[_KERNEL.address, 0, chunks]] * count, np.int64)
+    return driver.Steps([[_KERNEL.address, 0, chunks]] * count)
 
 
 _KERNEL = compile_kernel("def idle(table, chunk):\n    pass\n", "idle", {})

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from frittata.report import Report
     from frittata.tensor_calls import TensorCalls
 
-_ARRAY = frozenset({np.ndarray})
 _NUMPY = (np.ndarray, np.generic)
 
 
@@ -54,7 +53,7 @@ class Optimized:
         self._guard.check()
         imported = self.compilation.imported
         values = list(args) if imported is None else imported.flatten(args, kwargs)
-        if _ARRAY.issuperset(map(type, values)) or (isinstance(values[0], _NUMPY) and all(map(_is_numpy, values))):
+        if not values or (isinstance(values[0], _NUMPY) and all(map(_is_numpy, values))):
             outputs = self._run(*self._as_arguments(values))
         else:
             outputs = self._on_tensors(values)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from operator import attrgetter, is_, methodcaller
 from typing import Any
 
 import numpy as np
@@ -40,49 +38,24 @@ class Home:
         return None
 
 
-_version = attrgetter("_version")
-_pointer = methodcaller("data_ptr")
-
-
 class Guard:
     """Notices that a folded tensor was written to, moved, or replaced in its module."""
 
     def __init__(self, tensor_by_name: Mapping[str, Any], source: Any) -> None:
-        self._names: list[str] = []
-        self._tensors: list[Any] = []
-        self._homes: list[Home] = []
+        self._rows: list[tuple[str, Mapping[str, Any], str, Any, int, int]] = []
         for name, tensor in tensor_by_name.items():
             home = Home.of(source, name) or Home({name: tensor}, name)
             if not tensor.is_inference() and home.tensors[home.key] is tensor:
-                self._names.append(name)
-                self._tensors.append(tensor)
-                self._homes.append(home)
-        self._present = [partial(home.tensors.get, home.key) for home in self._homes]
-        self._versions = list(map(_version, self._tensors))
-        self._pointers = list(map(_pointer, self._tensors))
+                self._rows.append((name, home.tensors, home.key, tensor, tensor._version, tensor.data_ptr()))
 
     def check(self) -> None:
         """Raise StaleParametersError if a tensor has changed."""
-        if not self._tensors:
-            return
-        # with little Python: every call waits for this
-        if (
-            not all(map(is_, [read() for read in self._present], self._tensors))
-            or list(map(_version, self._tensors)) != self._versions
-            or list(map(_pointer, self._tensors)) != self._pointers
-        ):
-            raise StaleParametersError(
-                f"parameter {self._first_changed()!r} was changed after optimize()",
-                do="call frittata.optimize again; freeze=True skips this check, freeze=False reads parameters anew",
-            )
-
-    def _first_changed(self) -> str:
-        rows = zip(self._names, self._tensors, self._homes, self._versions, self._pointers, strict=True)
-        return next(
-            name
-            for name, tensor, home, version, pointer in rows
-            if home.tensors.get(home.key) is not tensor or (_version(tensor), _pointer(tensor)) != (version, pointer)
-        )
+        for name, tensors, key, tensor, version, pointer in self._rows:  # every call waits for this
+            if tensors.get(key) is not tensor or tensor._version != version or tensor.data_ptr() != pointer:
+                raise StaleParametersError(
+                    f"parameter {name!r} was changed after optimize()",
+                    do="call frittata.optimize again; freeze=True skips this check, freeze=False reads parameters anew",
+                )
 
 
 def readers(model: Model, tensor_by_name: Mapping[str, Any], source: Any) -> tuple[Callable[[], Any], ...]:

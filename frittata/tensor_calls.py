@@ -14,6 +14,7 @@ from frittata.egraph.terms import TensorType
 from frittata.kernels.runtime import Executable
 
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
+_FEW = 1 << 14
 
 
 class TensorCalls:
@@ -31,13 +32,14 @@ class TensorCalls:
 
         Raises: IndexRangeError.
         """
-        if len(values) != len(self._arguments) or not _PLAIN.issuperset(map(type, values)):
+        if len(values) != len(self._arguments):
             return None
         addresses: list[int] = []
         try:
             for value, (dtype, shape, unaligned) in zip(values, self._arguments, strict=True):
                 if (
-                    value.dtype is not dtype
+                    type(value) not in _PLAIN
+                    or value.dtype is not dtype
                     or value.shape != shape
                     or not value.is_cpu
                     or not value.is_contiguous()
@@ -68,7 +70,9 @@ def _type_of(type_: TensorType) -> tuple[torch.dtype, torch.Size, int]:
 
 
 def _prototype(type_: TensorType) -> Tensor:
-    """Return a tensor for `torch.empty_like`, which takes half as long as `torch.empty`; it holds one element."""
+    """Return a tensor for `torch.empty_like`, faster than `torch.empty`; a large one holds one element."""
     dtype, shape, _ = _type_of(type_)
+    if shape.numel() <= _FEW:
+        return torch.zeros(shape, dtype=dtype, device="cpu")
     prototype = torch.zeros((), dtype=dtype, device="cpu").expand(shape)
     return prototype if torch.empty_like(prototype).is_contiguous() else torch.zeros(shape, dtype=dtype, device="cpu")

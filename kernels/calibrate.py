@@ -121,7 +121,7 @@ def _rate(machine: Machine, name: str, body: Term, seconds: float) -> float:
 def _step_timer(chunks: int) -> Callable[[], float]:
     """Return what times a step of so many chunks that does nothing, among others and with all threads awake."""
     kernel = compile_kernel("def idle(table, chunk):\n    pass\n", "idle", {})
-    steps = np.array([[kernel.address, 0, chunks]] * _IDLE_STEPS, np.int64)
+    steps = driver.Steps([[kernel.address, 0, chunks]] * _IDLE_STEPS)
 
     def once() -> float:
         start = time.perf_counter()

@@ -30,13 +30,21 @@ import numpy as np
 from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 _numba: Any = numba
 _intrinsic: Any = extending.intrinsic
 
-Steps = NDArray[np.int64]
-"""Shape (steps, 3): kernel address, argument-table address, chunk count."""
+
+class Steps:
+    """Rows of (kernel address, argument-table address, chunk count), and where the `count` of them begin in memory."""
+
+    __slots__ = ("count", "first", "rows")
+
+    def __init__(self, rows: ArrayLike) -> None:
+        self.rows = np.ascontiguousarray(rows, np.int64).reshape(-1, 3)
+        self.first, self.count = self.rows.ctypes.data, len(self.rows)
+
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _LINE_BYTES = 64
@@ -50,7 +58,7 @@ _CLOCK = time.CLOCK_MONOTONIC
 
 WAKE_S = 50e-6
 """What waking workers takes. Measured on two cores of virtual machines: 10 to 30 us with Zen 3, 80 us with Zen 5."""
-CALL_S = 5e-6
+CALL_S = 2e-6
 """What sharing a run takes with workers that are awake: what each core has to fetch from the cache of the other."""
 BURST_S = 2e-3
 """How long workers stay awake after a run for the next one."""
@@ -228,40 +236,41 @@ def _walk(steps: Any, count: Any, counters: Any, queues: Any, own: Any, times: A
 
 
 @_compiled
-def _run_alone(steps: Any, times: Any) -> None:
-    for i in range(len(steps)):
-        if len(times):
-            times[i, 0] = _seconds()
-        for chunk in range(steps[i, 2]):
-            _call_kernel(steps[i, 0], steps[i, 1], chunk)
-        if len(times):
-            times[i, 1] = _seconds()
+def _run_alone(steps: Any, count: Any, times: Any) -> None:
+    for i in range(count):
+        kernel, table, chunks = _read(steps + 24 * i), _read(steps + 24 * i + 8), _read(steps + 24 * i + 16)
+        if times != 0:
+            _note_seconds(times + 16 * i)
+        for chunk in range(chunks):
+            _call_kernel(kernel, table, chunk)
+        if times != 0:
+            _note_seconds(times + 16 * i + 8)
 
 
 @_compiled
-def _run_shared(steps: Any, times: Any, callers: Any, place: Any, offers: Any) -> None:
+def _run_shared(steps: Any, count: Any, times: Any, callers: Any, place: Any, offers: Any) -> None:
     """Run all steps together with the workers that come to a run's place; `offers` counts what was offered."""
     threads = max(1, _thread_count() // callers)
     queues = min(threads, _MOST_QUEUES)
-    counters = np.zeros(len(steps) * (queues + 1) * (_LINE_BYTES // _WORD_BYTES), np.int64)
-    first, base = np.int64(steps.ctypes.data), np.int64(counters.ctypes.data)
-    noted = np.int64(times.ctypes.data) if len(times) else np.int64(0)
+    counters = np.zeros(count * (queues + 1) * (_LINE_BYTES // _WORD_BYTES), np.int64)
+    base = np.int64(counters.ctypes.data)
     _put(place + 16, 0)
     _put(place + 24, threads - 1)
-    _put(place + 32, first)
-    _put(place + 40, len(steps))
+    _put(place + 32, steps)
+    _put(place + 40, count)
     _put(place + 48, base)
     _put(place + 56, queues)
-    _put(place + 64, noted)
+    _put(place + 64, times)
     _put(place, _OPEN)
     _add(offers, 1)
-    _walk(first, len(steps), base, queues, 0, noted)
+    _walk(steps, count, base, queues, 0, times)
     _put(place, _CLOSED)
     looks = 0
     while _read(place + 8) > 0:  # a worker may still read the counters
         _wait(looks)
         looks += 1
-    counters[0] = 0  # they live until here
+    if len(counters):
+        counters[0] = 0  # they live until here
 
 
 @_compiled
@@ -300,7 +309,7 @@ class Workers:
     """The workers of a process, which live as long as it does, and the memory that they and callers share.
 
     Its first word counts offers; places for runs follow. `free` has the places that no caller holds, `asleep` what
-    wakes each worker that sleeps.
+    wakes each worker that sleeps. `last_s` is when a small run found them asleep.
     """
 
     def __init__(self, count: int) -> None:
@@ -309,6 +318,7 @@ class Workers:
         self._places = self.offers + _RUN_BYTES
         self.free = [self._places + i * _RUN_BYTES for i in range(_MOST_RUNS)]
         self.asleep: list[Lock] = []
+        self.last_s = -inf
         self._ended = False
         self._threads = [
             Thread(target=self._work, args=(1 + i,), name=f"frittata-{1 + i}", daemon=True) for i in range(count)
@@ -358,40 +368,47 @@ def run(steps: Steps, saved_s: float = inf) -> None:
     Callers divide the threads between them.
 
     `saved_s`: what sharing them is predicted to save. The calling thread runs alone if that is less than sharing takes,
-    or less than waking workers does where they sleep.
+    or less than waking workers does where they sleep, unless a run follows another.
     """
     if is_alone(saved_s):
-        _run_alone(steps, _NOT_TIMED)
+        _run_alone(steps.first, steps.count, 0)
     else:
-        _share(steps, _NOT_TIMED)
+        _share(steps, 0)
 
 
 def is_alone(saved_s: float) -> bool:
-    """Whether a run is for the calling thread alone that takes so much longer then."""
-    return saved_s < CALL_S or (saved_s < WAKE_S and bool(workers().asleep))
+    """Whether a run is for the calling thread alone that takes so much longer then; notes that there was one.
+
+    Sleeping workers are woken for a small one that follows another: more will come.
+    """
+    if saved_s < CALL_S:
+        return True
+    found = workers()
+    if saved_s >= WAKE_S or not found.asleep:
+        return False
+    now = time.monotonic()
+    since, found.last_s = now - found.last_s, now
+    return since > BURST_S
 
 
 def run_timed(steps: Steps) -> NDArray[np.float64]:
     """Run all steps and return how long each took, in seconds, start of first chunk to end of last."""
-    times = np.zeros((len(steps), 2))
-    _share(steps, times)
+    times = np.zeros((steps.count, 2))
+    _share(steps, times.ctypes.data)
     return times[:, 1] - times[:, 0]
 
 
-_NOT_TIMED = np.zeros((0, 2))
-
-
-def _share(steps: Steps, times: NDArray[np.float64]) -> None:
+def _share(steps: Steps, times: int) -> None:
     """Run steps together with the workers, unless too many callers do."""
     found = workers()
     try:
         place = found.free.pop()
     except IndexError:
-        _run_alone(steps, times)
+        _run_alone(steps.first, steps.count, times)
         return
     try:
         found.wake()
-        _run_shared(steps, times, _MOST_RUNS - len(found.free), place, found.offers)
+        _run_shared(steps.first, steps.count, times, _MOST_RUNS - len(found.free), place, found.offers)
     finally:
         found.free.append(place)
 

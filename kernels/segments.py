@@ -87,8 +87,8 @@ class Layout:
     plan: Plan
     constants: Mapping[str, Array]
 
-    def bind(self, steps: driver.Steps, arena: Array) -> tuple[Segment, ...]:
-        """Return the segments over the driver's rows of the compiled steps, which are in order, and an arena."""
+    def bind(self, rows: NDArray[np.int64], arena: Array) -> tuple[Segment, ...]:
+        """Return the segments over the driver's rows of the compiled steps, in order, which they keep, and an arena."""
         out: list[Segment] = []
         row, threads = 0, driver.thread_count()
         for on_host, group in groupby(enumerate(self.lowered), lambda pair: isinstance(pair[1], HostStep)):
@@ -101,7 +101,7 @@ class Layout:
                     for number, low in members
                     if isinstance(low, LoweredKernel)
                 )
-                out.append(Compiled(steps[row : row + len(members)], saved_s))
+                out.append(Compiled(driver.Steps(rows[row : row + len(members)]), saved_s))
                 row += len(members)
         return tuple(out)
 

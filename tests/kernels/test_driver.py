@@ -53,7 +53,7 @@ class Chain:
         self.data = np.zeros(CHUNKS * size)
         self.scale = np.array([0.5])
         self.table = np.array([self.data.ctypes.data, self.scale.ctypes.data, size], np.int64)
-        self.steps = np.array([[kernel.address, self.table.ctypes.data, CHUNKS]] * length, np.int64)
+        self.steps = driver.Steps([[kernel.address, self.table.ctypes.data, CHUNKS]] * length)
         self.expected = np.zeros_like(self.data)
         for _ in range(length):
             self.expected = self.expected * 0.5 + np.arange(len(self.data))
@@ -80,12 +80,12 @@ def test_steps_of_few_and_of_many_chunks_may_follow_each_other(affine: CompiledK
     expected = np.zeros_like(data)
     for _ in counts:
         expected = expected * 0.5 + np.arange(len(data))
-    driver.run(np.array(rows, np.int64))
+    driver.run(driver.Steps(rows))
     np.testing.assert_array_equal(data, expected)
 
 
 def test_a_program_may_have_no_steps() -> None:
-    driver.run(np.zeros((0, 3), np.int64))
+    driver.run(driver.Steps([]))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -116,11 +116,13 @@ def test_callers_in_several_threads_do_not_disturb_each_other(affine: CompiledKe
 
 def test_small_programs_wake_no_workers_but_use_those_awake(affine: CompiledKernel) -> None:
     chain, small = Chain(affine), driver.WAKE_S / 2
+    chain.run()
     deadline = time.monotonic() + 60
-    while not driver.is_alone(small) and time.monotonic() < deadline:
-        time.sleep(driver.BURST_S)
-    assert driver.is_alone(small) or driver.thread_count() == 1
+    while len(driver.workers().asleep) < workers() and time.monotonic() < deadline:
+        time.sleep(2 * driver.BURST_S)
+    assert driver.is_alone(small) == (workers() > 0)
     assert not driver.is_alone(2 * driver.WAKE_S)
+    assert not driver.is_alone(small)  # one after the other: more will come
     assert chain.agrees()  # wakes them
     assert not driver.is_alone(small)
     assert driver.is_alone(driver.CALL_S / 2)  # little to gain even with workers that are awake
@@ -173,7 +175,7 @@ def test_a_run_waits_for_no_worker_that_has_not_come(affine: CompiledKernel, mon
 
 def test_seconds_are_measured_for_each_step(affine: CompiledKernel) -> None:
     small, large = Chain(affine, 1, 10), Chain(affine, 1, 100_000)
-    steps = np.concatenate([small.steps, large.steps, small.steps])
+    steps = driver.Steps(np.concatenate([chain.steps.rows for chain in (small, large, small)]))
     driver.run_timed(steps)
     seconds = driver.run_timed(steps)
     assert seconds.shape == (3,)
