@@ -132,3 +132,23 @@ def test_a_view_without_runs_is_no_row_in_place() -> None:
     assert rows is None
     total = element("dot", reindex(load("x", 40), mapping), load("w", 10, 9), depth=10)
     check(Case("irregular", (build(total, 4, 9),)), NAME, ("w",))
+
+
+@pytest.mark.parametrize("block", [8, 16, 32])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_images_in_blocks_of_channels_are_read_and_written_in_place(kernel: int, block: int) -> None:
+    """(batch, block, height, width, channel) to the same: no layout is known to the template."""
+    side, blocks, results = 7, 2, 3
+    shape, depth = (1, blocks, side + kernel - 1, side + kernel - 1, block), blocks * kernel**2 * block
+    _, _, y, x, _ = indexing.axes_of((1, 1, side, side, depth))
+    b, dy, dx, channel = indexing.reshape_map((blocks, kernel, kernel, block), (depth,)).sources
+    windows = indexing.IndexMap(shape, (1, 1, side, side, depth), (indexing.Affine(), b, y + dy, x + dx, channel))
+    which, _, k, column = indexing.axes_of((results, 1, depth, block))
+    split = indexing.IndexMap((depth, results * block), (results, 1, depth, block), (k, which * block + column))
+    weights = reindex(load("w", depth, results * block), split)
+    total = element("dot", reindex(load("x", *shape), windows), weights, depth=depth)
+    out = (1, results, side, side, block)
+    shifted = element("max", element("add", total, load("c", results, 1, 1, block)), number(0))
+    work = describe((build(shifted, *out),))
+    assert work is not None and sizes_of(work, frozenset("wc")).left == "direct"
+    check(Case("blocked", (build(shifted, *out),)), NAME, ("w", "c"))
