@@ -106,7 +106,8 @@ def test_the_command_writes_what_it_finds(tmp_path: Path, capsys: pytest.Capture
     assert [row["name"] for row in found["rows"]] == [row for row in ROWS if name in row]
     (row,) = found["rows"]
     ours = row["contestants"]["ours"]
-    assert ours["error"] < contest.TOLERANCE and ours["cold"]["prepare_s"] > ours["prepare_s"]
+    assert ours["error"] < contest.TOLERANCE and ours["cold"]["prepare_s"] > 0 and ours["prepare_s"] > 0
+    assert "saturate" in ours["cold"]["phase_seconds"] and "saturate" not in ours["phase_seconds"]
     assert row["floor"]["flops"] == 2 * (784 * 256 + 256 * 10)
     assert found["summary"]["ours"]["geometric_mean"] == pytest.approx(standings.ratio(row))
     printed = capsys.readouterr().out
