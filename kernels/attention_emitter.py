@@ -269,7 +269,7 @@ def emit_softmax(
     `safe`: zeros if all are minus infinity. A NaN need not reach the maximum: it reaches the sum, and with it every
     share. Where the row is safe it must, for minus infinities with a NaN give NaN.
     """
-    larger = simd.maximum if safe else _larger
+    larger = simd.maximum if safe else simd.larger
     nothing, zero, one = simd.neutral(lane, "max"), simd.constant(lane, 0), simd.constant(lane, 1)
 
     def turns(start: Value, each: Callable[[int, Value, Value], Value]) -> list[list[Value]]:
@@ -307,8 +307,3 @@ def emit_softmax(
         return carried
 
     turns(zero, share)
-
-
-def _larger(builder: Builder, a: Value, b: Value) -> Value:
-    """Return the larger; b if one of them is NaN."""
-    return simd.select(builder, simd.compare(builder, ">", a, b), a, b)

@@ -9,9 +9,15 @@ from typing import Any
 from llvmlite import ir
 
 from frittata.kernels import simd
+from frittata.kernels.processor import processor
 from frittata.kernels.simd import Builder, Lane, Value
 
 Number = float | int
+
+_SCALE_BY_DTYPE = {"f32": ("ps", 16), "f64": ("pd", 8)}
+"""How AVX-512 names the instruction that multiplies by a power of two, and the bits of its mask."""
+_AS_IT_IS_SET = 4
+"""Its rounding."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +134,16 @@ class Expr:
             return self
         convert = self.builder.fpext if dtype == "f64" else self.builder.fptrunc
         return self.wrap(convert(self.value, self.lane.of(dtype).type))
+
+    def scaled(self, exponent: Expr) -> Expr | None:
+        """Return `self` times two to the power of an integer, rounded once; None if that takes several instructions."""
+        lane, (suffix, mask) = self.lane, _SCALE_BY_DTYPE.get(self.lane.dtype, ("", 0))
+        if processor().width < 64 or lane.lanes * lane.itemsize != 64:
+            return None
+        every, rounding = ir.Constant(ir.IntType(mask), -1), ir.Constant(simd.I32, _AS_IT_IS_SET)
+        operands = [self.value, exponent.value, self.value, every, rounding]
+        symbol = f"llvm.x86.avx512.mask.scalef.{suffix}.512"
+        return self.wrap(simd.call_symbol(self.builder, symbol, self.value.type, operands))
 
     def by_lane(self, symbol: str, *others: Expr) -> Expr:
         """Return what a scalar C function computes, called lane by lane."""

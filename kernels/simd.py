@@ -194,6 +194,11 @@ def minimum(builder: Builder, a: Value, b: Value) -> Value:
     return _bounded(builder, a, b, beyond) or _extremum(builder, a, b, "minimum", "smin", builder.and_)
 
 
+def larger(builder: Builder, a: Value, b: Value) -> Value:
+    """Return the larger in one instruction: b if one of them is NaN, or both are zeros."""
+    return select(builder, compare(builder, ">", a, b), a, b)
+
+
 def _bounded(builder: Builder, a: Value, b: Value, beyond: str) -> Value | None:
     """Return the bound where a value lies beyond it; None unless one operand is a float constant, and not NaN.
 

@@ -60,7 +60,11 @@ _EXP_F64 = tuple(1.0 / factorial(n) for n in range(13, 1, -1))
 def exp(x: Expr) -> Expr:
     """Return e**x; 2**n is applied in two factors, so that results may be denormal or infinite."""
     form, builder = _format(x), x.builder
-    series, twice_biased = _exp_parts(x.clamp(-746.0, 710.0) if x.is_double else x.clamp(-104.0, 89.0), 2 * form.bias)
+    clamped = x.clamp(-746.0, 710.0) if x.is_double else x.clamp(-104.0, 89.0)
+    series, n, twice_biased = _exp_parts(clamped, 2 * form.bias)
+    whole = series.scaled(n)
+    if whole is not None:
+        return whole
     half = builder.lshr(twice_biased, integer(twice_biased, 1))
     shift = integer(half, form.mantissa)
     factors = (x.from_bits(builder.shl(part, shift)) for part in (half, builder.sub(twice_biased, half)))
@@ -70,15 +74,18 @@ def exp(x: Expr) -> Expr:
 def _exp_normal(x: Expr) -> Expr:
     """Return e**x for x so near to 0 that the result is a normal number: |x| < 87 in f32."""
     form = _format(x)
-    series, biased = _exp_parts(x, form.bias)
-    return series * x.from_bits(x.builder.shl(biased, integer(biased, form.mantissa)))
+    series, n, biased = _exp_parts(x, form.bias)
+    return series.scaled(n) or series * x.from_bits(x.builder.shl(biased, integer(biased, form.mantissa)))
 
 
 def exp_of_nonpositive(x: Expr) -> Expr:
     """Return what `exp` does for an x that is not above 0: 2**n is one factor, too large, so that none is denormal."""
     form, builder = _format(x), x.builder
     lift, least = (512, -746.0) if x.is_double else (64, -104.0)
-    series, biased = _exp_parts(x.at_least(least), form.bias + lift)
+    series, n, biased = _exp_parts(x.at_least(least), form.bias + lift)
+    whole = series.scaled(n)
+    if whole is not None:
+        return whole
     return series * x.from_bits(builder.shl(biased, integer(biased, form.mantissa))) * 2.0**-lift
 
 
@@ -89,8 +96,8 @@ def exp_down(x: Expr) -> Expr:
     return x.number(0.0).where(x.is_("<", least), _exp_normal(near))
 
 
-def _exp_parts(x: Expr, bias: int) -> tuple[Expr, Value]:
-    """Return p and, in the low bits of integers, n + bias with e**x = p 2**n: x = n ln 2 + r, p a polynomial in r."""
+def _exp_parts(x: Expr, bias: int) -> tuple[Expr, Expr, Value]:
+    """Return p, n and, in the low bits of integers, n + bias: e**x = p 2**n, x = n ln 2 + r, p is a polynomial in r."""
     offset = _format(x).integral + bias
     placed = x.fma(_LOG2_E, offset)
     n = placed - offset
@@ -98,7 +105,7 @@ def _exp_parts(x: Expr, bias: int) -> tuple[Expr, Value]:
     r = n.fma(-low, n.fma(-high, x))
     tail = r.polynomial(_EXP_F64 if x.is_double else _EXP_F32)
     series = (r * r).fma(tail, r) + 1.0 if x.is_double else tail.fma(r, 1.0).fma(r, 1.0)
-    return series, placed.bits()
+    return series, n, placed.bits()
 
 
 _LOG_F32_EVEN = (-0.130310059, -0.121483363, -0.166846052, -0.249996200)
@@ -197,7 +204,7 @@ def sigmoid(x: Expr) -> Expr:
         e = exp(-abs(x))
         return _over_one_more(e.where(x.is_("<", 0.0), 1.0), e)
     # both are taken times 2**64, so that only the result may be denormal
-    series, biased = _exp_parts((-abs(x)).at_least(-104.0), _SINGLE.bias + 64)
+    series, _, biased = _exp_parts((-abs(x)).at_least(-104.0), _SINGLE.bias + 64)
     scaled = series * x.from_bits(x.builder.shl(biased, integer(biased, _SINGLE.mantissa)))
     negative = x.builder.icmp_signed("<", x.bits(), integer(biased, 0))
     return _over_one_more(scaled.where(negative, 2.0**64), scaled * 2.0**-64) * 2.0**-64
