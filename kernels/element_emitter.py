@@ -20,6 +20,7 @@ from frittata.kernels import lookups, memory, simd, vmath
 from frittata.kernels.guards import Guard
 from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.lookups import LookedUp, Place
+from frittata.kernels.nans import is_below_its_maximum
 from frittata.kernels.points import place_of
 from frittata.kernels.simd import Builder, Lane, Value, lane_of
 
@@ -132,7 +133,7 @@ class ElementEmitter:
                 args = [self.emit_narrow(arg, index) for arg in e.args]
                 lanes = max(lane_of(arg).lanes for arg in args)
                 wide = (_spread(self.builder, arg, lanes) for arg in args)
-                if e.op == "exp" and _is_below_its_maximum(e.args[0]):
+                if e.op == "exp" and is_below_its_maximum(e.args[0]):
                     return vmath.exp_of_nonpositive(self.builder, *wide)
                 return vmath.emit(e.op, self.builder, *wide)
 
@@ -179,11 +180,6 @@ class ElementEmitter:
 
 def _variables(place: Place) -> set[int | str]:
     return {key for _, at in place for key in at.variables()}
-
-
-def _is_below_its_maximum(e: Term) -> bool:
-    """Whether an element is another less the maximum of that: never above 0, though it may be NaN."""
-    return e.op == "sub" and e.args[1].op == "fold" and e.args[1].attrs[0] == "max" and e.args[1].args[0] == e.args[0]
 
 
 def _spread(builder: Builder, value: Value, lanes: int) -> Value:

@@ -55,8 +55,13 @@ def _clipped(e: Term) -> Term:
     return element("mul", element("sub", e, _top(e)), fold("sum", low, -1, LENGTH))
 
 
+def _shown(e: Term) -> Term:
+    """The sign of a maximum of zero decides that of an infinity."""
+    return element("mul", element("mul", e, element("reciprocal", _top(e))), fold("sum", e, -1, LENGTH))
+
+
 BLIND = [_softmax, _log_softmax, _normed]
-SEEING = [_below, _kept, _of_others, _clipped]
+SEEING = [_below, _kept, _of_others, _clipped, _shown]
 
 
 @pytest.mark.parametrize("make", [*BLIND, *SEEING])
