@@ -2,8 +2,8 @@
 
 Views are substituted in the index, so that what reaches a load is the offset of its buffer as an expression of the
 loop variables. How the offset grows from lane to lane chooses the load: not at all, one element spread to all lanes;
-by one, consecutive elements; by another constant, strided ones; otherwise each lane has an offset of its own. What is
-the same in every lane is computed once, as a scalar. No flag allows contraction or reordering: an element has the same
+by one, consecutive elements; by another constant, strided ones; if all lanes read from one aligned block, its elements
+in another order; otherwise each lane has an offset of its own. What is the same in every lane is computed once, as a scalar. No flag allows contraction or reordering: an element has the same
 bits wherever it is emitted.
 """
 
@@ -140,29 +140,38 @@ class ElementEmitter:
     def _load(self, leaf: Term, index: Index) -> Value:
         if leaf not in self._pointer_by_leaf:
             raise LoweringError(f"a body loads {leaf.op}, which is no buffer", do="materialize it or inline it first")
-        return self.load_at(self._pointer_by_leaf[leaf], leaf.dtype, self.offset_of(leaf, index))
+        offset = self._offset(leaf, index)
+        return self._load_at(self._pointer_by_leaf[leaf], leaf.dtype, offset, shapes.size(leaf.shape))
 
-    def offset_of(self, leaf: Term, index: Index) -> Affine:
+    def _offset(self, leaf: Term, index: Index) -> Affine:
         """Return the offset of a buffer's element, in elements, of the index clamped to the buffer's extents."""
         shape = shapes.concrete(leaf.shape)
         at = tuple(self.values.clamped(index, axis, shape[axis]) for axis in range(-len(shape), 0))
         return indexing.flatten(at, shape)
 
-    def load_at(self, pointer: Value, dtype: str, offset: Affine) -> Value:
-        """Load from an offset of a buffer, in the way that how it moves from lane to lane allows."""
+    def _load_at(self, pointer: Value, dtype: str, offset: Affine, size: int) -> Value:
+        """Load from an offset of a buffer of `size`, in the way that how it moves from lane to lane allows."""
         values, along = self.values, self.values.along
         slope = values.slope(offset)
         if along is None or slope == 0:
             return memory.load(self.builder, Lane(dtype), pointer, values.first(offset))
         lane = Lane(dtype, along.lanes)
         if slope is None:
-            return memory.load_gather(self.builder, lane, pointer, values.value(offset))
+            return self._load_apart(lane, pointer, offset, size)
         first = values.first(offset)
         if slope != 1:
             return memory.load_strided(self.builder, lane, pointer, first, slope, along.valid)
         if along.valid is None:
             return memory.load(self.builder, lane, pointer, first)
         return memory.load_masked(self.builder, lane, pointer, first, along.valid)
+
+    def _load_apart(self, lane: Lane, pointer: Value, offset: Affine, size: int) -> Value:
+        block = self.values.block(offset, size)
+        if block is None:
+            return memory.load_gather(self.builder, lane, pointer, self.values.value(offset))
+        length, places = block
+        first = self.values.first(offset + -places[0])
+        return simd.permute(self.builder, memory.load(self.builder, Lane(lane.dtype, length), pointer, first), places)
 
     def _mapped(self, mapping: IndexMap, inner: Term, index: Index) -> dict[int, Affine]:
         """Return the index into the operand of a view."""

@@ -61,6 +61,34 @@ class IndexValues:
             total += growth * factor
         return total
 
+    def steps(self, at: Affine) -> tuple[int, ...] | None:
+        """Return by how much an expression is larger in each lane than in lane 0, None if that is not known."""
+        totals = [0] * self.lanes
+        for atom, factor in at.terms:
+            steps = self._atom_steps(atom)
+            if steps is None:
+                return None
+            totals = [total + factor * step for total, step in zip(totals, steps, strict=True)]
+        return tuple(totals)
+
+    def block(self, at: Affine, size: int) -> tuple[int, tuple[int, ...]] | None:
+        """Find what an expression of 0 .. size - 1 is in all lanes in one block of so many, aligned to its length.
+
+        Returns (length, the place of each lane in the block), the length a power of two up to the lanes; None if there
+        is none, or the last block would end after `size`.
+        """
+        steps = self.steps(at)
+        if steps is None:
+            return None
+        modulus, residue = self._residue(at)
+        length = 1
+        while length <= self.lanes and size % length == 0 and modulus % length == 0:
+            places = tuple(residue % length + step for step in steps)
+            if min(places) >= 0 and max(places) < length:
+                return length, places
+            length *= 2
+        return None
+
     def moving(self, along: Along | None) -> set[int | str]:
         """Return the variables whose values in lanes are others once the lanes run along `along`."""
         if along is self.along:
@@ -127,6 +155,22 @@ class IndexValues:
             return None
         return 0 if isinstance(atom, Quot) else 1
 
+    def _atom_steps(self, atom: Atom) -> tuple[int, ...] | None:
+        slope = self._atom_slope(atom)
+        if slope is not None:
+            return tuple(slope * lane for lane in range(self.lanes))
+        if isinstance(atom, Var | Clamp):
+            return None
+        steps = self.steps(atom.of)
+        modulus, residue = self._residue(atom.of)
+        modulus = gcd(modulus, atom.by)
+        first = residue % modulus
+        if steps is None or (modulus < atom.by and not all(0 <= first + step < modulus for step in steps)):
+            return None
+        if isinstance(atom, Quot):
+            return tuple((first + step) // atom.by for step in steps)
+        return tuple((first + step) % atom.by - first for step in steps)
+
     def _stays_in_block(self, at: Affine, by: int) -> bool:
         """Whether no lane of an expression that grows by one starts another block of `by`."""
         modulus, residue = self._residue(at)
@@ -144,10 +188,12 @@ class IndexValues:
     def _atom_residue(self, atom: Atom) -> tuple[int, int]:
         if isinstance(atom, Var):
             return (self.along.multiple if self.along is not None and atom.key == self.along.key else 1), 0
-        if not isinstance(atom, Rem):
+        if isinstance(atom, Clamp):
             return 1, 0
         modulus, residue = self._residue(atom.of)
-        return gcd(modulus, atom.by), residue
+        if isinstance(atom, Rem):
+            return gcd(modulus, atom.by), residue
+        return (1, 0) if modulus % atom.by else (modulus // atom.by, residue // atom.by)
 
     # ---- values ------------------------------------------------------------------------------------------------------
 

@@ -285,10 +285,15 @@ def reduce(builder: Builder, fold: str, value: Value) -> Value:
 
 def part(builder: Builder, value: Value, start: int, lanes: int) -> Value:
     """Return some consecutive lanes."""
-    if lanes == 1:
-        return extract(builder, value, start)
-    numbers = ir.Constant(ir.VectorType(I32, lanes), list(range(start, start + lanes)))
-    return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), numbers)
+    return extract(builder, value, start) if lanes == 1 else permute(builder, value, range(start, start + lanes))
+
+
+def permute(builder: Builder, value: Value, numbers: Sequence[int]) -> Value:
+    """Return the lanes of a value with these numbers, each as often as it is named."""
+    if lane_of(value).lanes == 1:
+        return splat(builder, value, len(numbers))
+    order = ir.Constant(ir.VectorType(I32, len(numbers)), list(numbers))
+    return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), order)
 
 
 def transpose(builder: Builder, rows: Sequence[Value]) -> list[Value]:

@@ -3,7 +3,8 @@
     for i in rows:                          all axes but the last two
         for x in tiles of the last axis but one:
             for j in vectors of the last axis:
-                results[p] = fold over places of element(i, x + p, j, place)
+                for k in turns:             the outermost axes that are folded, if there are many places
+                    results[p] = fold over places of element(i, x + p, j, k, place)
 
 Places are written out, so that what neighbours read in common is loaded once. The bodies are point-wise in the result.
 """
@@ -16,6 +17,8 @@ from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
 
+from llvmlite import ir
+
 from frittata.egraph import dtypes, program, shapes, terms
 from frittata.egraph.indexing import Affine, var
 from frittata.egraph.ops import registry
@@ -24,7 +27,7 @@ from frittata.kernels import memory, simd
 from frittata.kernels.contractions import loads_of, split_index
 from frittata.kernels.element_emitter import ElementEmitter
 from frittata.kernels.flow import for_range
-from frittata.kernels.index_values import Along
+from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.intrinsics import table_pointer
 from frittata.kernels.points import Reduction, reduction
 from frittata.kernels.processor import processor
@@ -32,17 +35,23 @@ from frittata.kernels.simd import I64, Builder, Lane, Value
 from frittata.kernels.stencils import dim_at, only_fold
 from frittata.kernels.stores import stored_at
 
-_MOST_PLACES = 64
+_MOST_PLACES = 80
+_MOST_FOLDED = 512
+"""Places that are folded in all: more are left to other templates."""
 _MOST_PIXELS = 7
 _MOST_SUMS = 8
 _MOST_STEPS = 700
-"""Steps that are written out in a tile: what is larger is left to other templates."""
+"""Steps that are written out in a tile."""
 _SIMPLE_UNITS = 0.5
 """What a load, a store or an operator of cost one costs: the processor takes several at a time."""
+_FUSED_UNITS = 0.9
+"""What a multiply-add costs."""
 _EXTREME_UNITS = 1.2
 """What a maximum or a minimum costs that keeps NaN and signed zeros."""
 _CLAMPED_UNITS = 0.8
 """What a load costs whose index may be clamped."""
+_PERMUTED_UNITS = 0.6
+"""What a load costs whose lanes lie in one block in another order."""
 _GATHER_UNITS = 12.0
 """What a load costs whose lanes lie apart."""
 
@@ -95,11 +104,34 @@ class Taps:
         return max(1, min(-(-self.columns // self.lanes), _MOST_SUMS // self.tile))
 
     @cached_property
+    def written(self) -> tuple[int, ...]:
+        """The innermost of the axes that are folded, whose places are written out; the others are turns of a loop."""
+        axes = tuple(sorted(self.folded.extent_by_axis))
+        while len(axes) > 1 and not self._is_short(axes):
+            axes = axes[1:]
+        return axes
+
+    def _is_short(self, axes: tuple[int, ...]) -> bool:
+        count = prod(self.folded.extent_by_axis[axis] for axis in axes)
+        return count <= _MOST_PLACES and count * self.tile * self.vectors <= _MOST_STEPS
+
+    @property
+    def is_few(self) -> bool:
+        """Whether the places are few enough."""
+        return self._is_short(self.written) and prod(self.folded.extent_by_axis.values()) <= _MOST_FOLDED
+
+    @property
+    def turns(self) -> int:
+        """The turns of the loop over places."""
+        return prod(extent for axis, extent in self.folded.extent_by_axis.items() if axis not in self.written)
+
+    @cached_property
     def places(self) -> tuple[Place, ...]:
-        """The index on the axes that are folded, place by place, the last axis fastest."""
-        axes = sorted(self.folded.extent_by_axis)
-        every = product(*(range(self.folded.extent_by_axis[axis]) for axis in axes))
-        return tuple({axis: Affine(at) for axis, at in zip(axes, place, strict=True)} for place in every)
+        """The index on the axes that are folded, place by place, the last axis fastest, in terms of k."""
+        outer = {axis: n for axis, n in self.folded.extent_by_axis.items() if axis not in self.written}
+        turn = split_index("k", outer)
+        every = product(*(range(self.folded.extent_by_axis[axis]) for axis in self.written))
+        return tuple(turn | {axis: Affine(at) for axis, at in zip(self.written, place, strict=True)} for place in every)
 
     def index(self, pixel: int) -> dict[int, Affine]:
         """Return the index of a pixel of the tile at x, in terms of i, x and j."""
@@ -112,7 +144,7 @@ class Taps:
 
     def steps(self) -> Iterator[tuple[int, Place]]:
         """Visit pixels with the index of each place: neighbours one after the other, so that few values are in use."""
-        inner = self.folded.extent_by_axis[max(self.folded.extent_by_axis)]
+        inner = self.folded.extent_by_axis[self.written[-1]]
         indices = [self.index(pixel) for pixel in range(self.tile)]
         for first in range(0, len(self.places), inner):
             for pixel, index in enumerate(indices):
@@ -124,16 +156,27 @@ class Taps:
         """What all results take, in additions, lanes that are not used included."""
         element = self.folded.element
         loads, clamped = self._shifted_loads() or self._loads()
-        fused = self.folded.op == "sum" and element.op == "mul"
         each = _EXTREME_UNITS if self.folded.op in ("max", "min") else _SIMPLE_UNITS
-        each += _cost(element) - (_SIMPLE_UNITS if fused else 0.0)
+        each += _cost(element)
+        if self.folded.op == "sum" and element.op == "mul":
+            each += _FUSED_UNITS - 2 * _SIMPLE_UNITS
         outside = max(0.0, _cost(*(body.args[0] for body in self.bodies)) - _cost(self.hole))
-        own = sum(map(_load_units, loads)) + _CLAMPED_UNITS * clamped + each * len(self.places) * self.tile
+        own = sum(map(self._load_units, loads)) + _CLAMPED_UNITS * clamped + each * len(self.places) * self.tile
+        own *= self.turns
         width = -(-self.columns // self.lanes) * self.lanes
         return self.rows * self.tiles * width * (own + (outside + _SIMPLE_UNITS * len(self.bodies)) * self.tile)
 
-    def _loads(self) -> tuple[list[Affine], int]:
-        """Return the offsets of the different loads of a tile, and how many may be clamped."""
+    def _load_units(self, load: tuple[Term, Affine]) -> float:
+        leaf, offset = load
+        if offset.factor_of("j") in (0, 1):
+            return _SIMPLE_UNITS
+        lanes = IndexValues(ir.IRBuilder(), {}, Along("j", self.lanes, self.lanes))
+        if lanes.slope(offset) in (0, 1):
+            return _SIMPLE_UNITS
+        return _GATHER_UNITS if lanes.block(offset, shapes.size(leaf.shape)) is None else _PERMUTED_UNITS
+
+    def _loads(self) -> tuple[set[tuple[Term, Affine]], int]:
+        """Return the different loads of a tile, buffer and offset, and how many may be clamped."""
         loads: set[tuple[Term, Affine]] = set()
         clamped = 0
         for _, index in self.steps():
@@ -142,9 +185,9 @@ class Taps:
                     clamped += 1
                 else:
                     loads.add((leaf, offset))
-        return [offset for _, offset in loads], clamped
+        return loads, clamped
 
-    def _shifted_loads(self) -> tuple[list[Affine], int] | None:
+    def _shifted_loads(self) -> tuple[set[tuple[Term, Affine]], int] | None:
         """As `_loads`, quickly, where a pixel reads what its neighbour reads some elements further on."""
         loads: set[tuple[Term, Affine]] = set()
         index = self.index(0) | {-2: var("x", self.pixels)}
@@ -154,11 +197,7 @@ class Taps:
                 if offset is None or step is None:
                     return None
                 loads.update((leaf, offset + pixel * step) for pixel in range(self.tile))
-        return [offset for _, offset in loads], 0
-
-
-def _load_units(offset: Affine) -> float:
-    return _SIMPLE_UNITS if offset.factor_of("j") in (0, 1) else _GATHER_UNITS
+        return loads, 0
 
 
 def _cost(*elements: Term) -> float:
@@ -181,8 +220,7 @@ def describe(bodies: tuple[Term, ...]) -> Taps | None:
     work = Taps(bodies, hole, folded, shape)
     if any(stored_at(body, work.index(0)).factor_of("j") != 1 for body in bodies):
         return None
-    count = prod(bound.values())
-    return work if count <= _MOST_PLACES and count * work.tile * work.vectors <= _MOST_STEPS else None
+    return work if work.is_few else None
 
 
 class TapsEmitter:
@@ -215,10 +253,18 @@ class TapsEmitter:
     def _vector(self, j: Value, valid: int | None) -> None:
         work = self._work
         along = Along("j", work.lanes, work.lanes, valid)
-        emitter = ElementEmitter(self._builder, self._pointers, {**self._variables, "j": j}, along)
-        totals = [simd.neutral(Lane(work.hole.dtype, work.lanes), work.folded.op)] * work.tile
-        for pixel, index in work.steps():
-            totals[pixel] = self._folded(emitter, totals[pixel], index)
+        variables = {**self._variables, "j": j}
+        neutral = simd.neutral(Lane(work.hole.dtype, work.lanes), work.folded.op)
+
+        def turn(k: Value, totals: list[Value]) -> list[Value]:
+            emitter = ElementEmitter(self._builder, self._pointers, {**variables, "k": k}, along)
+            for pixel, index in work.steps():
+                totals[pixel] = self._folded(emitter, totals[pixel], index)
+            return totals
+
+        totals = [neutral] * work.tile
+        totals = turn(I64(0), totals) if work.turns == 1 else for_range(self._builder, 0, work.turns, 1, totals, turn)
+        emitter = ElementEmitter(self._builder, self._pointers, variables, along)
         for pixel, total in enumerate(totals):
             self._store(emitter, work.index(pixel), total, valid)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from frittata.egraph import indexing, shapes
@@ -14,6 +14,9 @@ from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import Scalar
 
 Ints = tuple[int, ...]
+
+_LINE = 16
+"""The float32 of a cache line."""
 
 
 def on_axis(rank: int, axis: int, value: int) -> Ints:
@@ -77,6 +80,45 @@ def pool_view_last(shape: Shape, kernel: Ints, stride: Ints, padding: Ints, dila
     """Return the map (batch, *spatial, channels) -> (*kernel, batch, *out, channels) of such a pool, channels last."""
     out = windows.pool_extents(shape[1:-1], kernel, stride, padding, dilation, ceil)
     return indexing.pool_map_last(shape, kernel, padding, stride, dilation, out)
+
+
+def group_view_last(shape: Shape, weights: Shape, stride: Ints, dilation: Ints) -> IndexMap:
+    """Return the map (batch, height, width, channels) -> (lines, inputs, columns, batch, *out, outputs) of windows.
+
+    Each output channel reads the `inputs` channels of its group in windows of so many lines and columns, all inside.
+    """
+    outputs, inputs, *kernel = shapes.concrete(weights)
+    lines, columns = kernel
+    (channels,) = shapes.concrete(shape[-1:])
+    out = pooled_last(shape, (lines, columns), stride, (0, 0), dilation, False)[1:-1]
+    result = (lines, inputs, columns, shape[0], *out, outputs)
+    line, channel, column, batch, y, x, output = indexing.axes_of(result)
+    group = output // (outputs * inputs // channels)
+    at = (y * stride[0] + line * dilation[0], x * stride[1] + column * dilation[1])
+    return IndexMap(shape, result, (batch, *at, group * inputs + channel))
+
+
+def grouped_last(shape: Shape, weights: Shape, stride: Ints, dilation: Ints) -> Shape:
+    """Return the shape (batch, *out, outputs) that folds over lines, inputs and columns leave of `group_view_last`."""
+    return group_view_last(shape, weights, stride, dilation).result[3:]
+
+
+def by_lines(shape: Shape) -> Shape:
+    """(outputs, inputs, *kernel) -> (parts, outputs of a part, inputs, *kernel), parts of a cache line if possible."""
+    outputs, *others = shapes.concrete(shape)
+    part = gcd(outputs, _LINE)
+    return outputs // part, part, *others
+
+
+def parts_map(shape: Shape) -> IndexMap:
+    """Return the map of weights (parts, lines, inputs, columns, outputs of a part) to those that `group_view_last` meets.
+
+    These have the shape (lines, inputs, columns, 1, 1, 1, outputs).
+    """
+    parts, lines, inputs, columns, part = shapes.concrete(shape)
+    result = (lines, inputs, columns, 1, 1, 1, parts * part)
+    line, channel, column, _, _, _, output = indexing.axes_of(result)
+    return IndexMap(shape, result, (output // part, line, channel, column, output % part))
 
 
 def kernel_first(rank: int) -> Ints:
@@ -193,6 +235,7 @@ _OWN = (
     counts_all, bordered, clipped, windows.stuffed, interleaved, stuffing, weights_by_group, inputs_by_group, reached,
     taps, tap_steps, tap_padding, tap_view, indexing.pad_map, indexing.windows_map, indexing.resample_map,
     pool_view_last, pooled_last, kernel_first, moved, moved_axis, indexing.patches_map,
+    group_view_last, grouped_last, by_lines, parts_map,
 )  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., Any]] = {function.__name__: function for function in _OWN}
 """What rules may call."""

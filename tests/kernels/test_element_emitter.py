@@ -10,7 +10,7 @@ from kernel_cases import CASES, Array, Case, assert_agrees, build, case_named, l
 from llvmlite import ir
 
 from frittata.egraph import dtypes, indexing, shapes, terms
-from frittata.egraph.indexing import Affine, var
+from frittata.egraph.indexing import Affine, IndexMap, var
 from frittata.kernels.compile import compile_kernel
 from frittata.kernels.element_emitter import ElementEmitter
 from frittata.kernels.index_values import Along, IndexValues
@@ -89,6 +89,36 @@ def test_vector_code_computes_what_the_interpreter_does(case: Case) -> None:
 def test_offsets_grow_from_lane_to_lane(offset: Affine, multiple: int, slope: int | None) -> None:
     values = IndexValues(ir.IRBuilder(), {"i": I64(0), "j": I64(0)}, Along("j", LANES, multiple))
     assert values.slope(offset) == slope
+
+
+@pytest.mark.parametrize(
+    ("offset", "multiple", "size", "block"),
+    [
+        (var("j", 64) // 4 * 4 + 3, 8, 64, (8, (3, 3, 3, 3, 7, 7, 7, 7))),
+        (var("i", 5) * 64 + var("j", 64) // 4 * 2, 8, 320, (4, (0, 0, 0, 0, 2, 2, 2, 2))),
+        (var("j", 64) // 2 + 4, 8, 36, (4, (0, 0, 1, 1, 2, 2, 3, 3))),
+        (var("j", 64) % 4 + var("j", 64) // 4 * 4, 8, 64, (8, tuple(range(8)))),
+        ((var("j", 64) // 2) % 8 + 8, 8, 16, (4, (0, 0, 1, 1, 2, 2, 3, 3))),
+        (var("j", 64) // 4 * 4 + 3, 4, 64, None),  # lanes may begin at the second group of a block
+        (var("j", 64) // 4 * 4 + 3, 8, 68, None),  # the last block would end after the buffer
+        (var("i", 5) + var("j", 64) // 4 * 4, 8, 64, None),  # blocks begin anywhere
+        (var("j", 64) // 3, 8, 24, None),
+        (var("j", 64) // 4 * 16, 8, 256, None),  # farther apart than a block is long
+    ],
+    ids=str,
+)
+def test_lanes_in_one_aligned_block(
+    offset: Affine, multiple: int, size: int, block: tuple[int, tuple[int, ...]] | None
+) -> None:
+    values = IndexValues(ir.IRBuilder(), {"i": I64(0), "j": I64(0)}, Along("j", LANES, multiple))
+    assert values.block(offset, size) == block
+
+
+def test_repeated_elements_are_one_load_and_a_permutation() -> None:
+    repeated = IndexMap((6, 24), (6, 48), (var(-2, 6), var(-1, 48) // 2))
+    case = Case("repeated", (build(reindex(load("x", 6, 24), repeated), 6, 48),))
+    values = case.values()
+    assert_agrees(case, run(case, values, multiple=LANES), case.expected(values))
 
 
 def test_views_that_stay_in_a_block_load_consecutive_elements() -> None:

@@ -16,6 +16,7 @@ from frittata.egraph.terms import Term
 from frittata.kernels import templates
 from frittata.kernels.taps import describe
 from frittata.kernels.templates.taps import TAPS
+from frittata.rules import geometry
 
 NAME = TAPS.name
 
@@ -43,6 +44,20 @@ def over_window(op: str, e: Term, kernel: tuple[int, int] = (3, 3)) -> Term:
 def depthwise(shape: tuple[int, ...], kernel: tuple[int, int] = (3, 3), **how: Any) -> tuple[Term, tuple[int, ...]]:
     view, out = windows(shape, kernel, **how)
     return over_window("sum", element("mul", view, load("w", *kernel, 1, 1, 1, shape[3])), kernel), out
+
+
+def grouped(
+    shape: tuple[int, ...], outputs: int, groups: int, kernel: tuple[int, int] = (3, 2), stride: int = 1
+) -> tuple[Term, tuple[int, ...]]:
+    """Return windows times weights, summed over the channels of a group, weights in parts as `last-grouped` has them."""
+    weights, strides, dilations = (outputs, shape[3] // groups, *kernel), (stride,) * 2, (1, 1)
+    parts, part, inputs, *_ = geometry.by_lines(weights)
+    v = load("v", parts, kernel[0], inputs, kernel[1], part)
+    view = reindex(load("x", *shape), geometry.group_view_last(shape, weights, strides, dilations))
+    e = element("mul", view, reindex(v, geometry.parts_map(v.args[0].shape)))
+    for axis, extent in ((-5, kernel[1]), (-6, inputs), (-7, kernel[0])):
+        e = fold("sum", e, axis, extent)
+    return e, geometry.grouped_last(shape, weights, strides, dilations)
 
 
 @pytest.mark.parametrize("channels", [2, 7, 8, 17, 40])
@@ -90,9 +105,33 @@ def test_depthwise_windows_are_cheapest_here() -> None:
     assert templates.cheapest((build(e, *out),), frozenset("w"), REFERENCE) == NAME
 
 
+@pytest.mark.parametrize(
+    ("channels", "outputs", "groups"),
+    [(8, 8, 4), (16, 16, 4), (32, 32, 4), (48, 48, 3), (12, 12, 3), (16, 32, 4), (32, 16, 8), (6, 15, 3), (34, 34, 2)],
+)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_windows_by_groups(channels: int, outputs: int, groups: int, stride: int) -> None:
+    e, out = grouped((2, 5, 11, channels), outputs, groups, stride=stride)
+    shifted = element("max", element("add", e, load("b", outputs)), number(0))
+    check(Case("grouped", (build(shifted, *out),)), NAME, ("v", "b"))
+
+
+def test_many_places_are_a_loop_around_some() -> None:
+    e, out = grouped((1, 9, 9, 64), 64, 2)
+    work = describe((build(e, *out),))
+    assert work is not None
+    assert work.turns * len(work.places) == 32 * 6
+    assert work.turns > 1
+    check(Case("turns", (build(e, *out),)), NAME, ("v",))
+
+
 def test_the_last_axis_is_never_folded() -> None:
     assert describe((build(fold("sum", load("x", 5, 9), -1, 9), 5, 1),)) is None
+
+
+def test_turns_need_places_that_are_written_out() -> None:
     assert describe((build(fold("sum", load("x", 100, 9), -2, 100), 1, 9),)) is None
+    assert describe((build(fold("sum", fold("sum", load("x", 60, 60, 9), -2, 60), -3, 60), 1, 1, 9),)) is None
 
 
 @pytest.mark.parametrize("name", ["attention", "softmax-17", "window-fused"])
