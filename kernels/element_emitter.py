@@ -3,8 +3,8 @@
 Views are substituted in the index, so that what reaches a load is the offset of its buffer as an expression of the
 loop variables. How the offset grows from lane to lane chooses the load: not at all, one element spread to all lanes;
 by one, consecutive elements; by another constant, strided ones; if all lanes read from one aligned block, its elements
-in another order; otherwise each lane has an offset of its own. What is the same in every lane is computed once, as a scalar. No flag allows contraction or reordering: an element has the same
-bits wherever it is emitted.
+in another order; otherwise each lane has an offset of its own. What is the same in every lane is computed once, as a
+scalar. No flag allows contraction or reordering: an element has the same bits wherever it is emitted.
 """
 
 from __future__ import annotations

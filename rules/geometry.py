@@ -111,9 +111,9 @@ def by_lines(shape: Shape) -> Shape:
 
 
 def parts_map(shape: Shape) -> IndexMap:
-    """Return the map of weights (parts, lines, inputs, columns, outputs of a part) to those that `group_view_last` meets.
+    """Return the map of weights (parts, lines, inputs, columns, outputs of a part) to what `group_view_last` meets.
 
-    These have the shape (lines, inputs, columns, 1, 1, 1, outputs).
+    That has the shape (lines, inputs, columns, 1, 1, 1, outputs).
     """
     parts, lines, inputs, columns, part = shapes.concrete(shape)
     result = (lines, inputs, columns, 1, 1, 1, parts * part)

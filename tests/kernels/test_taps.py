@@ -8,7 +8,7 @@ import pytest
 from kernel_cases import Case, build, case_named, element, fold, load, number, reindex
 from product_cases import check
 
-from frittata.egraph import indexing
+from frittata.egraph import indexing, shapes
 from frittata.egraph.errors import LoweringError
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.ops.windows import pool_extents
@@ -49,15 +49,15 @@ def depthwise(shape: tuple[int, ...], kernel: tuple[int, int] = (3, 3), **how: A
 def grouped(
     shape: tuple[int, ...], outputs: int, groups: int, kernel: tuple[int, int] = (3, 2), stride: int = 1
 ) -> tuple[Term, tuple[int, ...]]:
-    """Return windows times weights, summed over the channels of a group, weights in parts as `last-grouped` has them."""
-    weights, strides, dilations = (outputs, shape[3] // groups, *kernel), (stride,) * 2, (1, 1)
-    parts, part, inputs, *_ = geometry.by_lines(weights)
-    v = load("v", parts, kernel[0], inputs, kernel[1], part)
+    """Return windows times weights, summed over a group's channels, weights in parts as `last-grouped` has them."""
+    inputs, (lines, columns) = shape[3] // groups, kernel
+    weights, strides, dilations = (outputs, inputs, *kernel), (stride,) * 2, (1, 1)
+    parts, part = shapes.concrete(geometry.by_lines(weights)[:2])
+    v = load("v", parts, lines, inputs, columns, part)
     view = reindex(load("x", *shape), geometry.group_view_last(shape, weights, strides, dilations))
     e = element("mul", view, reindex(v, geometry.parts_map(v.args[0].shape)))
-    for axis, extent in ((-5, kernel[1]), (-6, inputs), (-7, kernel[0])):
-        e = fold("sum", e, axis, extent)
-    return e, geometry.grouped_last(shape, weights, strides, dilations)
+    e = fold("sum", fold("sum", fold("sum", e, -5, columns), -6, inputs), -7, lines)
+    return e, shapes.concrete(geometry.grouped_last(shape, weights, strides, dilations))
 
 
 @pytest.mark.parametrize("channels", [2, 7, 8, 17, 40])
