@@ -19,6 +19,7 @@ from frittata.kernels.frames import LANES, Frame, Loop
 from frittata.kernels.holding import is_worth_holding
 from frittata.kernels.lookups import LookedUp, lookups_in
 from frittata.kernels.lowered import aligned
+from frittata.kernels.nans import EXTREME_UNITS, blind_maxima
 from frittata.kernels.points import Point, Points
 
 _SIMPLE_UNITS = 0.5
@@ -56,13 +57,15 @@ class Passes:
     """All passes over a row. Outputs of a reduced shape are written after the last one.
 
     `first_by_held` gives the pass in which each held point is computed. It lies in a row of scratch memory, or where
-    `output_by_held` says: an output that is read again, or the place of one that is written later.
+    `output_by_held` says: an output that is read again, or the place of one that is written later. `blind` has the
+    `blind_maxima`.
     """
 
     frame: Frame
     points: Points
     outputs: tuple[Point, ...]
     passes: list[Pass]
+    blind: frozenset[Term] = frozenset()
     first_by_held: dict[Point, int] = field(default_factory=dict[Point, int])
     output_by_held: dict[Point, int] = field(default_factory=dict[Point, int])
 
@@ -173,7 +176,7 @@ class Passes:
         """Return what one element of a pass costs."""
         step = self.passes[number]
         varying = [point for point in self.computed(number) if point.keys & self.frame.inner]
-        own = _SIMPLE_UNITS * (len(step.folds) + len(step.outputs) + len(step.held))
+        own = _SIMPLE_UNITS * (len(step.outputs) + len(step.held)) + sum(map(self._fold_units, step.folds))
         return own + sum(self._point_units(point, number) for point in varying)
 
     @cached_property
@@ -204,6 +207,10 @@ class Passes:
         if step == 2 and point.term.op == "load":
             return _EVERY_OTHER_UNITS
         return _TRANSPOSE_UNITS if point in self.transposed else _GATHER_UNITS
+
+    def _fold_units(self, fold: Point) -> float:
+        is_extreme = fold.term.attrs[0] in ("max", "min") and dtypes.is_float(fold.term.dtype)
+        return EXTREME_UNITS if is_extreme and fold.term not in self.blind else _SIMPLE_UNITS
 
     def _row_bytes(self, point: Point) -> int:
         frame = self.frame
@@ -239,7 +246,7 @@ def plan_passes(frame: Frame, elements: tuple[Term, ...]) -> Passes:
     for point, level in depth.items():
         if point.term.op == "fold":
             passes[level - 1].folds.append(point)
-    plan = Passes(frame, points, outputs, passes)
+    plan = Passes(frame, points, outputs, passes, blind_maxima(elements))
     if not frame.is_reduced:
         for i, output in enumerate(outputs):
             passes[depth[output]].outputs.append(i)

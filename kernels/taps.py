@@ -29,6 +29,7 @@ from frittata.kernels.element_emitter import ElementEmitter
 from frittata.kernels.flow import for_range
 from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.intrinsics import table_pointer
+from frittata.kernels.nans import EXTREME_UNITS
 from frittata.kernels.points import Reduction, reduction
 from frittata.kernels.processor import processor
 from frittata.kernels.simd import I64, Builder, Lane, Value
@@ -46,8 +47,6 @@ _SIMPLE_UNITS = 0.5
 """What a load, a store or an operator of cost one costs: the processor takes several at a time."""
 _FUSED_UNITS = 0.9
 """What a multiply-add costs."""
-_EXTREME_UNITS = 1.2
-"""What a maximum or a minimum costs that keeps NaN and signed zeros."""
 _CLAMPED_UNITS = 0.8
 """What a load costs whose index may be clamped."""
 _PERMUTED_UNITS = 0.6
@@ -156,7 +155,7 @@ class Taps:
         """What all results take, in additions, lanes that are not used included."""
         element = self.folded.element
         loads, clamped = self._shifted_loads() or self._loads()
-        each = _EXTREME_UNITS if self.folded.op in ("max", "min") else _SIMPLE_UNITS
+        each = EXTREME_UNITS if self.folded.op in ("max", "min") else _SIMPLE_UNITS
         each += _cost(element)
         if self.folded.op == "sum" and element.op == "mul":
             each += _FUSED_UNITS - 2 * _SIMPLE_UNITS
