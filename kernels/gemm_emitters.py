@@ -17,7 +17,7 @@ from frittata.kernels.flow import for_range
 from frittata.kernels.gemm_schedule import Source
 from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.intrinsics import table_pointer
-from frittata.kernels.packing import RegisterTile
+from frittata.kernels.packing import RegisterTile, pitch
 from frittata.kernels.processor import processor
 from frittata.kernels.simd import I64, Builder, Index, Lane, Value
 from frittata.kernels.tiles import emit_window_tile, unroll_for
@@ -78,7 +78,8 @@ class Code:
             elif left == "packed":
                 a_pointers, runs = [memory.advance(builder, row, r) for r in range(rows)], ((work.depth, rows),)
             else:
-                a_pointers = [memory.advance(builder, row, r * work.depth) for r in range(rows)]
+                apart = pitch(work.depth, work.itemsize)
+                a_pointers = [memory.advance(builder, row, r * apart) for r in range(rows)]
             *outer, (length, stride) = runs
             sums = emit_window_tile(
                 builder, rows, self.tile.vectors, lanes, work.dtype, outer, length, a_pointers,

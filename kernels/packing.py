@@ -15,6 +15,9 @@ MOST_ROWS = 6
 MOST_BLOCK_ROWS = 96
 _BLOCK_BYTES = 300_000
 _ALIGNMENT_BYTES = 64
+_LINE_BYTES = 64
+_WAY_BYTES = 4096
+"""How far lines lie apart that fall into one set of a first-level cache: 64 sets of lines of 64 bytes."""
 _LEAST_SHARED_BYTES = 4 << 20
 
 
@@ -60,6 +63,16 @@ class RegisterTile:
 def block_rows(depth: int, itemsize: int, most: int = MOST_BLOCK_ROWS) -> int:
     """Return how many rows of the left operand to keep in the second-level cache while panels pass by."""
     return max(MOST_ROWS, min(most, _BLOCK_BYTES // (itemsize * depth)))
+
+
+def collide(stride: int, itemsize: int) -> bool:
+    """Whether rows so many elements apart have all their beginnings in one set of a first-level cache."""
+    return stride != 0 and stride * itemsize % _WAY_BYTES == 0
+
+
+def pitch(depth: int, itemsize: int) -> int:
+    """Return how many elements apart rows of scratch memory lie, so that they do not collide."""
+    return depth + _LINE_BYTES // itemsize if collide(depth, itemsize) else depth
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:

@@ -12,9 +12,10 @@ from frittata.egraph.errors import LoweringError
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.terms import Term
 from frittata.kernels.gemm_emitters import lanes_of
+from frittata.kernels.gemm_kernel import sizes_of
 from frittata.kernels.gemm_schedule import Sizes, schedule
 from frittata.kernels.lowered import LoweredKernel
-from frittata.kernels.packing import tile_rows
+from frittata.kernels.packing import pitch, tile_rows
 from frittata.kernels.processor import processor
 from frittata.kernels.templates.contraction import CONTRACTION, describe
 
@@ -43,6 +44,24 @@ def test_products_of_several_blocks_and_chunks(m: int, k: int, n: int, constants
     case = Case("large", (build(product(m, k, n), m, n),))
     assert CONTRACTION.lower("k", case.bodies, frozenset(constants)).chunks > 1
     check(case, NAME, constants)
+
+
+@pytest.mark.parametrize(("depth", "columns", "collide"), [(1024, 256, True), (1008, 256, False), (1024, 128, False)])
+def test_rows_that_fall_into_one_set_of_the_cache_are_copied_if_many_columns_read_them(
+    depth: int, columns: int, collide: bool
+) -> None:
+    case = Case("deep", (build(product(26, depth, columns), 26, columns),))
+    work = describe(case.bodies)
+    assert work is not None
+    is_copied = sizes_of(work, frozenset("b")).left == "scratch"
+    assert is_copied == (collide and schedule(sizes_of(work, frozenset("b"))).tile.rows > 6)
+    check(case, NAME, ("b",))
+
+
+def test_rows_of_scratch_memory_do_not_collide() -> None:
+    prologue = element("dot", element("max", load("a", 9, 1024), number(0)), load("b", 1024, 40), depth=1024)
+    check(Case("scratch", (build(prologue, 9, 40),)), NAME, ("b",))
+    assert (pitch(1024, 4), pitch(512, 8), pitch(1000, 4)) == (1040, 520, 1000)
 
 
 @pytest.mark.parametrize("rows", [2, 3, 4, 5, 8])
