@@ -16,6 +16,7 @@ from frittata.kernels.gemm_schedule import Schedule, Sizes, schedule, tile_cycle
 from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.packing import tile_rows
 from frittata.kernels.traffic import constant_bytes, moved_bytes, read_bytes
+from frittata.kernels.units import GATHER_UNITS
 
 TILE_CYCLES = 25
 """What a tile costs besides its steps along the depth: addresses, stores."""
@@ -24,7 +25,6 @@ _RUN_CYCLES = 12
 
 _COPY_UNITS = 2.0
 _TRANSPOSE_UNITS = 4.0
-_GATHER_UNITS = 12.0
 """Additions that moving one element into scratch memory is worth."""
 _CLAMPED_UNITS = 30.0
 """The same where the index may be clamped: lane by lane."""
@@ -101,7 +101,7 @@ def strided_units(work: Contraction, lanes: int) -> float:
     if all(values.slope(offset) in (0, 1) for offset in work.output_offsets):
         return 0.0
     bodies = [Side(_around(body.args[0], work.product), work.place) for body in work.bodies]
-    each = sum(_GATHER_UNITS for body in bodies if not moves_along(body, "j", lanes))
+    each = sum(GATHER_UNITS for body in bodies if not moves_along(body, "j", lanes))
     return (each + _SCATTER_UNITS * len(bodies)) * shapes.size(work.bodies[0].shape)
 
 
@@ -135,7 +135,7 @@ def _scratch_units(work: Contraction, sizes: Sizes, plan: Schedule, pack_units: 
 def move_units(side: Side, keys: tuple[str, ...], lanes: int) -> float:
     """Return what evaluating an element of a side takes, by whether its loads are consecutive along the first key."""
     smooth = [moves_along(side, key, lanes) for key in keys]
-    move = _COPY_UNITS if smooth[0] else _TRANSPOSE_UNITS if any(smooth) else _GATHER_UNITS
+    move = _COPY_UNITS if smooth[0] else _TRANSPOSE_UNITS if any(smooth) else GATHER_UNITS
     if any(offset is None for _, offset in loads_of(side.element, side.index)):
         move = _CLAMPED_UNITS
     return move + cost_of(side.element)

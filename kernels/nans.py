@@ -8,9 +8,6 @@ from frittata.egraph import terms
 from frittata.egraph.terms import Term
 from frittata.kernels.points import reduction
 
-EXTREME_UNITS = 1.2
-"""What a maximum or a minimum of floats costs that finds every NaN and signed zero, in additions of vector code."""
-
 _CARRIERS = frozenset({"add", "sub", "mul", "div", "fma", "neg", "exp", "log", "reciprocal", "sqrt", "rsqrt", "cast"})
 
 

@@ -13,23 +13,19 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from frittata.egraph import dtypes
-from frittata.egraph.ops import registry
 from frittata.egraph.terms import Term
 from frittata.kernels.frames import LANES, Frame, Loop
 from frittata.kernels.holding import is_worth_holding
 from frittata.kernels.lookups import LookedUp, lookups_in
 from frittata.kernels.lowered import aligned
-from frittata.kernels.nans import EXTREME_UNITS, blind_maxima
+from frittata.kernels.nans import blind_maxima
 from frittata.kernels.points import Point, Points
+from frittata.kernels.units import EXTREME_UNITS, GATHER_UNITS, SIMPLE_UNITS, operator_units
 
-_SIMPLE_UNITS = 0.5
-"""What a load, a store or an operator of cost one costs: the processor takes several at a time."""
 _TRANSPOSE_UNITS = 5.0
 """What an element costs that is loaded in vectors along a row loop, which are transposed in registers."""
 _EVERY_OTHER_UNITS = 1.5
 """What an element costs that is loaded with stride two: two vectors and a shuffle."""
-_GATHER_UNITS = 12.0
-"""What an element costs that is loaded by itself, and put into its lane."""
 _PASS_UNITS = 40.0
 """What starting a pass over a row costs."""
 _ROW_REDUCE_UNITS = 60.0
@@ -176,7 +172,7 @@ class Passes:
         """Return what one element of a pass costs."""
         step = self.passes[number]
         varying = [point for point in self.computed(number) if point.keys & self.frame.inner]
-        own = _SIMPLE_UNITS * (len(step.outputs) + len(step.held)) + sum(map(self._fold_units, step.folds))
+        own = SIMPLE_UNITS * (len(step.outputs) + len(step.held)) + sum(map(self._fold_units, step.folds))
         return own + sum(self._point_units(point, number) for point in varying)
 
     @cached_property
@@ -190,27 +186,27 @@ class Passes:
             per_row += _ROW_REDUCE_UNITS * sum(len(step.folds) for step in self.passes)
         for point in {point for number in numbers for point in self.uniform(number)}:
             if LANES in point.keys:
-                per_column += _own_units(point.term)
+                per_column += operator_units(point.term)
             else:
-                per_row += _own_units(point.term) * frame.lanes
+                per_row += operator_units(point.term) * frame.lanes
         per_column += frame.steps * sum(map(self.units_of, numbers))
         return frame.row_count * (width * per_column + per_row)
 
     def _point_units(self, point: Point, number: int) -> float:
         if self.is_known(point, number):
-            return _SIMPLE_UNITS
+            return SIMPLE_UNITS
         if point.term.op not in ("load", "iota"):
-            return _own_units(point.term)
+            return operator_units(point.term)
         step = self.points.step(point, LANES)
         if step in (0, 1):
-            return _SIMPLE_UNITS
+            return SIMPLE_UNITS
         if step == 2 and point.term.op == "load":
             return _EVERY_OTHER_UNITS
-        return _TRANSPOSE_UNITS if point in self.transposed else _GATHER_UNITS
+        return _TRANSPOSE_UNITS if point in self.transposed else GATHER_UNITS
 
     def _fold_units(self, fold: Point) -> float:
         is_extreme = fold.term.attrs[0] in ("max", "min") and dtypes.is_float(fold.term.dtype)
-        return EXTREME_UNITS if is_extreme and fold.term not in self.blind else _SIMPLE_UNITS
+        return EXTREME_UNITS if is_extreme and fold.term not in self.blind else SIMPLE_UNITS
 
     def _row_bytes(self, point: Point) -> int:
         frame = self.frame
@@ -223,11 +219,6 @@ class Passes:
 
     def _walk(self, roots: Iterable[Point], number: int) -> Iterator[Point]:
         return self.points.walk(roots, lambda point: self.is_known(point, number))
-
-
-def _own_units(term: Term) -> float:
-    cost = registry.get(term.op, "element").cost
-    return _SIMPLE_UNITS if cost == 1 else cost
 
 
 def _is_free(term: Term) -> bool:

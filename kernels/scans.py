@@ -16,7 +16,6 @@ from math import prod
 
 from frittata.egraph import shapes, terms
 from frittata.egraph.indexing import Affine, var
-from frittata.egraph.ops import registry
 from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Term
 from frittata.kernels import vmath
@@ -25,10 +24,9 @@ from frittata.kernels.points import Points
 from frittata.kernels.processor import processor
 from frittata.kernels.simd import Lane
 from frittata.kernels.stores import BODIES, stored_at
+from frittata.kernels.units import GATHER_UNITS, SIMPLE_UNITS, operator_units
 
 SEQUENCE = "s"
-_SIMPLE_UNITS = 0.5
-_GATHER_UNITS = 12.0
 _ALONG_UNITS = 2.0
 """What an element costs that is folded with its neighbours in a vector."""
 _LINE_UNITS = 40.0
@@ -69,15 +67,14 @@ class ScanPlan:
     def units(self) -> float:
         """What all rows cost, in additions of a vector's element."""
         points = Points(self.index, {})
-        per_element = _SIMPLE_UNITS * len(self.elements)
+        per_element = SIMPLE_UNITS * len(self.elements)
         for point in points.walk([points.at(e) for e in (*self.elements, *(scan.args[0] for scan in self.scans))]):
             if point.term.op in ("load", "iota"):
-                per_element += _SIMPLE_UNITS if points.step(point, LANES) in (0, 1) else _GATHER_UNITS
+                per_element += SIMPLE_UNITS if points.step(point, LANES) in (0, 1) else GATHER_UNITS
             elif point.term.op == "scan":
                 per_element += 1.0 if self.columns else _ALONG_UNITS
             elif point.term.op != "const":
-                cost = registry.get(point.term.op, "element").cost
-                per_element += _SIMPLE_UNITS if cost == 1 else cost
+                per_element += operator_units(point.term)
         width = -(-self.extent // self.lanes) * self.lanes
         lines = width / self.lanes if self.columns else 1.0
         return self.row_count * (per_element * width * self.steps + _LINE_UNITS * lines)

@@ -21,7 +21,6 @@ from llvmlite import ir
 
 from frittata.egraph import dtypes, program, shapes, terms
 from frittata.egraph.indexing import Affine, var
-from frittata.egraph.ops import registry
 from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd
 from frittata.kernels.contractions import loads_of, split_index
@@ -29,12 +28,12 @@ from frittata.kernels.element_emitter import ElementEmitter
 from frittata.kernels.flow import for_range
 from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.intrinsics import table_pointer
-from frittata.kernels.nans import EXTREME_UNITS
 from frittata.kernels.points import Reduction, reduction
 from frittata.kernels.processor import processor
 from frittata.kernels.simd import I64, Builder, Lane, Value
 from frittata.kernels.stencils import dim_at, only_fold
 from frittata.kernels.stores import stored_at
+from frittata.kernels.units import EXTREME_UNITS, GATHER_UNITS, PERMUTED_UNITS, SIMPLE_UNITS, operator_units
 
 _MOST_PLACES = 80
 _MOST_FOLDED = 512
@@ -43,16 +42,10 @@ _MOST_PIXELS = 7
 _MOST_SUMS = 8
 _MOST_STEPS = 700
 """Steps that are written out in a tile."""
-_SIMPLE_UNITS = 0.5
-"""What a load, a store or an operator of cost one costs: the processor takes several at a time."""
 _FUSED_UNITS = 0.9
 """What a multiply-add costs."""
 _CLAMPED_UNITS = 0.8
 """What a load costs whose index may be clamped."""
-_PERMUTED_UNITS = 0.6
-"""What a load costs whose lanes lie in one block in another order."""
-_GATHER_UNITS = 12.0
-"""What a load costs whose lanes lie apart."""
 
 Place = Mapping[int, Affine]
 
@@ -155,24 +148,24 @@ class Taps:
         """What all results take, in additions, lanes that are not used included."""
         element = self.folded.element
         loads, clamped = self._shifted_loads() or self._loads()
-        each = EXTREME_UNITS if self.folded.op in ("max", "min") else _SIMPLE_UNITS
+        each = EXTREME_UNITS if self.folded.op in ("max", "min") else SIMPLE_UNITS
         each += _cost(element)
         if self.folded.op == "sum" and element.op == "mul":
-            each += _FUSED_UNITS - 2 * _SIMPLE_UNITS
+            each += _FUSED_UNITS - 2 * SIMPLE_UNITS
         outside = max(0.0, _cost(*(body.args[0] for body in self.bodies)) - _cost(self.hole))
         own = sum(map(self._load_units, loads)) + _CLAMPED_UNITS * clamped + each * len(self.places) * self.tile
         own *= self.turns
         width = -(-self.columns // self.lanes) * self.lanes
-        return self.rows * self.tiles * width * (own + (outside + _SIMPLE_UNITS * len(self.bodies)) * self.tile)
+        return self.rows * self.tiles * width * (own + (outside + SIMPLE_UNITS * len(self.bodies)) * self.tile)
 
     def _load_units(self, load: tuple[Term, Affine]) -> float:
         leaf, offset = load
         if offset.factor_of("j") in (0, 1):
-            return _SIMPLE_UNITS
+            return SIMPLE_UNITS
         lanes = IndexValues(ir.IRBuilder(), {}, Along("j", self.lanes, self.lanes))
         if lanes.slope(offset) in (0, 1):
-            return _SIMPLE_UNITS
-        return _GATHER_UNITS if lanes.block(offset, shapes.size(leaf.shape)) is None else _PERMUTED_UNITS
+            return SIMPLE_UNITS
+        return GATHER_UNITS if lanes.block(offset, shapes.size(leaf.shape)) is None else PERMUTED_UNITS
 
     def _loads(self) -> tuple[set[tuple[Term, Affine]], int]:
         """Return the different loads of a tile, buffer and offset, and how many may be clamped."""
@@ -202,8 +195,7 @@ class Taps:
 def _cost(*elements: Term) -> float:
     """Return what the operators of elements cost that are not loads."""
     every = (term for term in terms.walk(*elements) if term.sort == "element" and term.op != "load")
-    costs = (registry.get(term.op, "element").cost for term in every)
-    return sum(_SIMPLE_UNITS if cost == 1 else cost for cost in costs)
+    return sum(map(operator_units, every))
 
 
 @lru_cache(maxsize=4096)

@@ -26,12 +26,9 @@ from frittata.kernels.stencil_emitter import StencilCode
 from frittata.kernels.stencil_schedule import StencilPlan, efficiency, plan
 from frittata.kernels.stencils import Stencil, describe
 from frittata.kernels.traffic import moved_bytes
+from frittata.kernels.units import GATHER_UNITS, operator_units
 
 _FILL_UNITS = 1.5
-_SIMPLE_UNITS = 0.5
-"""What an operator of cost one costs: the processor takes several at a time."""
-_GATHER_UNITS = 12.0
-"""What a load costs that is made lane by lane."""
 _SHARE = 0.7
 """The part of the bound on a tile that tiles reach, with what surrounds them."""
 
@@ -169,7 +166,7 @@ def _fill_units(plan: StencilPlan) -> float:
     values = IndexValues(ir.IRBuilder(), {}, Along("u", plan.lanes))
     loads = loads_of(work.image, work.at)
     gathered = sum(offset is not None and values.slope(offset) not in (0, 1) for _, offset in loads)
-    return _FILL_UNITS + _cost(work.image) + gathered * _GATHER_UNITS
+    return _FILL_UNITS + _cost(work.image) + gathered * GATHER_UNITS
 
 
 def _epilogue_units(work: Stencil) -> float:
@@ -179,5 +176,4 @@ def _epilogue_units(work: Stencil) -> float:
 
 
 def _cost(*elements: Term) -> float:
-    costs = (registry.get(t.op, "element").cost for t in terms.walk(*elements) if t.sort == "element")
-    return sum(_SIMPLE_UNITS if cost == 1 else cost for cost in costs)
+    return sum(operator_units(term) for term in terms.walk(*elements) if term.sort == "element")

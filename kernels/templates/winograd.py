@@ -22,13 +22,12 @@ from frittata.kernels.lowered import Argument, Array, LoweredKernel, Operand, Pa
 from frittata.kernels.packing import aligned_zeros, fill_panels
 from frittata.kernels.processor import processor
 from frittata.kernels.tiles import unroll_for
+from frittata.kernels.units import GATHER_UNITS
 from frittata.kernels.winograd import TiledConvolution, TiledPlan, describe, plan
 from frittata.kernels.winograd_emitter import TiledCode
 
 _SLOT = 0.82
 """What a slot takes of the time of a multiply-add in a contraction, where it includes some of what surrounds it."""
-_GATHER_UNITS = 12.0
-"""What a load costs, in additions, that is made lane by lane."""
 
 
 class WinogradTemplate:
@@ -172,7 +171,7 @@ def _image_units(plan: TiledPlan) -> float:
     values = IndexValues(ir.IRBuilder(), {}, Along("c", plan.lanes, plan.lanes))
     loads = loads_of(work.image, work.at)
     apart = sum(offset is None or values.slope(offset) not in (0, 1) for _, offset in loads)
-    each = _cost(work.image) - registry.get("load", "element").cost + apart * _GATHER_UNITS
+    each = _cost(work.image) - registry.get("load", "element").cost + apart * GATHER_UNITS
     return each * work.tiles * work.planes * work.inputs * plan.panel_parts
 
 

@@ -1,0 +1,21 @@
+"""What the steps of vector code cost, an element, in additions: the units of `Machine.scalar_per_s`."""
+
+from __future__ import annotations
+
+from frittata.egraph.ops import registry
+from frittata.egraph.terms import Term
+
+SIMPLE_UNITS = 0.5
+"""A load, a store, an operator of cost one: the processor takes several at a time."""
+PERMUTED_UNITS = 0.6
+"""A load whose lanes lie in one block, in another order."""
+EXTREME_UNITS = 1.2
+"""A maximum or a minimum of floats that finds every NaN and signed zero."""
+GATHER_UNITS = 12.0
+"""A load that is made lane by lane."""
+
+
+def operator_units(element: Term) -> float:
+    """Return what the topmost operator of an element costs."""
+    cost = registry.get(element.op, "element").cost
+    return SIMPLE_UNITS if cost == 1 else cost
