@@ -20,7 +20,6 @@ import atexit
 import os
 import time
 from contextlib import suppress
-from functools import cache
 from math import inf
 from threading import Lock, Thread
 from typing import Any
@@ -349,17 +348,35 @@ class Workers:
                 thread.join(BURST_S)
 
 
-@cache
+_of_process: list[Workers] = []
+_starting = Lock()
+
+
 def workers() -> Workers:
     """Return the workers of this process, as many as numba would have threads beside the caller's."""
-    numba.get_num_threads()  # launches numba's own threads, without which none knows how many there are
-    found = Workers(_numba.config.NUMBA_NUM_THREADS - 1)
-    atexit.register(found.end)
-    return found
+    if not _of_process:
+        _start()
+    return _of_process[0]
+
+
+def _start() -> None:
+    with _starting:
+        if not _of_process:  # another caller may have been faster
+            numba.get_num_threads()  # launches numba's own threads, without which none knows how many there are
+            found = Workers(_numba.config.NUMBA_NUM_THREADS - 1)
+            atexit.register(found.end)
+            _of_process.append(found)
+
+
+def _begin_anew() -> None:
+    """Forget the threads of the process that this one is a copy of: they do not survive a fork."""
+    global _starting
+    _starting = Lock()  # that of the other process may be taken
+    _of_process.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=workers.cache_clear)  # threads do not survive a fork
+    os.register_at_fork(after_in_child=_begin_anew)
 
 
 def run(steps: Steps, saved_s: float = inf) -> None:

@@ -196,7 +196,7 @@ class Code:
             for column in columns:
                 emitter = ElementEmitter(builder, pointers, {**variables, "j": column, "k": k}, along)
                 lines.append(emitter.emit(work.right.element, work.right.index))
-            for n, value in enumerate(transposed(builder, lines)[: valid or lanes]):
+            for n, value in enumerate(simd.transpose(builder, lines)[: valid or lanes]):
                 memory.store(builder, value, target, builder.mul(builder.add(k, I64(n)), I64(self.width)))
 
         def step(k: Value, _: list[Value]) -> list[Value]:
@@ -245,26 +245,6 @@ def moves_along(side: Side, key: str, lanes: int) -> bool:
     values = IndexValues(ir.IRBuilder(), {}, Along(key, lanes, lanes))
     loads = loads_of(side.element, side.index)
     return all(offset is not None and values.slope(offset) in (0, 1) for _, offset in loads)
-
-
-def transposed(builder: Builder, rows: list[Value]) -> list[Value]:
-    """Transpose a square: lane i of value j becomes lane j of value i."""
-    count, rows = len(rows), list(rows)
-    distance = 1
-    while distance < count:
-        for i in range(count):
-            if not i & distance:
-                a, b = rows[i], rows[i + distance]
-                low = [p if not p & distance else count + p - distance for p in range(count)]
-                rows[i] = _shuffled(builder, a, b, low)
-                rows[i + distance] = _shuffled(builder, a, b, [p + distance for p in low])
-        distance *= 2
-    return rows
-
-
-def _shuffled(builder: Builder, a: Value, b: Value, lanes: list[int]) -> Value:
-    numbers = ir.Constant(ir.VectorType(simd.I32, len(lanes)), lanes)
-    return builder.shuffle_vector(a, b, numbers)
 
 
 def _store(builder: Builder, values: IndexValues, value: Value, target: Value, offset: Affine) -> None:

@@ -18,9 +18,8 @@ from frittata.kernels.frames import LANES, Frame, Loop
 from frittata.kernels.holding import is_worth_holding
 from frittata.kernels.lookups import LookedUp, lookups_in
 from frittata.kernels.lowered import aligned
-from frittata.kernels.nans import blind_maxima
 from frittata.kernels.points import Point, Points
-from frittata.kernels.units import EXTREME_UNITS, GATHER_UNITS, SIMPLE_UNITS, operator_units
+from frittata.kernels.units import GATHER_UNITS, SIMPLE_UNITS, operator_units
 
 _TRANSPOSE_UNITS = 5.0
 """What an element costs that is loaded in vectors along a row loop, which are transposed in registers."""
@@ -53,15 +52,13 @@ class Passes:
     """All passes over a row. Outputs of a reduced shape are written after the last one.
 
     `first_by_held` gives the pass in which each held point is computed. It lies in a row of scratch memory, or where
-    `output_by_held` says: an output that is read again, or the place of one that is written later. `blind` has the
-    `blind_maxima`.
+    `output_by_held` says: an output that is read again, or the place of one that is written later.
     """
 
     frame: Frame
     points: Points
     outputs: tuple[Point, ...]
     passes: list[Pass]
-    blind: frozenset[Term] = frozenset()
     first_by_held: dict[Point, int] = field(default_factory=dict[Point, int])
     output_by_held: dict[Point, int] = field(default_factory=dict[Point, int])
 
@@ -172,7 +169,7 @@ class Passes:
         """Return what one element of a pass costs."""
         step = self.passes[number]
         varying = [point for point in self.computed(number) if point.keys & self.frame.inner]
-        own = SIMPLE_UNITS * (len(step.outputs) + len(step.held)) + sum(map(self._fold_units, step.folds))
+        own = SIMPLE_UNITS * (len(step.folds) + len(step.outputs) + len(step.held))
         return own + sum(self._point_units(point, number) for point in varying)
 
     @cached_property
@@ -204,10 +201,6 @@ class Passes:
             return _EVERY_OTHER_UNITS
         return _TRANSPOSE_UNITS if point in self.transposed else GATHER_UNITS
 
-    def _fold_units(self, fold: Point) -> float:
-        is_extreme = fold.term.attrs[0] in ("max", "min") and dtypes.is_float(fold.term.dtype)
-        return EXTREME_UNITS if is_extreme and fold.term not in self.blind else SIMPLE_UNITS
-
     def _row_bytes(self, point: Point) -> int:
         frame = self.frame
         width = frame.lanes * self.vectors if frame.columns else frame.extent
@@ -237,7 +230,7 @@ def plan_passes(frame: Frame, elements: tuple[Term, ...]) -> Passes:
     for point, level in depth.items():
         if point.term.op == "fold":
             passes[level - 1].folds.append(point)
-    plan = Passes(frame, points, outputs, passes, blind_maxima(elements))
+    plan = Passes(frame, points, outputs, passes)
     if not frame.is_reduced:
         for i, output in enumerate(outputs):
             passes[depth[output]].outputs.append(i)

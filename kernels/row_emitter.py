@@ -19,6 +19,7 @@ from frittata.kernels.guards import guard_of
 from frittata.kernels.index_values import Along
 from frittata.kernels.intrinsics import table_pointer, table_value
 from frittata.kernels.lowered import aligned
+from frittata.kernels.nans import blind_maxima
 from frittata.kernels.passes import Passes
 from frittata.kernels.points import Point, reduction
 from frittata.kernels.simd import I64, Builder, Lane, Value
@@ -60,6 +61,7 @@ class RowEmitter:
         reduced = plan.frame.is_reduced
         index = {a: Affine() if reduced and a in plan.frame.bound else at for a, at in plan.frame.index.items()}
         self._offsets = [stored_at(body, index) for body in bodies]
+        self._blind = blind_maxima(body.args[0] for body in bodies)
 
     def _held_rows(self, table: Value, position: int, chunk: Value) -> dict[Point, Value]:
         rows = self._plan.scratch_offsets
@@ -248,7 +250,7 @@ class RowEmitter:
             if valid is not None:
                 mask = memory.valid_mask(self._builder, simd.lane_of(value), valid)
                 value = simd.select(self._builder, mask, value, self._neutral(fold, self._frame.lanes))
-            combine = simd.larger if fold.term in self._plan.blind else simd.COMBINE_BY_FOLD[reduction(fold.term).op]
+            combine = simd.larger if fold.term in self._blind else simd.COMBINE_BY_FOLD[reduction(fold.term).op]
             out.append(combine(self._builder, value, total))
         values = [emitter.emit(point.term, point.where.index) for point in step.held]
         self._write(emitter, step.outputs, valid)

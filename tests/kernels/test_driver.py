@@ -166,6 +166,33 @@ def test_a_forked_child_has_workers_of_its_own(affine: CompiledKernel) -> None:
     assert results.get() == (True, workers())
 
 
+def test_first_callers_at_the_same_moment_start_one_set_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+
+    class Slow:
+        def __init__(self, count: int) -> None:
+            started.append(count)
+            time.sleep(0.05)
+
+        def end(self) -> None: ...
+
+    monkeypatch.setattr(driver, "Workers", Slow)
+    monkeypatch.setattr(driver, "_of_process", [])
+    together = threading.Barrier(4)
+    found: list[Any] = []
+
+    def call() -> None:
+        together.wait()
+        found.append(driver.workers())
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(started) == len(set(found)) == 1
+
+
 def test_a_run_waits_for_no_worker_that_has_not_come(affine: CompiledKernel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading.Thread, "start", lambda thread: None)
     idle = driver.Workers(3)
