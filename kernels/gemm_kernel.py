@@ -45,8 +45,8 @@ def _is_copied(work: Contraction, rows: InPlace) -> bool:
 
     Their lines fall into one set of the cache, which has no room for those of a tile, and many columns read each.
     """
-    stride = rows.start.factor_of("i")
-    if stride is None or len(rows.runs) > 1 or rows.step != 1 or not collide(stride, work.itemsize):
+    apart = rows.start.evaluate(lambda key: int(key == "i")) - rows.start.evaluate(lambda _: 0)
+    if len(rows.runs) > 1 or rows.step != 1 or not collide(apart, work.itemsize):
         return False
     tile = choose_tile(work.rows, work.columns, lanes_of(work.dtype))
     return tile.rows > _ROWS_IN_A_SET and work.columns >= _MANY_COLUMNS

@@ -9,6 +9,7 @@ from product_cases import assert_close, check, executable, run, transposed
 
 from frittata.egraph import indexing
 from frittata.egraph.errors import LoweringError
+from frittata.egraph.indexing import IndexMap, var
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.terms import Term
 from frittata.kernels.gemm_emitters import lanes_of
@@ -56,6 +57,18 @@ def test_rows_that_fall_into_one_set_of_the_cache_are_copied_if_many_columns_rea
     is_copied = sizes_of(work, frozenset("b")).left == "scratch"
     assert is_copied == (collide and schedule(sizes_of(work, frozenset("b"))).tile.rows > 6)
     check(case, NAME, ("b",))
+
+
+def test_every_other_pixel_of_an_image_is_a_row_that_may_be_copied() -> None:
+    image = load("x", 12, 14, 512)
+    pixels = IndexMap((12, 14, 512), (42, 512), (var(-2, 42) // 7 * 2, var(-2, 42) % 7 * 2, var(-1, 512)))
+    total = element("dot", reindex(image, pixels), load("w", 512, 256), depth=512)
+    case = Case("strided", (build(total, 42, 256),))
+    work = describe(case.bodies)
+    assert work is not None
+    sizes = sizes_of(work, frozenset("w"))
+    assert (sizes.left == "scratch") == (schedule(sizes).tile.rows > 6)
+    check(case, NAME, ("w",))
 
 
 def test_rows_of_scratch_memory_do_not_collide() -> None:
