@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from frittata.kernels.tiles import CACHE_LINE_BYTES
+
 MOST_ROWS = 6
 MOST_BLOCK_ROWS = 96
 _BLOCK_BYTES = 300_000
-_ALIGNMENT_BYTES = 64
-_LINE_BYTES = 64
 _WAY_BYTES = 4096
 """How far lines lie apart that fall into one set of a first-level cache: 64 sets of lines of 64 bytes."""
 _LEAST_SHARED_BYTES = 4 << 20
@@ -72,15 +72,15 @@ def collide(stride: int, itemsize: int) -> bool:
 
 def pitch(depth: int, itemsize: int) -> int:
     """Return how many elements apart rows of scratch memory lie, so that they do not collide."""
-    return depth + _LINE_BYTES // itemsize if collide(depth, itemsize) else depth
+    return depth + CACHE_LINE_BYTES // itemsize if collide(depth, itemsize) else depth
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     """Return zeros whose first element lies at the start of a cache line."""
     item = np.dtype(dtype).itemsize
     count = int(np.prod(shape))
-    raw = np.zeros(count + _ALIGNMENT_BYTES // item, dtype)
-    start = -raw.ctypes.data % _ALIGNMENT_BYTES // item
+    raw = np.zeros(count + CACHE_LINE_BYTES // item, dtype)
+    start = -raw.ctypes.data % CACHE_LINE_BYTES // item
     return raw[start : start + count].reshape(shape)
 
 

@@ -129,7 +129,7 @@ def test_the_last_axis_is_never_folded() -> None:
     assert describe((build(fold("sum", load("x", 5, 9), -1, 9), 5, 1),)) is None
 
 
-def test_turns_need_places_that_are_written_out() -> None:
+def test_folds_over_many_places_are_refused() -> None:
     assert describe((build(fold("sum", load("x", 100, 9), -2, 100), 1, 9),)) is None
     assert describe((build(fold("sum", fold("sum", load("x", 60, 60, 9), -2, 60), -3, 60), 1, 1, 9),)) is None
 
