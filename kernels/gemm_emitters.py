@@ -20,7 +20,7 @@ from frittata.kernels.intrinsics import table_pointer
 from frittata.kernels.packing import RegisterTile, pitch
 from frittata.kernels.processor import processor
 from frittata.kernels.simd import I64, Builder, Index, Lane, Value
-from frittata.kernels.tiles import emit_window_tile, unroll_for
+from frittata.kernels.tiles import Accumulators, emit_window_tile, unroll_for
 
 Emit = Callable[..., None]
 
@@ -28,6 +28,15 @@ Emit = Callable[..., None]
 def lanes_of(dtype: str) -> int:
     """Return how many lanes of a floating-point dtype a register has."""
     return processor().width // Lane(dtype).itemsize
+
+
+@dataclass(frozen=True)
+class DepthPart:
+    """One of `parts` of the depth, `steps` each, but for the last; `ends`: it is the last, and gives the outputs."""
+
+    steps: int
+    parts: int
+    ends: bool
 
 
 @dataclass(frozen=True)
@@ -59,16 +68,18 @@ class Code:
 
     # ---- the register tile -------------------------------------------------------------------------------------------
 
-    def dot_tile(self, rows: int, panels: int, left: Source, lines: int) -> Emit:
-        """Return what emits `tile(table, g, i, j, panel, row, ahead)`, which computes `rows` rows of the outputs.
+    def dot_tile(self, rows: int, panels: int, left: Source, lines: int, depth: DepthPart) -> Emit:
+        """Return what emits `tile(table, g, i, j, panel, row, ahead, part, sums)`: `rows` rows of the outputs.
 
         Rows start at i, columns at j; `panel` and `row` are addresses of the sides, `row` unless rows lie in a buffer.
-        In each turn of the loop over the depth so many lines are fetched from `ahead` on.
+        In each turn of the loop over the depth so many lines are fetched from `ahead` on. `sums` is the address where
+        the accumulators are from one part of the depth to the next; `part` is the number of this one.
         """
 
-        def emit(builder: Builder, table: Value, g: Value, i: Value, j: Value, *addresses: Value) -> None:
+        def emit(builder: Builder, table: Value, g: Value, i: Value, j: Value, *others: Value) -> None:
             work, lanes = self.work, self.lanes
-            panel, row, ahead = (memory.pointer_from_address(builder, self.lane, a) for a in addresses)
+            *addresses, part, sums = others
+            panel, row, ahead, sums = (memory.pointer_from_address(builder, self.lane, a) for a in (*addresses, sums))
             pointers = self.pointers(builder, table)
             variables: dict[int | str, Value] = {"g": g, "j": j}
             variables.update({f"i{r}": builder.add(i, I64(r)) for r in range(rows)})
@@ -80,17 +91,40 @@ class Code:
             else:
                 apart = pitch(work.depth, work.itemsize)
                 a_pointers = [memory.advance(builder, row, r * apart) for r in range(rows)]
+            before: Accumulators | None = None
+            if depth.parts > 1:
+                (count, step), *inner = runs
+                each = count * depth.steps // work.depth
+                moved = builder.mul(part, I64(each * step))
+                a_pointers = [memory.advance(builder, pointer, moved) for pointer in a_pointers]
+                runs = ((count - each * (depth.parts - 1) if depth.ends else each, step), *inner)
+                before = self._sums_before(builder, part, sums, rows)
             *outer, (length, stride) = runs
-            sums = emit_window_tile(
+            tile = emit_window_tile(
                 builder, rows, self.tile.vectors, lanes, work.dtype, outer, length, a_pointers,
-                [memory.advance(builder, panel, p * work.depth * self.width) for p in range(panels)],
+                [memory.advance(builder, panel, p * work.depth * self.width) for p in range(panels)], before,
                 unroll=unroll_for(length), a_stride=stride, prefetch_pointer=ahead if lines else None,
                 prefetch_lines=lines,
             )  # fmt: skip
-            for column in range(len(sums[0])):
-                self.epilogue(builder, table, pointers, variables, column, [row_sums[column] for row_sums in sums])
+            if not depth.ends:
+                for number, value in enumerate(value for row_sums in tile for value in row_sums):
+                    memory.store(builder, value, sums, number * lanes)
+                return
+            for column in range(len(tile[0])):
+                self.epilogue(builder, table, pointers, variables, column, [row_sums[column] for row_sums in tile])
 
         return emit
+
+    def _sums_before(self, builder: Builder, part: Value, sums: Value, rows: int) -> Accumulators:
+        """Return the accumulators that the part before has left; zeros in the first."""
+        begins, zero = builder.icmp_signed("==", part, I64(0)), simd.constant(self.lane, 0)
+
+        def before(number: int) -> Value:
+            left = memory.load(builder, self.lane, sums, number * self.lanes)
+            return simd.select(builder, begins, zero, left)
+
+        vectors = self.tile.vectors
+        return [[before(row * vectors + vector) for vector in range(vectors)] for row in range(rows)]
 
     def _rows_in_place(
         self, builder: Builder, pointers: Mapping[Term, Value], variables: Mapping[int | str, Value], rows: int

@@ -9,7 +9,7 @@ from frittata.egraph import program, shapes
 from frittata.kernels import source
 from frittata.kernels.contractions import Contraction, InPlace, structure
 from frittata.kernels.gemm_constants import packed_panels, packed_rows
-from frittata.kernels.gemm_emitters import Code, Emit, lanes_of
+from frittata.kernels.gemm_emitters import Code, DepthPart, Emit, lanes_of
 from frittata.kernels.gemm_schedule import Sizes, Source, choose_tile, schedule
 from frittata.kernels.intrinsics import make_tile_intrinsic
 from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch, Unread, aligned
@@ -32,12 +32,13 @@ def sizes_of(work: Contraction, constants: frozenset[str]) -> Sizes:
     right: Source = "packed" if work.right.is_constant(constants) else "scratch"
     left: Source = "packed" if work.left.is_constant(constants) else "scratch"
     in_place = work.left.rows(work.depth) if left == "scratch" else None
-    reach = 0
+    reach = runs = 0
     if in_place is not None and not _is_copied(work, in_place):
         left = "direct"
+        runs = in_place.runs[0][0] if len(in_place.runs) > 1 else 0
         reach = min(work.depth, -(-shapes.size(in_place.leaf.shape) // (work.batches * work.rows)))
     lanes = lanes_of(work.dtype)
-    return Sizes(work.batches, work.rows, work.columns, work.depth, lanes, work.itemsize, left, right, reach)
+    return Sizes(work.batches, work.rows, work.columns, work.depth, lanes, work.itemsize, left, right, reach, runs)
 
 
 def _is_copied(work: Contraction, rows: InPlace) -> bool:
@@ -80,13 +81,18 @@ class _Kernel:
         self._groups = -(-self._plan.panels // self._group)
         self._has_blocks = _most(self._tiling.tiles, self._plan.row_parts) > self._plan.block_tiles
         in_place = work.left.rows(work.depth) if sizes.left == "direct" else None
-        self._run_length = in_place.length if in_place else work.depth
+        self._run_length = in_place.length if in_place and sizes.runs else self._plan.depth
+        self._depth_parts = -(-work.depth // self._plan.depth)
+        self._part_bytes = self._plan.depth * self._code.width * work.itemsize
         self._panels_bytes = self._rows_bytes = 0
         if sizes.right == "scratch":
             held = _most(self._groups, self._plan.panel_parts) if self._has_blocks else 1
             self._panels_bytes = aligned(held * self._group * self._panel_bytes)
         if sizes.left == "scratch":
             self._rows_bytes = self._plan.block_tiles * self._tiling.large_rows * self._row_bytes
+        self._sums_offset = aligned(self._panels_bytes + self._rows_bytes)
+        self._tile_bytes = self._tiling.large_rows * self._code.width * work.itemsize
+        self._sums_bytes = self._plan.block_tiles * self._tile_bytes if self._depth_parts > 1 else 0
 
     def lowered(self, pack: PanelPacker) -> LoweredKernel:
         work, sizes, plan = self._work, self._sizes, self._plan
@@ -98,8 +104,8 @@ class _Kernel:
         if sizes.left == "packed":
             setup.append(f"rows = table[{len(arguments)}]")
             arguments.append(packed_rows(work, self._operands, self._tiling))
-        if "scratch" in (sizes.left, sizes.right):
-            scratch = Scratch(self._panels_bytes + self._rows_bytes)
+        if self._sums_offset + self._sums_bytes:
+            scratch = Scratch(self._sums_offset + self._sums_bytes)
             setup.append(f"scratch = table[{len(arguments)}] + chunk*{scratch.stride_bytes}")
             arguments.append(scratch)
         if sizes.right == "scratch":
@@ -215,45 +221,62 @@ class _Kernel:
         """Spell the tiles of a group of panels, the last of which may have fewer."""
         rest = self._plan.panels % self._group
         if not rest or self._groups == 1:
-            yield from self._tiles(first, last, rest or self._group)
+            yield from self._depth_parts_of_tiles(first, last, rest or self._group)
             return
         yield f"if p < {self._groups - 1}:"
-        yield from _indented(self._tiles(first, last, self._group))
+        yield from _indented(self._depth_parts_of_tiles(first, last, self._group))
         yield "else:"
-        yield from _indented(self._tiles(first, last, rest))
+        yield from _indented(self._depth_parts_of_tiles(first, last, rest))
 
-    def _tiles(self, first: str, last: str, panels: int) -> Iterator[str]:
+    def _depth_parts_of_tiles(self, first: str, last: str, panels: int) -> Iterator[str]:
+        """Spell the parts of the depth: all tiles take one before the next."""
+        final = self._depth_parts - 1
+        if final:
+            yield f"for d in range({final}):"
+            yield from _indented(self._tiles(first, last, panels, "d"))
+        yield from self._tiles(first, last, panels, str(final))
+
+    def _tiles(self, first: str, last: str, panels: int, part: str) -> Iterator[str]:
         tiling = self._tiling
         if not tiling.small_tiles:
-            yield from self._tile_loop(first, last, tiling.large_rows, panels, 0, first)
+            yield from self._tile_loop(first, last, tiling.large_rows, panels, 0, first, part)
             return
         large = str(tiling.large_tiles)
-        yield from self._tile_loop(first, _extreme(min, last, large), tiling.large_rows, panels, 0, first)
+        yield from self._tile_loop(first, _extreme(min, last, large), tiling.large_rows, panels, 0, first, part)
         low = _extreme(max, first, large)
-        yield from self._tile_loop(low, last, tiling.small_rows, panels, tiling.large_tiles, first)
+        yield from self._tile_loop(low, last, tiling.small_rows, panels, tiling.large_tiles, first, part)
 
-    def _tile_loop(self, low: str, high: str, rows: int, panels: int, extra: int, first: str) -> Iterator[str]:
+    def _tile_loop(
+        self, low: str, high: str, rows: int, panels: int, extra: int, first: str, part: str
+    ) -> Iterator[str]:
         """Spell a loop over tiles of one size, which start at row t*rows + extra."""
-        name = f"tile_{rows}x{panels * self._code.width}"
+        ends = part.isdigit()
+        name = f"{'tile' if ends else 'part'}_{rows}x{panels * self._code.width}"
         if name not in self._namespace:
-            emit = self._code.dot_tile(rows, panels, self._sizes.left, self._fetched_lines()[0])
-            self._namespace[name] = make_tile_intrinsic(name, emit, 6)
+            depth = DepthPart(self._plan.depth, self._depth_parts, ends)
+            emit = self._code.dot_tile(rows, panels, self._sizes.left, self._fetched_lines()[0], depth)
+            self._namespace[name] = make_tile_intrinsic(name, emit, 8)
         row = _times("t", rows) + (f" + {extra}" if extra else "")
         column = f"p*{self._group * self._code.width}"
-        address = self._row_address(row, first)
+        panel = "panel" if part == "0" else f"panel + {part}*{self._part_bytes}"
+        sums = f"scratch + {self._sums_offset} + {_less('t', first)}*{self._tile_bytes}" if self._sums_bytes else "0"
+        addresses = f"{panel}, {self._row_address(row, first)}, {self._ahead(first, panel, ends)}"
         yield f"for t in range({low}, {high}):"
-        yield f"{source.INDENT}{name}(table, g, {row}, {column}, panel, {address}, {self._ahead(first)})"
+        yield f"{source.INDENT}{name}(table, g, {row}, {column}, {addresses}, {part}, {sums})"
 
-    def _ahead(self, first: str) -> str:
-        """Spell the address of the part of the next group of panels that a tile fetches."""
+    def _ahead(self, first: str, panel: str, ends: bool) -> str:
+        """Spell the address of what a tile fetches of the next part of the panels, or of the next ones."""
         lines, parts = self._fetched_lines()
         if not lines:
             return "0"
-        group_bytes = self._group * self._panel_bytes
-        return f"panel + {group_bytes} + {_less('t', first)} % {parts}*{group_bytes // parts}"
+        if ends:
+            panel = f"panel + {self._group * self._panel_bytes}"
+        else:
+            panel += f" + {self._part_bytes}"
+        return f"{panel} + {_less('t', first)} % {parts}*{self._group * self._part_bytes // parts}"
 
     def _fetched_lines(self) -> tuple[int, int]:
-        """Return how many lines of the next group of panels a tile fetches a turn, and how many tiles fetch it all."""
+        """Return how many lines of what comes next a tile fetches a turn, and how many tiles fetch it all."""
         if not self._plan.prefetch:
             return 0, 1
         turn_bytes = unroll_for(self._run_length) * self._group * self._code.width * self._work.itemsize

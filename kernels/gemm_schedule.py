@@ -24,6 +24,12 @@ Source: one Zen 3 core, 768 x 3072 weights from memory, 2 to 4 rows: 1.3 to 1.4 
 8 rows: fetching the next panel 1.6 times as fast as not.
 """
 _PREFETCH_ROWS = 128
+_PART_BYTES = 256 << 10
+"""What of a panel stays in a second-level cache beside a block of rows: more is taken in parts along the depth.
+
+Source: one Zen 5 core (1 MiB), 512 rows, 768 columns: a depth of 3072 at 92 % of the peak in one part, at 96 in three.
+"""
+_LINE_STEPS = 16
 _MOST_PANELS = 4
 _MOST_SUMS = 12
 _FLOPS_PER_UNIT = 5.0
@@ -31,8 +37,14 @@ _READ_UNITS = 1.3
 _FILL_UNITS = 3.0
 """In additions: arithmetic, reading an element from the third-level cache, evaluating one into scratch memory."""
 
-_MOST_ROWS_BY_VECTORS = {16: {2: 6, 3: 4, 4: 2, 1: 12}, 32: {2: 12, 3: 8, 4: 6, 1: 12}}
+_MOST_ROWS_BY_VECTORS = {16: {2: 6, 3: 4, 4: 2, 1: 12}, 32: {4: 6, 3: 8, 2: 12, 1: 12}}
 """The tiles by the number of registers, preferred ones first: sums, columns and an element of the row must fit."""
+_SHARES = {16: (0.98, 0.97, 0.96, 0.95), 32: (0.88, 0.945, 0.96, 0.97)}
+"""The share of the peak that tiles of 1, 2, 3, 4 and more vectors reach, if sums are enough and loads few enough.
+
+Source: Zen 3: 6x2 98 %, 3x3 95, 2x4 92. Zen 5, two multiply-adds of AVX-512 a cycle, 512 rows, 768 columns, depths of
+256 to 1024: 6x4 96 to 97 %, 8x3 95 to 97, 12x2 93 to 95; 24x1 87. Of 3072: 92, 90, 88.
+"""
 
 Source = Literal["packed", "scratch", "direct"]
 """Where a side of a contraction is read from: packed before run time, evaluated by each chunk, where it lies."""
@@ -52,6 +64,8 @@ class Sizes:
     right: Source
     reach: int = 0
     """Elements of memory that a further row of the left side touches; 0 for as many as the depth."""
+    runs: int = 0
+    """The outermost loop along the depth of a row: its runs; 0 if the row is one run, which can be cut anywhere."""
 
     @property
     def row_elements(self) -> int:
@@ -69,6 +83,7 @@ class Schedule:
     """`tile` of registers; `block_tiles` row tiles to a cache block; the number of parts along each dimension.
 
     `panels` counts panels in all columns. A chunk computes one part of each: (batch part, row part, panel part).
+    All tiles of a block take `depth` steps at a time of a panel; between them their sums are in memory.
     """
 
     tile: RegisterTile
@@ -78,6 +93,7 @@ class Schedule:
     row_parts: int
     panel_parts: int
     prefetch: bool
+    depth: int
 
     @property
     def chunks(self) -> int:
@@ -93,10 +109,10 @@ def most_rows_by_vectors() -> dict[int, int]:
 def efficiency(rows: int, vectors: int) -> float:
     """Return the share of the peak that a tile of registers reaches: bound by latency, or by its loads.
 
-    Source: fits what was measured on Zen 3: 6x2 98 %, 3x3 95, 2x4 92, 3x2 75, 2x2 51, 1x4 52.
+    Source: Zen 3: 3x2 75 %, 2x2 51, 1x4 52; Zen 5: 3x2 69, 2x2 51, 1x4 25, 2x4 64, 4x2 82.
     """
     count = rows * vectors
-    return (0.99 - 0.01 * vectors) * min(1.0, count / _LATENCY, count / (rows + vectors))
+    return _SHARES[processor().registers][min(vectors, 4) - 1] * min(1.0, count / _LATENCY, count / (rows + vectors))
 
 
 def tile_cycles(rows: int, tile: RegisterTile) -> float:
@@ -131,9 +147,19 @@ def schedule(sizes: Sizes) -> Schedule:
     batch_parts = min(sizes.batches, 4 * chunks if chunks > 1 else 1)
     row_parts, panel_parts = _parts(sizes, -(-chunks // batch_parts), tiles, -(-panels // tile.panels))
     overlap = max(1, sizes.depth // sizes.row_elements)
-    block = max(1, block_rows(sizes.row_elements, sizes.itemsize, MOST_BLOCK_ROWS * overlap) // tile.rows)
+    depth = _depth(sizes, tile) if tile.panels == 1 and tiles > row_parts else sizes.depth
+    elements = -(-sizes.row_elements * depth // sizes.depth)
+    block = max(1, block_rows(elements, sizes.itemsize, MOST_BLOCK_ROWS * overlap) // tile.rows)
     prefetch = sizes.right == "packed" and _STREAMED_ROWS < sizes.rows <= _PREFETCH_ROWS and sizes.batches == 1
-    return Schedule(tile, panels, min(block, tiles), batch_parts, row_parts, panel_parts, prefetch)
+    return Schedule(tile, panels, min(block, tiles), batch_parts, row_parts, panel_parts, prefetch, depth)
+
+
+def _depth(sizes: Sizes, tile: RegisterTile) -> int:
+    """Return how many steps along the depth to take at a time: whole runs of a row, or whole cache lines of one."""
+    unit = sizes.depth // sizes.runs if sizes.runs else _LINE_STEPS
+    units = -(-sizes.depth // unit)
+    parts = -(-sizes.depth * tile.width(sizes.lanes) * sizes.itemsize // _PART_BYTES)
+    return min(sizes.depth, -(-units // parts) * unit)
 
 
 def _parts(sizes: Sizes, most: int, tiles: int, groups: int) -> tuple[int, int]:
