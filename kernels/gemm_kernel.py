@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from frittata.egraph import program, shapes
 from frittata.kernels import source
-from frittata.kernels.contractions import Contraction, InPlace, structure
+from frittata.kernels.contractions import Contraction, structure
 from frittata.kernels.gemm_constants import packed_panels, packed_rows
 from frittata.kernels.gemm_emitters import Code, DepthPart, Emit, lanes_of
-from frittata.kernels.gemm_schedule import Sizes, Source, choose_tile, schedule
+from frittata.kernels.gemm_schedule import Sizes, Source, schedule
 from frittata.kernels.intrinsics import make_tile_intrinsic
 from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch, Unread, aligned
 from frittata.kernels.packing import collide, pitch, tile_rows
 from frittata.kernels.tiles import CACHE_LINE_BYTES, unroll_for
-
-_ROWS_IN_A_SET = 6
-"""The rows whose lines stay in one set of a first-level cache beside those of panels that pass by: it has 8 ways.
-
-Source: one Zen 4 core, tiles of 12 rows, 768 columns: depths of 1024, 2048 and 3072 at 89 to 92 % of 768 and 1536.
-"""
-_MANY_COLUMNS = 256
 
 PanelPacker = Callable[[Code], Emit]
 """Returns what emits `pack(table, g, j, panel)`."""
@@ -30,27 +24,21 @@ PanelPacker = Callable[[Code], Emit]
 def sizes_of(work: Contraction, constants: frozenset[str]) -> Sizes:
     """Return the sizes of a contraction and where its sides are read from."""
     right: Source = "packed" if work.right.is_constant(constants) else "scratch"
-    left: Source = "packed" if work.left.is_constant(constants) else "scratch"
-    in_place = work.left.rows(work.depth) if left == "scratch" else None
-    reach = runs = 0
-    if in_place is not None and not _is_copied(work, in_place):
-        left = "direct"
-        runs = in_place.runs[0][0] if len(in_place.runs) > 1 else 0
-        reach = min(work.depth, -(-shapes.size(in_place.leaf.shape) // (work.batches * work.rows)))
-    lanes = lanes_of(work.dtype)
-    return Sizes(work.batches, work.rows, work.columns, work.depth, lanes, work.itemsize, left, right, reach, runs)
-
-
-def _is_copied(work: Contraction, rows: InPlace) -> bool:
-    """Whether rows are copied that could be read in place.
-
-    Their lines fall into one set of the cache, which has no room for those of a tile, and many columns read each.
-    """
+    extents = work.batches, work.rows, work.columns, work.depth
+    sizes = Sizes(*extents, lanes_of(work.dtype), work.itemsize, "packed", right)
+    if work.left.is_constant(constants):
+        return sizes
+    rows = work.left.rows(work.depth)
+    if rows is None:
+        return replace(sizes, left="scratch")
     apart = rows.start.evaluate(lambda key: int(key == "i")) - rows.start.evaluate(lambda _: 0)
-    if len(rows.runs) > 1 or rows.step != 1 or not collide(apart, work.itemsize):
-        return False
-    tile = choose_tile(work.rows, work.columns, lanes_of(work.dtype))
-    return tile.rows > _ROWS_IN_A_SET and work.columns >= _MANY_COLUMNS
+    return replace(
+        sizes,
+        left="direct",
+        reach=min(work.depth, -(-shapes.size(rows.leaf.shape) // (work.batches * work.rows))),
+        runs=rows.runs[0][0] if len(rows.runs) > 1 else 0,
+        collide=collide(apart, work.itemsize),
+    )
 
 
 def lower(

@@ -5,7 +5,9 @@ Everything here is a function of sizes, never of the number of threads: results 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from frittata.kernels.packing import MOST_BLOCK_ROWS, RegisterTile, block_rows, tile_rows
@@ -30,10 +32,18 @@ _PART_BYTES = 256 << 10
 Source: one Zen 5 core (1 MiB), 512 rows, 768 columns: a depth of 3072 at 92 % of the peak in one part, at 96 in three.
 """
 _LINE_STEPS = 16
+_THREADS = (2, 4, 8)
+"""Numbers of threads among which chunks are to fall evenly, whichever there are."""
+_MOST_COLLIDING_ROWS = 6
+"""The rows whose lines stay in one set of a first-level cache beside those of panels that pass by: of 8 ways, or 12.
+
+Source: 768 columns, depths of 1024, 2048 and 3072: 12 rows reach 89 to 92 % of what other depths do on Zen 4, 8 rows
+95 % of what 6 do on Zen 5.
+"""
 _MOST_PANELS = 4
 _MOST_SUMS = 12
 _FLOPS_PER_UNIT = 5.0
-_READ_UNITS = 1.3
+_READ_UNITS = 3.0
 _FILL_UNITS = 3.0
 """In additions: arithmetic, reading an element from the third-level cache, evaluating one into scratch memory."""
 
@@ -66,6 +76,8 @@ class Sizes:
     """Elements of memory that a further row of the left side touches; 0 for as many as the depth."""
     runs: int = 0
     """The outermost loop along the depth of a row: its runs; 0 if the row is one run, which can be cut anywhere."""
+    collide: bool = False
+    """Whether rows of the left side have their beginnings in one set of a first-level cache."""
 
     @property
     def row_elements(self) -> int:
@@ -132,26 +144,40 @@ def choose_tile(rows: int, columns: int, lanes: int) -> RegisterTile:
         panels = -(-columns // (vectors * lanes))
         return RegisterTile(rows, vectors, min(_MOST_PANELS, _MOST_SUMS // (rows * vectors), panels))
 
-    def cycles(tile: RegisterTile) -> float:
-        return -(-columns // tile.width(lanes)) * tile_cycles(rows, tile)
-
-    return min((RegisterTile(min(rows, most), v) for v, most in most_rows_by_vectors().items()), key=cycles)
+    return min(_tiles(rows), key=lambda tile: _cycles(tile, rows, columns, lanes))
 
 
+def _tiles(rows: int) -> list[RegisterTile]:
+    return [RegisterTile(min(rows, most), vectors) for vectors, most in most_rows_by_vectors().items()]
+
+
+def _cycles(tile: RegisterTile, rows: int, columns: int, lanes: int) -> float:
+    """Return what one step along the depth takes for all rows and columns, in multiply-adds of a vector."""
+    return -(-columns // tile.width(lanes)) * tile_cycles(rows, tile)
+
+
+@lru_cache(maxsize=4096)
 def schedule(sizes: Sizes) -> Schedule:
-    """Choose tile, blocks and chunks."""
-    tile = choose_tile(sizes.rows, sizes.columns, sizes.lanes)
+    """Choose tile, blocks and chunks: what all take, and what threads wait for each other, is least."""
+    few = sizes.rows <= _STREAMED_ROWS
+    rows = min(sizes.rows, _MOST_COLLIDING_ROWS) if sizes.collide else sizes.rows
+    tiles = [choose_tile(sizes.rows, sizes.columns, sizes.lanes)] if few else _tiles(rows)
+    return min((_cut(sizes, tile) for tile in tiles), key=lambda found: found[0])[1]
+
+
+def _cut(sizes: Sizes, tile: RegisterTile) -> tuple[float, Schedule]:
+    """Choose blocks and chunks for a tile, and return what that takes."""
     panels = -(-sizes.columns // tile.width(sizes.lanes))
     tiles = tile_rows(sizes.rows, tile.rows).tiles
     chunks = int(max(1, min(_MOST_CHUNKS, sizes.flops // _CHUNK_FLOPS)))
     batch_parts = min(sizes.batches, 4 * chunks if chunks > 1 else 1)
-    row_parts, panel_parts = _parts(sizes, -(-chunks // batch_parts), tiles, -(-panels // tile.panels))
+    units, row_parts, panel_parts = _parts(sizes, tile, batch_parts, -(-chunks // batch_parts))
     overlap = max(1, sizes.depth // sizes.row_elements)
     depth = _depth(sizes, tile) if tile.panels == 1 and tiles > row_parts else sizes.depth
     elements = -(-sizes.row_elements * depth // sizes.depth)
     block = max(1, block_rows(elements, sizes.itemsize, MOST_BLOCK_ROWS * overlap) // tile.rows)
     prefetch = sizes.right == "packed" and _STREAMED_ROWS < sizes.rows <= _PREFETCH_ROWS and sizes.batches == 1
-    return Schedule(tile, panels, min(block, tiles), batch_parts, row_parts, panel_parts, prefetch, depth)
+    return units, Schedule(tile, panels, min(block, tiles), batch_parts, row_parts, panel_parts, prefetch, depth)
 
 
 def _depth(sizes: Sizes, tile: RegisterTile) -> int:
@@ -162,21 +188,40 @@ def _depth(sizes: Sizes, tile: RegisterTile) -> int:
     return min(sizes.depth, -(-units // parts) * unit)
 
 
-def _parts(sizes: Sizes, most: int, tiles: int, groups: int) -> tuple[int, int]:
-    """Cut rows and panels into at most `most` chunks: many share the work evenly, few read and pack little again.
+def _parts(sizes: Sizes, tile: RegisterTile, batch_parts: int, most: int) -> tuple[float, int, int]:
+    """Cut rows and panels into at most `most` chunks a batch: threads wait little, and little is read and packed again.
 
     Each part of the rows reads or packs all of the right side, each part of the panels all of the left one.
     """
-    arithmetic = 2.0 * sizes.rows * sizes.columns * sizes.depth / _FLOPS_PER_UNIT
+    tiles = tile_rows(sizes.rows, tile.rows).tiles
+    panels = -(-sizes.columns // tile.width(sizes.lanes))
+    cycles = _cycles(tile, sizes.rows, sizes.columns, sizes.lanes)
+    arithmetic = 2.0 * cycles * sizes.lanes * sizes.depth / _FLOPS_PER_UNIT
     right = sizes.columns * sizes.depth * _units(sizes.right)
     left = sizes.rows * sizes.row_elements * _units(sizes.left)
 
-    def units(parts: tuple[int, int]) -> float:
-        row_parts, panel_parts = parts
-        return row_parts * right + panel_parts * left + arithmetic / (2 * row_parts * panel_parts)
+    def units(row_parts: int, panel_parts: int) -> float:
+        waiting = _waiting((sizes.batches, batch_parts), (tiles, row_parts), (-(-panels // tile.panels), panel_parts))
+        return row_parts * right + panel_parts * left + arithmetic * (1.0 + waiting)
 
-    every = ((r, p) for r in _cuts(most, tiles) for p in _cuts(most // r, groups))
-    return min(every, key=units)
+    cuts = ((r, p) for r in _cuts(most, tiles) for p in _cuts(most // r, -(-panels // tile.panels)))
+    return min((units(*cut), *cut) for cut in cuts)
+
+
+def _waiting(*cuts: tuple[int, int]) -> float:
+    """Return how much longer than the least threads take that share chunks; each cut: so many things into parts."""
+    sizes = [1]
+    for count, parts in cuts:
+        sizes = [size * ((n + 1) * count // parts - n * count // parts) for size in sizes for n in range(parts)]
+    return sum((_makespan(sizes, threads) * threads / sum(sizes) - 1.0) / threads for threads in _THREADS)
+
+
+def _makespan(sizes: Sequence[int], threads: int) -> int:
+    """Return when the last of so many threads ends, each of which takes the next chunk once it has none."""
+    ends = [0] * threads
+    for size in sorted(sizes, reverse=True):
+        ends[ends.index(min(ends))] += size
+    return max(ends)
 
 
 def _cuts(most: int, count: int) -> list[int]:

@@ -14,7 +14,7 @@ from frittata.egraph.machine import REFERENCE
 from frittata.egraph.terms import Term
 from frittata.kernels.gemm_emitters import lanes_of
 from frittata.kernels.gemm_kernel import sizes_of
-from frittata.kernels.gemm_schedule import Sizes, schedule
+from frittata.kernels.gemm_schedule import Sizes, most_rows_by_vectors, schedule
 from frittata.kernels.lowered import LoweredKernel
 from frittata.kernels.packing import pitch, tile_rows
 from frittata.kernels.processor import processor
@@ -47,19 +47,18 @@ def test_products_of_several_blocks_and_chunks(m: int, k: int, n: int, constants
     check(case, NAME, constants)
 
 
-@pytest.mark.parametrize(("depth", "columns", "collide"), [(1024, 256, True), (1008, 256, False), (1024, 128, False)])
-def test_rows_that_fall_into_one_set_of_the_cache_are_copied_if_many_columns_read_them(
-    depth: int, columns: int, collide: bool
-) -> None:
-    case = Case("deep", (build(product(26, depth, columns), 26, columns),))
+@pytest.mark.parametrize(("depth", "collide"), [(1024, True), (1008, False)])
+def test_tiles_of_rows_that_fall_into_one_set_of_the_cache_have_few(depth: int, collide: bool) -> None:
+    case = Case("deep", (build(product(26, depth, 32), 26, 32),))
     work = describe(case.bodies)
     assert work is not None
-    is_copied = sizes_of(work, frozenset("b")).left == "scratch"
-    assert is_copied == (collide and schedule(sizes_of(work, frozenset("b"))).tile.rows > 6)
+    sizes = sizes_of(work, frozenset("b"))
+    assert (sizes.left, sizes.collide) == ("direct", collide)
+    assert schedule(sizes).tile.rows <= 6 if collide else schedule(sizes).tile.rows == most_rows_by_vectors()[2]
     check(case, NAME, ("b",))
 
 
-def test_every_other_pixel_of_an_image_is_a_row_that_may_be_copied() -> None:
+def test_every_other_pixel_of_an_image_is_a_row_in_place() -> None:
     image = load("x", 12, 14, 512)
     pixels = IndexMap((12, 14, 512), (42, 512), (var(-2, 42) // 7 * 2, var(-2, 42) % 7 * 2, var(-1, 512)))
     total = element("dot", reindex(image, pixels), load("w", 512, 256), depth=512)
@@ -67,8 +66,18 @@ def test_every_other_pixel_of_an_image_is_a_row_that_may_be_copied() -> None:
     work = describe(case.bodies)
     assert work is not None
     sizes = sizes_of(work, frozenset("w"))
-    assert (sizes.left == "scratch") == (schedule(sizes).tile.rows > 6)
+    assert (sizes.left, sizes.collide) == ("direct", True)
     check(case, NAME, ("w",))
+
+
+@pytest.mark.parametrize("constants", [(), ("b",), ("a", "b")], ids=str)
+@pytest.mark.parametrize("depth", [5000, 9001])
+def test_great_depths_are_taken_in_parts(depth: int, constants: tuple[str, ...]) -> None:
+    element_ = element("max", product(100, depth, 83), number(0))
+    case = Case("deep", (build(element_, 100, 83),))
+    work = describe(case.bodies)
+    assert work is not None and schedule(sizes_of(work, frozenset(constants))).depth < depth
+    check(case, NAME, constants)
 
 
 def test_rows_of_scratch_memory_do_not_collide() -> None:
