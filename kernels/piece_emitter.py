@@ -14,7 +14,7 @@ from frittata.kernels.index_values import Along
 from frittata.kernels.passes import Passes
 from frittata.kernels.pieces import STEPS, Partials, Pieces
 from frittata.kernels.points import reduction
-from frittata.kernels.row_emitter import Carried, RowEmitter, Span, Variables
+from frittata.kernels.row_emitter import Carried, Part, RowEmitter, Span, Variables
 from frittata.kernels.simd import I64, Builder, Lane, Value
 
 
@@ -48,16 +48,16 @@ class PieceEmitter(RowEmitter):
     def emit_piece(self, span: Span, ends: Value, chunk: Value) -> None:
         """Emit the folds of a piece of a row; `ends` is 1 in the last piece, which takes the rest."""
         self._hoist(self._base, 0)
-        turn = self._plan.unroll(0)
+        turn = self._plan.vectors
         neutral = [self._neutral(fold, self._frame.lanes) for fold in self._folds for _ in range(turn)]
         full = self._frame.extent - self._frame.extent % (turn * self._frame.lanes)
 
         def part(variables: Variables, sums: Carried) -> Carried:
-            sums = self._blocks(variables, sums, 0, turn, span)
-            return for_range(self._builder, 0, ends, 1, sums, lambda _, s: self._rest(variables, s, 0, turn, full))
+            sums = self._blocks(variables, sums, 0, span)
+            return for_range(self._builder, 0, ends, 1, sums, lambda _, s: self._rest(variables, s, 0, full))
 
         def whole(variables: Variables, sums: Carried) -> Carried:
-            return self._lanes(variables, sums, 0, turn)
+            return self._lanes(variables, sums, 0)
 
         if self._pieces.along_lanes:
             sums = self._sequence(self._frame.sequence, {}, neutral, part)
@@ -109,7 +109,7 @@ class PieceEmitter(RowEmitter):
                 sums = self._left(places, at)
                 for u in range(count):
                     step = base.inner({last.key: self._builder.add(first, I64(u))}, base.values.along)
-                    sums = self._step(step, 0, valid, sums)
+                    sums = self._step([Part(step, sums, valid)], 0)[0]
                 for total, place in zip(sums, places, strict=True):
                     memory.store(self._builder, total, place, at)
 

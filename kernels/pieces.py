@@ -53,7 +53,7 @@ def choose_pieces(plan: Passes) -> Pieces | None:
     wanted = wanted_chunks(plan.units)
     if frame.columns:
         return _cut_columns(plan, wanted)
-    count, turn = -(-wanted // frame.row_count), frame.lanes * plan.unroll(0)
+    count, turn = -(-wanted // frame.row_count), frame.lanes * plan.vectors
     turns = frame.extent // turn
     if count == 1:
         return None

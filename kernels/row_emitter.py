@@ -7,6 +7,7 @@ left, of the last of which only some lanes may be valid; then it combines accumu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from frittata.egraph import program
 from frittata.egraph.indexing import Affine, var
@@ -27,9 +28,18 @@ from frittata.kernels.stores import stored_at
 from frittata.kernels.tiles import CACHE_LINE_BYTES
 
 Carried = list[Value]
-_Step = Callable[[ElementEmitter, int | None, Sequence[Value]], list[Value]]
 Variables = dict[int | str, Value]
 Span = tuple[simd.Index, simd.Index]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A vector: its emitter and accumulators, its valid lanes (None: all), its place among those side by side."""
+
+    emitter: ElementEmitter
+    sums: Carried = field(default_factory=list[Value])
+    valid: int | None = None
+    column: int = 0
 
 
 class RowEmitter:
@@ -81,11 +91,11 @@ class RowEmitter:
         """Emit all passes over a row whose folds run over the lanes."""
         for number, step in enumerate(self._plan.passes):
             self._hoist(self._base, number)
-            turn = self._plan.unroll(number)
+            turn = self._plan.vectors
             neutral = [self._neutral(fold, self._frame.lanes) for fold in step.folds for _ in range(turn)]
 
-            def along(variables: Variables, sums: Carried, number: int = number, turn: int = turn) -> Carried:
-                return self._lanes(variables, sums, number, turn)
+            def along(variables: Variables, sums: Carried, number: int = number) -> Carried:
+                return self._lanes(variables, sums, number)
 
             sums = self._sequence(self._frame.sequence, {}, neutral, along)
             for i, fold in enumerate(step.folds):
@@ -94,22 +104,23 @@ class RowEmitter:
         if self._frame.is_reduced:
             self._write(self._base, range(len(self._results)), None)
 
-    def _lanes(self, variables: Variables, sums: Carried, number: int, turn: int) -> Carried:
-        full = self._frame.extent - self._frame.extent % (turn * self._frame.lanes)
-        sums = self._blocks(variables, sums, number, turn, (0, full))
-        return self._rest(variables, sums, number, turn, full)
+    def _lanes(self, variables: Variables, sums: Carried, number: int) -> Carried:
+        full = self._frame.extent - self._frame.extent % (self._plan.vectors * self._frame.lanes)
+        sums = self._blocks(variables, sums, number, (0, full))
+        return self._rest(variables, sums, number, full)
 
-    def _blocks(self, variables: Variables, sums: Carried, number: int, turn: int, span: Span) -> Carried:
+    def _blocks(self, variables: Variables, sums: Carried, number: int, span: Span) -> Carried:
         """Go over a span of whole turns."""
-        width = self._frame.lanes
+        width, turn = self._frame.lanes, self._plan.vectors
 
         def body(k: Value, carried: list[Value]) -> list[Value]:
             out = list(carried)
             if number == 1:
                 self._fetch_ahead({**variables, LANES: k}, turn * width)
-            for u in range(turn):
-                at = self._builder.add(k, I64(u * width), flags=["nsw"]) if u else k
-                self._vector({**variables, LANES: at}, out, number, u, turn, None)
+            starts = [self._builder.add(k, I64(u * width), flags=["nsw"]) if u else k for u in range(turn)]
+            parts = [self._part({**variables, LANES: at}, out[u::turn], None) for u, at in enumerate(starts)]
+            for u, new in enumerate(self._step(parts, number)):
+                out[u::turn] = new
             return out
 
         return for_range(self._builder, *span, turn * width, sums, body)
@@ -124,33 +135,30 @@ class RowEmitter:
                 at = self._builder.add(first, I64(start))
                 memory.prefetch(self._builder, self._pointers[point.term.args[0]], at)
 
-    def _rest(self, variables: Variables, sums: Carried, number: int, turn: int, start: int) -> Carried:
+    def _rest(self, variables: Variables, sums: Carried, number: int, start: int) -> Carried:
         """Go over the vectors from `start` to the end, the last of which may be partial."""
-        out, width = list(sums), self._frame.lanes
+        out, width, turn = list(sums), self._frame.lanes, self._plan.vectors
         for u, k in enumerate(range(start, self._frame.extent, width)):
             valid = self._frame.extent - k
-            self._vector({**variables, LANES: I64(k)}, out, number, u % turn, turn, valid if valid < width else None)
+            part = self._part({**variables, LANES: I64(k)}, out[u % turn :: turn], valid if valid < width else None)
+            out[u % turn :: turn] = self._step([part], number)[0]
         return out
 
-    def _vector(self, variables: Variables, sums: Carried, number: int, u: int, turn: int, valid: int | None) -> None:
+    def _part(self, variables: Variables, sums: Carried, valid: int | None) -> Part:
         along = Along(LANES, self._frame.lanes, self._frame.lanes, valid)
-        own = range(u, len(sums), turn)
-        new = self._step(self._base.inner(variables, along), number, valid, [sums[i] for i in own])
-        for i, value in zip(own, new, strict=True):
-            sums[i] = value
+        return Part(self._base.inner(variables, along), sums, valid)
 
     # ---- parts of rows without folds ---------------------------------------------------------------------------------
 
     def emit_span(self, first: Value, stop: Value) -> None:
         """Emit the elements from `first` to `stop`, whole turns."""
         self._hoist(self._base, 0)
-        self._blocks({}, [], 0, self._plan.unroll(0), (first, stop))
+        self._blocks({}, [], 0, (first, stop))
 
     def emit_rest(self) -> None:
         """Emit the elements after the last whole turn."""
-        turn = self._plan.unroll(0)
         self._hoist(self._base, 0)
-        self._rest({}, [], 0, turn, self._frame.extent - self._frame.extent % (turn * self._frame.lanes))
+        self._rest({}, [], 0, self._frame.extent - self._frame.extent % (self._plan.vectors * self._frame.lanes))
 
     # ---- tiles of rows and lanes -------------------------------------------------------------------------------------
 
@@ -167,7 +175,7 @@ class RowEmitter:
                 emitter = self._base.inner({loop.key: at, LANES: k}, Along(LANES, lanes))
                 for point, vectors in turned.items():
                     self._know(emitter, point, vectors[r])
-                self._step(emitter, 0, None, [])
+                self._step([Part(emitter)], 0)
 
         def block(k: Value, carried: list[Value]) -> list[Value]:
             # what lies over the end is computed twice
@@ -225,26 +233,37 @@ class RowEmitter:
         neutral = [self._neutral(fold, self._frame.lanes) for _ in bases for fold in folds]
 
         def down(variables: Variables, sums: Carried) -> Carried:
-            out: list[Value] = []
             count = len(folds)
-            for v, base in enumerate(bases):
-                inside = base.inner(variables, base.values.along)
-                out += self._step(inside, number, widths[v], sums[v * count : (v + 1) * count], v)
-            return out
+            parts = [
+                Part(base.inner(variables, base.values.along), sums[v * count : (v + 1) * count], widths[v], v)
+                for v, base in enumerate(bases)
+            ]
+            return [value for new in self._step(parts, number) for value in new]
 
         return self._sequence(self._frame.sequence, {}, neutral, down, span)
 
-    # ---- what one vector takes ---------------------------------------------------------------------------------------
+    # ---- what vectors side by side take ------------------------------------------------------------------------------
 
-    def _step(
-        self, emitter: ElementEmitter, number: int, valid: int | None, sums: Sequence[Value], column: int = 0
-    ) -> list[Value]:
-        """Emit a pass for one vector and return its accumulators."""
-        step = self._plan.passes[number]
+    def _step(self, parts: Sequence[Part], number: int) -> list[Carried]:
+        """Emit a pass for some vectors and return their accumulators.
+
+        Each value is emitted for all of them before the next: a processor looks only so far ahead for what does not
+        wait for what came before.
+        """
         for point in self._plan.read_back(number):
-            self._know(emitter, point, self._load_held(emitter, point, valid, column))
+            for part in parts:
+                self._know(part.emitter, point, self._load_held(part, point))
+        for point in self._plan.computed(number):
+            if not self._plan.is_known(point, number):
+                for part in parts:
+                    part.emitter.emit_narrow(point.term, point.where.index)
+        return [self._finish(part, number) for part in parts]
+
+    def _finish(self, part: Part, number: int) -> Carried:
+        """Fold and store what has been computed for a vector."""
+        step, emitter, valid = self._plan.passes[number], part.emitter, part.valid
         out: list[Value] = []
-        for fold, total in zip(step.folds, sums, strict=True):
+        for fold, total in zip(step.folds, part.sums, strict=True):
             inner = self._plan.points.args(fold)[0]
             value = emitter.emit(inner.term, inner.where.index)
             if valid is not None:
@@ -255,7 +274,7 @@ class RowEmitter:
         values = [emitter.emit(point.term, point.where.index) for point in step.held]
         self._write(emitter, step.outputs, valid)
         for point, value in zip(step.held, values, strict=True):
-            pointer, offset = self._place(emitter, point, column)
+            pointer, offset = self._place(part, point)
             self._store(value, pointer, offset, valid)
         return out
 
@@ -265,27 +284,27 @@ class RowEmitter:
         for i, value in zip(outputs, values, strict=True):
             self._store(value, self._results[i], emitter.values.first(self._offsets[i]), valid)
 
-    def _place(self, emitter: ElementEmitter, point: Point, column: int) -> tuple[Value, Value]:
+    def _place(self, part: Part, point: Point) -> tuple[Value, Value]:
         """Return where a held point lies: in its output, or in a row of scratch memory."""
         output = self._plan.output_by_held.get(point)
         if output is not None:
-            return self._results[output], emitter.values.first(self._offsets[output])
+            return self._results[output], part.emitter.values.first(self._offsets[output])
         frame = self._frame
         step = Affine()
         for loop in frame.sequence:
             step = step * loop.extent + var(loop.key, loop.extent)
         if frame.columns:
-            at = step * (frame.lanes * self._plan.vectors) + column * frame.lanes
+            at = step * (frame.lanes * self._plan.vectors) + part.column * frame.lanes
         else:
             at = step * frame.extent + var(LANES, frame.extent)
-        return self._held[point], emitter.values.first(at)
+        return self._held[point], part.emitter.values.first(at)
 
-    def _load_held(self, emitter: ElementEmitter, point: Point, valid: int | None, column: int) -> Value:
-        pointer, offset = self._place(emitter, point, column)
-        lane = Lane(point.term.dtype, emitter.values.lanes)
-        if valid is None:
+    def _load_held(self, part: Part, point: Point) -> Value:
+        pointer, offset = self._place(part, point)
+        lane = Lane(point.term.dtype, part.emitter.values.lanes)
+        if part.valid is None:
             return memory.load(self._builder, lane, pointer, offset)
-        return memory.load_masked(self._builder, lane, pointer, offset, valid)
+        return memory.load_masked(self._builder, lane, pointer, offset, part.valid)
 
     def _store(self, value: Value, pointer: Value, offset: Value, valid: int | None) -> None:
         if valid is None:

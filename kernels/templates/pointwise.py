@@ -55,7 +55,7 @@ def _plan(bodies: tuple[Term, ...]) -> tuple[tuple[Term, ...], Passes] | None:
 
 
 def _turn(plan: Passes) -> int:
-    return plan.unroll(0) * plan.frame.lanes
+    return plan.vectors * plan.frame.lanes
 
 
 def _split(plan: Passes) -> Split:
