@@ -9,7 +9,7 @@ scalar. No flag allows contraction or reordering: an element has the same bits w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from frittata.egraph import indexing, shapes
 from frittata.egraph.errors import LoweringError
@@ -78,6 +78,10 @@ class ElementEmitter:
         """Give holes new values. What was computed from the old ones must not be asked for at the same index."""
         self._holes.update(value_by_hole)
 
+    def is_known(self, element: Term, index: Index) -> bool:
+        """Whether the value of an element at an index is given, or has been computed."""
+        return element in self._holes or (element, place_of(element, index)) in self._known
+
     def know(self, element: Term, index: Index, value: Value) -> None:
         """Record the value of an element, such as that of a fold, at an index."""
         self._known[element, place_of(element, index)] = value
@@ -93,7 +97,7 @@ class ElementEmitter:
         if element.op == "const":
             return simd.constant(Lane(element.dtype), element.attrs[0].value)
         if element.op == "reindex":
-            return self.emit_narrow(element.args[0], self._mapped(element.attrs[0], element.args[0], index))
+            return self.emit_narrow(element.args[0], self.mapped(element.attrs[0], element.args[0], index))
         place = place_of(element, index)
         key = (element, place)
         if key not in self._known:
@@ -173,7 +177,7 @@ class ElementEmitter:
         first = self.values.first(offset + -places[0])
         return simd.permute(self.builder, memory.load(self.builder, Lane(lane.dtype, length), pointer, first), places)
 
-    def _mapped(self, mapping: IndexMap, inner: Term, index: Index) -> dict[int, Affine]:
+    def mapped(self, mapping: IndexMap, inner: Term, index: Index) -> dict[int, Affine]:
         """Return the index into the operand of a view."""
         rank = len(mapping.source)
         extents = shapes.concrete(mapping.result)
@@ -185,6 +189,35 @@ class ElementEmitter:
             if axis in mentioned
         }
         return {i - rank: mapping.sources[i].substitute(by_key) for i in needed}
+
+
+def side_by_side(emitters: Sequence[ElementEmitter], element: Term, index: Index) -> list[Value]:
+    """Emit an element with several emitters, each value with all of them before the next, and return what they give.
+
+    A processor looks only so far ahead for what does not wait for what came before: one long element after the other
+    would mostly wait.
+    """
+    _emit_parts(emitters, element, [index] * len(emitters))
+    return [emitter.emit(element, index) for emitter in emitters]
+
+
+def _emit_parts(emitters: Sequence[ElementEmitter], element: Term, indices: Sequence[Index]) -> None:
+    first = emitters[0]
+    if element.op in _WHOLE or first.is_known(element, indices[0]):
+        return
+    if element.op == "reindex":
+        inner = element.args[0]
+        pairs = zip(emitters, indices, strict=True)
+        _emit_parts(emitters, inner, [emitter.mapped(element.attrs[0], inner, index) for emitter, index in pairs])
+        return
+    for arg in element.args:
+        _emit_parts(emitters, arg, indices)
+    for emitter, index in zip(emitters, indices, strict=True):
+        emitter.emit_narrow(element, index)
+
+
+_WHOLE = frozenset({"const", "load", "iota", "at"}) | CONTRACTIONS
+"""Elements that are emitted as they are."""
 
 
 def _variables(place: Place) -> set[int | str]:

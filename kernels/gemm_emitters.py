@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from frittata.egraph.indexing import Affine, var
 from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd
 from frittata.kernels.contractions import Contraction, Run, Side, loads_of
-from frittata.kernels.element_emitter import ElementEmitter
+from frittata.kernels.element_emitter import ElementEmitter, side_by_side
 from frittata.kernels.flow import for_range
 from frittata.kernels.gemm_schedule import Source
 from frittata.kernels.index_values import Along, IndexValues
@@ -23,6 +23,9 @@ from frittata.kernels.simd import I64, Builder, Index, Lane, Value
 from frittata.kernels.tiles import Accumulators, emit_window_tile, unroll_for
 
 Emit = Callable[..., None]
+
+_SIDE_BY_SIDE = 4
+"""So many vectors are evaluated side by side when a side is written to scratch memory."""
 
 
 def lanes_of(dtype: str) -> int:
@@ -190,31 +193,45 @@ class Code:
         def emit(builder: Builder, table: Value, g: Value, j: Value, panel: Value) -> None:
             target = memory.pointer_from_address(builder, self.lane, panel)
             pointers = self.pointers(builder, table)
+            if not transposing:
+                self._pack_columns(builder, pointers, {"g": g}, j, target)
+                return
             for vector in range(self.tile.vectors):
                 at = builder.add(j, I64(vector * self.lanes))
                 start = memory.advance(builder, target, vector * self.lanes)
-                pack = self._pack_transposed if transposing else self._pack_columns
-                pack(builder, pointers, {"g": g}, at, start)
+                self._pack_transposed(builder, pointers, {"g": g}, at, start)
 
         return emit
 
     def _pack_columns(
-        self, builder: Builder, pointers: Mapping[Term, Value], variables: dict[Any, Value], at: Value, target: Value
+        self, builder: Builder, pointers: Mapping[Term, Value], variables: dict[Any, Value], j: Value, target: Value
     ) -> None:
-        work = self.work
-        valid = None
-        if work.columns % self.width:
-            at, valid = _tail(builder, at, work.columns, self.lanes)
-            valid = None if work.columns % self.lanes == 0 else valid
-        along = Along("j", self.lanes, self.lanes, valid)
+        """Read along j, all vectors of a panel side by side, and several steps of k where those are few."""
+        work, lanes = self.work, self.lanes
+        columns: list[tuple[Value, Along]] = []
+        for vector in range(self.tile.vectors):
+            at, valid = builder.add(j, I64(vector * lanes)), None
+            if work.columns % self.width:
+                at, valid = _tail(builder, at, work.columns, lanes)
+                valid = None if work.columns % lanes == 0 else valid
+            columns.append((at, Along("j", lanes, lanes, valid)))
 
-        def step(k: Value, _: list[Value]) -> list[Value]:
-            emitter = ElementEmitter(builder, pointers, {**variables, "j": at, "k": k}, along)
-            value = emitter.emit(work.right.element, work.right.index)
-            memory.store(builder, value, target, builder.mul(k, I64(self.width)))
+        def steps(k: Value, count: int) -> list[Value]:
+            places = [(u, *column) for u in range(count) for column in columns]
+            emitters = [
+                ElementEmitter(builder, pointers, {**variables, "j": at, "k": builder.add(k, I64(u))}, along)
+                for u, at, along in places
+            ]
+            first = builder.mul(k, I64(self.width))
+            for number, value in enumerate(side_by_side(emitters, work.right.element, work.right.index)):
+                memory.store(builder, value, target, builder.add(first, I64(number * lanes)))
             return []
 
-        for_range(builder, 0, work.depth, 1, [], step)
+        together = max(1, _SIDE_BY_SIDE // len(columns))
+        rest = work.depth % together
+        for_range(builder, 0, work.depth - rest, together, [], lambda k, _: steps(k, together))
+        if rest:
+            steps(I64(work.depth - rest), rest)
 
     def _pack_transposed(
         self, builder: Builder, pointers: Mapping[Term, Value], variables: dict[Any, Value], at: Value, target: Value
@@ -250,20 +267,22 @@ class Code:
             pointers = self.pointers(builder, table)
             side, lanes, depth = self.work.left, self.lanes, self.work.depth
 
-            def vector(k: Value, valid: int | None) -> None:
+            def vectors(starts: Sequence[Value], valid: int | None) -> list[Value]:
                 along = Along("k", lanes, lanes, valid)
-                emitter = ElementEmitter(builder, pointers, {"g": g, "i": i, "k": k}, along)
-                value = emitter.emit(side.element, side.index)
-                memory.store_masked(builder, value, target, k, lanes if valid is None else valid)
-
-            def step(k: Value, _: list[Value]) -> list[Value]:
-                vector(k, None)
+                emitters = [ElementEmitter(builder, pointers, {"g": g, "i": i, "k": k}, along) for k in starts]
+                for k, value in zip(starts, side_by_side(emitters, side.element, side.index), strict=True):
+                    memory.store_masked(builder, value, target, k, lanes if valid is None else valid)
                 return []
 
-            rest = depth % lanes
-            for_range(builder, 0, depth - rest, lanes, [], step)
-            if rest:
-                vector(I64(depth - rest), rest)
+            together = _SIDE_BY_SIDE * lanes
+            block, whole = depth - depth % together, depth - depth % lanes
+            apart = [u * lanes for u in range(_SIDE_BY_SIDE)]
+            for_range(
+                builder, 0, block, together, [], lambda k, _: vectors([builder.add(k, I64(n)) for n in apart], None)
+            )
+            for_range(builder, block, whole, lanes, [], lambda k, _: vectors([k], None))
+            if whole < depth:
+                vectors([I64(whole)], depth - whole)
 
         return emit
 

@@ -67,9 +67,13 @@ class Passes:
 
     def computed(self, number: int) -> list[Point]:
         """Return the points that a pass computes or reads back, each after what it is computed from."""
+        return list(self._walk(self.roots(number), number))
+
+    def roots(self, number: int) -> list[Point]:
+        """Return the points that a pass folds, holds and writes."""
         step = self.passes[number]
         folded = [self.points.args(fold)[0] for fold in step.folds]
-        return list(self._walk([*folded, *step.held, *(self.outputs[i] for i in step.outputs)], number))
+        return [*folded, *step.held, *(self.outputs[i] for i in step.outputs)]
 
     def is_known(self, point: Point, number: int) -> bool:
         """Whether earlier passes have left a value: that of a fold, or a held one."""

@@ -13,7 +13,7 @@ from frittata.egraph import program
 from frittata.egraph.indexing import Affine, var
 from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd
-from frittata.kernels.element_emitter import ElementEmitter
+from frittata.kernels.element_emitter import ElementEmitter, side_by_side
 from frittata.kernels.flow import for_range
 from frittata.kernels.frames import LANES, Loop
 from frittata.kernels.guards import guard_of
@@ -253,10 +253,9 @@ class RowEmitter:
         for point in self._plan.read_back(number):
             for part in parts:
                 self._know(part.emitter, point, self._load_held(part, point))
-        for point in self._plan.computed(number):
-            if not self._plan.is_known(point, number):
-                for part in parts:
-                    part.emitter.emit_narrow(point.term, point.where.index)
+        emitters = [part.emitter for part in parts]
+        for point in self._plan.roots(number):
+            side_by_side(emitters, point.term, point.where.index)
         return [self._finish(part, number) for part in parts]
 
     def _finish(self, part: Part, number: int) -> Carried:
