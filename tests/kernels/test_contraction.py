@@ -251,6 +251,20 @@ def test_tiles_fit_registers_and_chunks_cover_everything() -> None:
             assert plan.chunks <= 16
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(64, 448), (196, 1024), (784, 128), (512, 768)])
+def test_two_threads_share_large_products_evenly(rows: int, columns: int) -> None:
+    plan = schedule(Sizes(1, rows, columns, 1024, lanes_of("f32"), 4, "direct", "packed"))
+    tiles = tile_rows(rows, plan.tile.rows).tiles
+    row_parts, panel_parts = (
+        [(n + 1) * count // parts - n * count // parts for n in range(parts)]
+        for count, parts in ((tiles, plan.row_parts), (plan.panels, plan.panel_parts))
+    )
+    busy = [0, 0]
+    for size in sorted((a * b for a in row_parts for b in panel_parts), reverse=True):
+        busy[busy.index(min(busy))] += size
+    assert max(busy) <= 0.53 * sum(busy)
+
+
 def test_generated_source_says_what_it_computes() -> None:
     case = Case("linear", (build(product(64, 768, 768), 64, 768),))
     lowered = executable(case, NAME, {"b": case.values()[1]}).lowered[0]
