@@ -12,7 +12,7 @@ from frittata.egraph.indexing import Affine, var
 from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd
 from frittata.kernels.contractions import Contraction, Run, Side, loads_of
-from frittata.kernels.element_emitter import ElementEmitter, side_by_side
+from frittata.kernels.element_emitter import SIDE_BY_SIDE, ElementEmitter, side_by_side
 from frittata.kernels.flow import for_range
 from frittata.kernels.gemm_schedule import Source
 from frittata.kernels.index_values import Along, IndexValues
@@ -23,9 +23,6 @@ from frittata.kernels.simd import I64, Builder, Index, Lane, Value
 from frittata.kernels.tiles import Accumulators, emit_window_tile, unroll_for
 
 Emit = Callable[..., None]
-
-_SIDE_BY_SIDE = 4
-"""So many vectors are evaluated side by side when a side is written to scratch memory."""
 
 
 def lanes_of(dtype: str) -> int:
@@ -227,7 +224,7 @@ class Code:
                 memory.store(builder, value, target, builder.add(first, I64(number * lanes)))
             return []
 
-        together = max(1, _SIDE_BY_SIDE // len(columns))
+        together = max(1, SIDE_BY_SIDE // len(columns))
         rest = work.depth % together
         for_range(builder, 0, work.depth - rest, together, [], lambda k, _: steps(k, together))
         if rest:
@@ -274,9 +271,9 @@ class Code:
                     memory.store_masked(builder, value, target, k, lanes if valid is None else valid)
                 return []
 
-            together = _SIDE_BY_SIDE * lanes
+            together = SIDE_BY_SIDE * lanes
             block, whole = depth - depth % together, depth - depth % lanes
-            apart = [u * lanes for u in range(_SIDE_BY_SIDE)]
+            apart = [u * lanes for u in range(SIDE_BY_SIDE)]
             for_range(
                 builder, 0, block, together, [], lambda k, _: vectors([builder.add(k, I64(n)) for n in apart], None)
             )

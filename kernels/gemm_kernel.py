@@ -11,7 +11,7 @@ from frittata.kernels import source
 from frittata.kernels.contractions import Contraction, structure
 from frittata.kernels.gemm_constants import packed_panels, packed_rows
 from frittata.kernels.gemm_emitters import Code, DepthPart, Emit, lanes_of
-from frittata.kernels.gemm_schedule import Sizes, Source, schedule
+from frittata.kernels.gemm_schedule import Sizes, Source, part_sizes, schedule
 from frittata.kernels.intrinsics import make_tile_intrinsic
 from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch, Unread, aligned
 from frittata.kernels.packing import collide, pitch, tile_rows
@@ -67,14 +67,14 @@ class _Kernel:
         self._row_bytes = apart * work.itemsize
         self._group = self._plan.tile.panels
         self._groups = -(-self._plan.panels // self._group)
-        self._has_blocks = _most(self._tiling.tiles, self._plan.row_parts) > self._plan.block_tiles
+        self._has_blocks = max(part_sizes(self._tiling.tiles, self._plan.row_parts)) > self._plan.block_tiles
         in_place = work.left.rows(work.depth) if sizes.left == "direct" else None
         self._run_length = in_place.length if in_place and sizes.runs else self._plan.depth
         self._depth_parts = -(-work.depth // self._plan.depth)
         self._part_bytes = self._plan.depth * self._code.width * work.itemsize
         self._panels_bytes = self._rows_bytes = 0
         if sizes.right == "scratch":
-            held = _most(self._groups, self._plan.panel_parts) if self._has_blocks else 1
+            held = max(part_sizes(self._groups, self._plan.panel_parts)) if self._has_blocks else 1
             self._panels_bytes = aligned(held * self._group * self._panel_bytes)
         if sizes.left == "scratch":
             self._rows_bytes = self._plan.block_tiles * self._tiling.large_rows * self._row_bytes
@@ -271,11 +271,6 @@ class _Kernel:
         lines = max(1, turn_bytes // CACHE_LINE_BYTES)
         each = -(-lines // min(lines, self._plan.block_tiles))
         return each, -(-lines // each)
-
-
-def _most(count: int, parts: int) -> int:
-    """Return the size of the largest of `parts` parts."""
-    return max((n + 1) * count // parts - n * count // parts for n in range(parts))
 
 
 def _cut(name: str, count: int, parts: int) -> tuple[str, str]:

@@ -29,7 +29,8 @@ _PREFETCH_ROWS = 128
 _PART_BYTES = 256 << 10
 """What of a panel stays in a second-level cache beside a block of rows: more is taken in parts along the depth.
 
-Source: one Zen 5 core (1 MiB), 512 rows, 768 columns: a depth of 3072 at 92 % of the peak in one part, at 96 in three.
+Source: two Zen 5 cores (1 MiB each), tiles of 6 x 4: 128 x 3072 by 768 at 87 % of the peak in one part, at 93 in three;
+512 x 4608 by 512 at 84 % and 95.
 """
 _LINE_STEPS = 16
 _THREADS = (2, 4, 8)
@@ -139,15 +140,15 @@ def tile_cycles(rows: int, tile: RegisterTile) -> float:
 
 def choose_tile(rows: int, columns: int, lanes: int) -> RegisterTile:
     """Choose the tile that wastes the least, of lanes and of registers; few rows read several panels at a time."""
+    return min(_tiles(rows, columns, lanes), key=lambda tile: _cycles(tile, rows, columns, lanes))
+
+
+def _tiles(rows: int, columns: int, lanes: int) -> list[RegisterTile]:
+    """Return the tiles to choose from, preferred ones first."""
     if rows <= _STREAMED_ROWS:
         vectors = 2 if rows == 1 and columns > lanes else 1
         panels = -(-columns // (vectors * lanes))
-        return RegisterTile(rows, vectors, min(_MOST_PANELS, _MOST_SUMS // (rows * vectors), panels))
-
-    return min(_tiles(rows), key=lambda tile: _cycles(tile, rows, columns, lanes))
-
-
-def _tiles(rows: int) -> list[RegisterTile]:
+        return [RegisterTile(rows, vectors, min(_MOST_PANELS, _MOST_SUMS // (rows * vectors), panels))]
     return [RegisterTile(min(rows, most), vectors) for vectors, most in most_rows_by_vectors().items()]
 
 
@@ -159,9 +160,8 @@ def _cycles(tile: RegisterTile, rows: int, columns: int, lanes: int) -> float:
 @lru_cache(maxsize=4096)
 def schedule(sizes: Sizes) -> Schedule:
     """Choose tile, blocks and chunks: what all take, and what threads wait for each other, is least."""
-    few = sizes.rows <= _STREAMED_ROWS
     rows = min(sizes.rows, _MOST_COLLIDING_ROWS) if sizes.collide else sizes.rows
-    tiles = [choose_tile(sizes.rows, sizes.columns, sizes.lanes)] if few else _tiles(rows)
+    tiles = _tiles(rows, sizes.columns, sizes.lanes)
     return min((_cut(sizes, tile) for tile in tiles), key=lambda found: found[0])[1]
 
 
@@ -194,17 +194,17 @@ def _parts(sizes: Sizes, tile: RegisterTile, batch_parts: int, most: int) -> tup
     Each part of the rows reads or packs all of the right side, each part of the panels all of the left one.
     """
     tiles = tile_rows(sizes.rows, tile.rows).tiles
-    panels = -(-sizes.columns // tile.width(sizes.lanes))
+    groups = -(-sizes.columns // (tile.panels * tile.width(sizes.lanes)))
     cycles = _cycles(tile, sizes.rows, sizes.columns, sizes.lanes)
     arithmetic = 2.0 * cycles * sizes.lanes * sizes.depth / _FLOPS_PER_UNIT
     right = sizes.columns * sizes.depth * _units(sizes.right)
     left = sizes.rows * sizes.row_elements * _units(sizes.left)
 
     def units(row_parts: int, panel_parts: int) -> float:
-        waiting = _waiting((sizes.batches, batch_parts), (tiles, row_parts), (-(-panels // tile.panels), panel_parts))
+        waiting = _waiting((sizes.batches, batch_parts), (tiles, row_parts), (groups, panel_parts))
         return row_parts * right + panel_parts * left + arithmetic * (1.0 + waiting)
 
-    cuts = ((r, p) for r in _cuts(most, tiles) for p in _cuts(most // r, -(-panels // tile.panels)))
+    cuts = ((r, p) for r in _cuts(most, tiles) for p in _cuts(most // r, groups))
     return min((units(*cut), *cut) for cut in cuts)
 
 
@@ -212,8 +212,13 @@ def _waiting(*cuts: tuple[int, int]) -> float:
     """Return how much longer than the least threads take that share chunks; each cut: so many things into parts."""
     sizes = [1]
     for count, parts in cuts:
-        sizes = [size * ((n + 1) * count // parts - n * count // parts) for size in sizes for n in range(parts)]
+        sizes = [size * part for size in sizes for part in part_sizes(count, parts)]
     return sum((_makespan(sizes, threads) * threads / sum(sizes) - 1.0) / threads for threads in _THREADS)
+
+
+def part_sizes(count: int, parts: int) -> list[int]:
+    """Return how many of `count` things fall into each part."""
+    return [(n + 1) * count // parts - n * count // parts for n in range(parts)]
 
 
 def _makespan(sizes: Sequence[int], threads: int) -> int:

@@ -14,6 +14,7 @@ from functools import cached_property
 
 from frittata.egraph import dtypes
 from frittata.egraph.terms import Term
+from frittata.kernels.element_emitter import SIDE_BY_SIDE
 from frittata.kernels.frames import LANES, Frame, Loop
 from frittata.kernels.holding import is_worth_holding
 from frittata.kernels.lookups import LookedUp, lookups_in
@@ -29,11 +30,6 @@ _PASS_UNITS = 40.0
 """What starting a pass over a row costs."""
 _ROW_REDUCE_UNITS = 60.0
 """What combining accumulators and lanes costs, once a row for each fold."""
-_SIDE_BY_SIDE = 4
-"""So many vectors go side by side, to hide latency.
-
-Source: Zen 5, ten operators: 1.24 times as fast as 2, as fast as 8; softmax as fast as 2, 1.1 to 1.2 times as 8.
-"""
 _MOST_TILE_ROWS = 64
 _LEAST_FETCHED_BYTES = 1024
 """From this length of a row on, the next one is fetched ahead: the processor itself stops at each page."""
@@ -110,7 +106,7 @@ class Passes:
     @property
     def vectors(self) -> int:
         """How many vectors go side by side: along a row, or as columns."""
-        return min(-(-self.frame.extent // self.frame.lanes), _SIDE_BY_SIDE)
+        return min(-(-self.frame.extent // self.frame.lanes), SIDE_BY_SIDE)
 
     @cached_property
     def tile_loop(self) -> Loop | None:

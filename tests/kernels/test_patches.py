@@ -10,6 +10,7 @@ from frittata.egraph import indexing
 from frittata.egraph.terms import Term
 from frittata.kernels.contractions import Side
 from frittata.kernels.gemm_kernel import sizes_of
+from frittata.kernels.gemm_schedule import schedule
 from frittata.kernels.templates.contraction import CONTRACTION, describe
 
 NAME = CONTRACTION.name
@@ -70,6 +71,17 @@ def test_windows_in_place(
     total, out = patches(load("x", *shape), shape, kernel, 21, stride, dilation)
     work = describe((build(total, *out),))
     assert work is not None and sizes_of(work, frozenset("w")).left == "direct"
+    check(Case("windows", (build(total, *out),)), NAME, ("w",))
+
+
+@pytest.mark.parametrize(("extents", "kernel"), [((9, 9), (3, 3)), ((52,), (9,))])
+def test_windows_of_a_great_depth_are_taken_in_parts(extents: tuple[int, ...], kernel: tuple[int, ...]) -> None:
+    shape = (1, *extents, 520)
+    total, out = patches(load("x", *shape), shape, kernel, 70)
+    work = describe((build(total, *out),))
+    assert work is not None
+    sizes = sizes_of(work, frozenset("w"))
+    assert schedule(sizes).depth < sizes.depth and (sizes.runs == 0) == (len(kernel) == 1)
     check(Case("windows", (build(total, *out),)), NAME, ("w",))
 
 
