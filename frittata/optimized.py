@@ -50,10 +50,10 @@ class Optimized:
 
         Raises: ModelError if the arguments do not fit; StaleParametersError if a frozen parameter has changed.
         """
-        self._guard.check()
         imported = self.compilation.imported
         values = list(args) if imported is None else imported.flatten(args, kwargs)
         if not values or (isinstance(values[0], _NUMPY) and all(map(_is_numpy, values))):
+            self._guard.check()
             outputs = self._run(*self._as_arguments(values))
         else:
             outputs = self._on_tensors(values)
@@ -67,6 +67,7 @@ class Optimized:
             outputs = calls([*values, *(read() for read in self._parameters)] if self._parameters else values)
             if outputs is not None:
                 return outputs
+        self._guard.check()
         return _to_torch(self._run(*self._as_arguments(values)))
 
     @cached_property
@@ -77,7 +78,7 @@ class Optimized:
             return None
         from frittata.tensor_calls import TensorCalls
 
-        return TensorCalls(executable)
+        return TensorCalls(executable, self._guard)
 
     @property
     def program(self) -> Program:

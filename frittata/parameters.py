@@ -48,6 +48,16 @@ class Guard:
             if not tensor.is_inference() and home.tensors[home.key] is tensor:
                 self._rows.append((name, home.tensors, home.key, tensor, tensor._version, tensor.data_ptr()))
 
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def divided(self, condition: Callable[[Any], bool]) -> tuple[Guard, Guard]:
+        """Return a guard of the tensors for which a condition holds, and one of the others."""
+        held, others = Guard({}, None), Guard({}, None)
+        for row in self._rows:
+            (held if condition(row[3]) else others)._rows.append(row)
+        return held, others
+
     def check(self) -> None:
         """Raise StaleParametersError if a tensor has changed."""
         for name, tensors, key, tensor, version, pointer in self._rows:  # every call waits for this

@@ -19,6 +19,7 @@ from __future__ import annotations
 import atexit
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from threading import Lock, Thread
@@ -247,27 +248,49 @@ def _run_alone(steps: Any, count: Any, times: Any) -> None:
 
 
 @_compiled
-def _run_shared(steps: Any, count: Any, times: Any, callers: Any, place: Any, offers: Any) -> None:
-    """Run all steps together with the workers that come to a run's place; `offers` counts what was offered."""
-    threads = max(1, _thread_count() // callers)
-    queues = min(threads, _MOST_QUEUES)
-    counters = np.zeros(count * (queues + 1) * (_LINE_BYTES // _WORD_BYTES), np.int64)
-    base = np.int64(counters.ctypes.data)
+def _threads(callers: Any) -> Any:
+    """Return how many threads a run of one of so many callers may have."""
+    return max(1, _thread_count() // callers)
+
+
+@_compiled
+def _counters(count: Any, threads: Any) -> Any:
+    """Return the counters of a run of so many steps."""
+    return np.zeros(count * (min(threads, _MOST_QUEUES) + 1) * (_LINE_BYTES // _WORD_BYTES), np.int64)
+
+
+@_compiled
+def _offer(steps: Any, count: Any, times: Any, threads: Any, counters: Any, place: Any, offers: Any) -> None:
+    """Let workers begin with a run, at its place; `offers` counts what was offered."""
     _put(place + 16, 0)
     _put(place + 24, threads - 1)
     _put(place + 32, steps)
     _put(place + 40, count)
-    _put(place + 48, base)
-    _put(place + 56, queues)
+    _put(place + 48, counters)
+    _put(place + 56, min(threads, _MOST_QUEUES))
     _put(place + 64, times)
     _put(place, _OPEN)
     _add(offers, 1)
-    _walk(steps, count, base, queues, 0, times)
+
+
+@_compiled
+def _join(steps: Any, count: Any, times: Any, threads: Any, counters: Any, place: Any) -> None:
+    """Run what was offered together with the workers that come to its place, to the end."""
+    _walk(steps, count, counters, min(threads, _MOST_QUEUES), 0, times)
     _put(place, _CLOSED)
     looks = 0
     while _read(place + 8) > 0:  # a worker may still read the counters
         _wait(looks)
         looks += 1
+
+
+@_compiled
+def _run_shared(steps: Any, count: Any, times: Any, callers: Any, place: Any, offers: Any) -> None:
+    threads = _threads(callers)
+    counters = _counters(count, threads)
+    base = np.int64(counters.ctypes.data)
+    _offer(steps, count, times, threads, base, place, offers)
+    _join(steps, count, times, threads, base, place)
     if len(counters):
         counters[0] = 0  # they live until here
 
@@ -379,18 +402,22 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_anew)
 
 
-def run(steps: Steps, saved_s: float = inf) -> None:
+def run(steps: Steps, saved_s: float = inf, meanwhile: Callable[[], None] | None = None) -> None:
     """Run all steps, in order, with numba's number of threads; may be called from several threads at once.
 
     Callers divide the threads between them.
 
     `saved_s`: what sharing them is predicted to save. The calling thread runs alone if that is less than sharing takes,
     or less than waking workers does where they sleep, unless a run follows another.
+    `meanwhile`: what the calling thread does first; workers may begin before it has ended. The steps are run whatever
+    it raises, if they have begun.
     """
-    if is_alone(saved_s):
-        _run_alone(steps.first, steps.count, 0)
-    else:
-        _share(steps, 0)
+    if not is_alone(saved_s):
+        _share(steps, 0, meanwhile)
+        return
+    if meanwhile is not None:
+        meanwhile()
+    _run_alone(steps.first, steps.count, 0)
 
 
 def is_alone(saved_s: float) -> bool:
@@ -411,23 +438,41 @@ def is_alone(saved_s: float) -> bool:
 def run_timed(steps: Steps) -> NDArray[np.float64]:
     """Run all steps and return how long each took, in seconds, start of first chunk to end of last."""
     times = np.zeros((steps.count, 2))
-    _share(steps, times.ctypes.data)
+    _share(steps, times.ctypes.data, None)
     return times[:, 1] - times[:, 0]
 
 
-def _share(steps: Steps, times: int) -> None:
+def _share(steps: Steps, times: int, meanwhile: Callable[[], None] | None) -> None:
     """Run steps together with the workers, unless too many callers do."""
     found = workers()
     try:
         place = found.free.pop()
     except IndexError:
+        if meanwhile is not None:
+            meanwhile()
         _run_alone(steps.first, steps.count, times)
         return
+    callers = _MOST_RUNS - len(found.free)
     try:
         found.wake()
-        _run_shared(steps.first, steps.count, times, _MOST_RUNS - len(found.free), place, found.offers)
+        if meanwhile is None:
+            _run_shared(steps.first, steps.count, times, callers, place, found.offers)
+        else:
+            _share_meanwhile(steps, times, meanwhile, _threads(callers), place, found.offers)
     finally:
         found.free.append(place)
+
+
+def _share_meanwhile(
+    steps: Steps, times: int, meanwhile: Callable[[], None], threads: int, place: int, offers: int
+) -> None:
+    counters = _counters(steps.count, threads)
+    base = counters.ctypes.data
+    _offer(steps.first, steps.count, times, threads, base, place, offers)
+    try:
+        meanwhile()
+    finally:
+        _join(steps.first, steps.count, times, threads, base, place)
 
 
 def thread_count() -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -158,21 +158,31 @@ class Executable:
         """Whether a run needs addresses only: there are no host steps, and kernels write all outputs."""
         return not self.plan.copied_outputs and all(isinstance(low, LoweredKernel) for low in self.lowered)
 
-    def run_at(self, addresses: Sequence[int]) -> None:
+    def run_at(self, addresses: Sequence[int], meanwhile: Callable[[], None] | None = None) -> None:
         """Run the program on memory that is the caller's, if `runs_at_addresses`: first arguments, then outputs.
 
-        It must be as the program's types say, row-major and contiguous, and each element aligned.
+        It must be as the program's types say, row-major and contiguous, and each element aligned. The calling thread
+        first does what is to be done `meanwhile`: other threads may have begun.
 
-        Raises: IndexRangeError.
+        Raises: IndexRangeError; what `meanwhile` raises.
         """
         context = self._take()
         self._point(context, addresses)
-        self._run(context, ())
+        self._run(context, (), meanwhile)
         self._free.append(context)
 
-    def _run(self, context: _Context, moving: Sequence[Array]) -> None:
+    def reads_in_place(self, start: int, stop: int) -> bool:
+        """Whether kernels read memory between two addresses that is a constant's, and no copy of it."""
+        return any(low < stop and start < high for low, high in self._tables.constant_memory)
+
+    def _run(
+        self, context: _Context, moving: Sequence[Array], meanwhile: Callable[[], None] | None = None
+    ) -> None:
         for segment in context.segments:
-            segment.run(moving)
+            segment.run(moving, meanwhile)
+            meanwhile = None
+        if meanwhile is not None:
+            meanwhile()
         if context.status and any(context.status):
             self._refuse(context)
 

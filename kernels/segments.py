@@ -30,8 +30,8 @@ Lowered = LoweredKernel | HostStep
 class Segment(Protocol):
     """A part of a run."""
 
-    def run(self, moving: Sequence[Array]) -> None:
-        """Run the steps."""
+    def run(self, moving: Sequence[Array], meanwhile: Callable[[], None] | None = None) -> None:
+        """Run the steps; the calling thread first does what is to be done meanwhile, once others may have begun."""
         ...
 
     def run_timed(self, moving: Sequence[Array]) -> NDArray[np.float64]:
@@ -46,9 +46,9 @@ class Compiled:
     steps: driver.Steps
     saved_s: float
 
-    def run(self, moving: Sequence[Array]) -> None:
+    def run(self, moving: Sequence[Array], meanwhile: Callable[[], None] | None = None) -> None:
         """Run the steps."""
-        driver.run(self.steps, self.saved_s)
+        driver.run(self.steps, self.saved_s, meanwhile)
 
     def run_timed(self, moving: Sequence[Array]) -> NDArray[np.float64]:
         """Run the steps and return the seconds of each."""
@@ -67,8 +67,10 @@ class OnHost:
     operands: tuple[Bound, ...]
     results: tuple[Bound, ...]
 
-    def run(self, moving: Sequence[Array]) -> None:
+    def run(self, moving: Sequence[Array], meanwhile: Callable[[], None] | None = None) -> None:
         """Run the step."""
+        if meanwhile is not None:
+            meanwhile()
         self.step.run([bound(moving) for bound in self.operands], [bound(moving) for bound in self.results])
 
     def run_timed(self, moving: Sequence[Array]) -> NDArray[np.float64]:

@@ -113,6 +113,12 @@ class Tables:
             self.moving.append((entry, source, place.offset))
             self._entries.append(0)
 
+    @property
+    def constant_memory(self) -> list[tuple[int, int]]:
+        """Where constants lie that kernels read: pairs of addresses, of the first byte and behind the last."""
+        starts = map(address, self._kept)
+        return [(start, start + array.nbytes) for start, array in zip(starts, self._kept, strict=True)]
+
     def _add_array(self, array: Array, offset: int = 0) -> None:
         self._kept.append(array)
         self._entries.append(address(array) + offset)

@@ -1,5 +1,6 @@
 """Parameters that change after `optimize`: noticed, or read at every call."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import frittata as ft
 from frittata.egraph.errors import StaleParametersError
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.model import Model
+from frittata.kernels.runtime import Executable
+from frittata.parameters import Guard
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
@@ -46,7 +49,7 @@ def moved(module: nn.Sequential) -> None:
 
 
 def a_buffer(module: nn.Sequential) -> None:
-    module[1].register_buffer("running_mean", torch.ones(5))
+    module[1].register_buffer("running_mean", torch.ones_like(module[1].get_buffer("running_mean")))
 
 
 CHANGES = {f.__name__: f for f in (written, replaced, loaded, assigned, moved, a_buffer)}
@@ -62,6 +65,43 @@ def test_a_change_is_noticed_and_freeze_drops_the_check(name: str, cache: Path) 
     with pytest.raises(StaleParametersError, match=r"was changed(.|\n)*frittata.optimize again"):
         guarded(X)
     torch.testing.assert_close(folded(X), before)
+
+
+def of_many_parameters() -> nn.Sequential:
+    torch.manual_seed(0)
+    layers = (layer for _ in range(6) for layer in (nn.Linear(4, 4), nn.BatchNorm1d(4)))
+    return nn.Sequential(*layers, nn.LayerNorm(4)).eval()
+
+
+def in_shared_memory(module: nn.Sequential) -> None:
+    module.share_memory()
+
+
+def test_of_many_parameters_those_are_looked_at_before_a_run_that_it_reads_where_they_lie(cache: Path) -> None:
+    module = of_many_parameters()
+    fast = ft.optimize(module, (X,), machine=REFERENCE, cache=cache)
+    executable = fast.compilation.executable
+    assert isinstance(executable, Executable)
+    guard = Guard(dict(module.named_parameters()), module)
+    read, others = guard.divided(lambda tensor: executable.reads_in_place(tensor.data_ptr(), tensor.data_ptr() + 1))
+    assert (len(read), len(others)) == (2, len(guard) - 2)
+    module[12].get_parameter("weight").data = torch.ones(4)
+    others.check()
+    with pytest.raises(StaleParametersError):
+        read.check()
+
+
+@pytest.mark.parametrize("change", [written, moved, a_buffer, in_shared_memory])
+def test_a_change_of_one_of_many_parameters_is_noticed(change: Callable[[nn.Sequential], None], cache: Path) -> None:
+    module = of_many_parameters()
+    fast = ft.optimize(module, (X,), machine=REFERENCE, cache=cache)
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(fast(X), module(X), rtol=1e-4, atol=1e-5)
+    change(module)
+    for _ in range(2):
+        with pytest.raises(StaleParametersError, match="was changed"):
+            fast(X)
 
 
 @pytest.mark.parametrize("form", ["fast", "plain"])

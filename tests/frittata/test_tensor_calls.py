@@ -16,6 +16,7 @@ from frittata.egraph.errors import IndexRangeError
 from frittata.egraph.machine import REFERENCE
 from frittata.kernels.runtime import Executable
 from frittata.optimized import Optimized
+from frittata.parameters import Guard
 from frittata.tensor_calls import TensorCalls
 
 X, B = torch.linspace(-1, 1, 24).reshape(4, 6), torch.linspace(1, 2, 6)
@@ -38,7 +39,7 @@ def shifted(cache: Path) -> Optimized:
 def calls(shifted: Optimized) -> TensorCalls:
     executable = shifted.compilation.executable
     assert isinstance(executable, Executable) and executable.runs_at_addresses
-    return TensorCalls(executable)
+    return TensorCalls(executable, Guard({}, None))
 
 
 def test_results_are_tensors_of_their_own(calls: TensorCalls) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import threading
 import time
@@ -86,6 +87,28 @@ def test_steps_of_few_and_of_many_chunks_may_follow_each_other(affine: CompiledK
 
 def test_a_program_may_have_no_steps() -> None:
     driver.run(driver.Steps([]))
+
+
+@pytest.mark.parametrize("saved_s", [0, math.inf], ids=["alone", "shared"])
+def test_the_caller_does_something_else_once_meanwhile(affine: CompiledKernel, saved_s: float) -> None:
+    chain, calls = Chain(affine), list[int]()
+    for _ in range(20):
+        chain.data[:] = 0
+        driver.run(chain.steps, saved_s, lambda: calls.append(1))
+        np.testing.assert_array_equal(chain.data, chain.expected)
+    assert len(calls) == 20
+
+
+def test_what_has_begun_is_run_whatever_the_caller_meets_meanwhile(affine: CompiledKernel) -> None:
+    chain = Chain(affine)
+
+    def fail() -> None:
+        raise KeyError("meanwhile")
+
+    with pytest.raises(KeyError, match="meanwhile"):
+        driver.run(chain.steps, math.inf, fail)
+    np.testing.assert_array_equal(chain.data, chain.expected)
+    assert chain.agrees()
 
 
 @pytest.mark.parametrize("threads", [1, 2])
