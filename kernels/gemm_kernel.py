@@ -15,7 +15,7 @@ from frittata.kernels.gemm_schedule import Sizes, Source, part_sizes, schedule
 from frittata.kernels.intrinsics import make_tile_intrinsic
 from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch, Unread, aligned
 from frittata.kernels.packing import collide, pitch, tile_rows
-from frittata.kernels.tiles import CACHE_LINE_BYTES, unroll_for
+from frittata.kernels.tiles import fetched_lines, unroll_for
 
 PanelPacker = Callable[[Code], Emit]
 """Returns what emits `pack(table, g, j, panel)`."""
@@ -268,9 +268,7 @@ class _Kernel:
         if not self._plan.prefetch:
             return 0, 1
         turn_bytes = unroll_for(self._run_length) * self._group * self._code.width * self._work.itemsize
-        lines = max(1, turn_bytes // CACHE_LINE_BYTES)
-        each = -(-lines // min(lines, self._plan.block_tiles))
-        return each, -(-lines // each)
+        return fetched_lines(turn_bytes, self._plan.block_tiles)
 
 
 def _cut(name: str, count: int, parts: int) -> tuple[str, str]:

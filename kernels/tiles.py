@@ -25,33 +25,6 @@ def zero_accumulators(rows: int, vectors: int, lane: Lane) -> Accumulators:
     return [[simd.constant(lane, 0)] * vectors for _ in range(rows)]
 
 
-def emit_dot_tile(
-    builder: Builder,
-    rows: int,
-    vectors: int,
-    lanes: int,
-    dtype: str,
-    depth: Index,
-    a_pointers: Sequence[Value],
-    b_pointer: Value,
-    accumulators: Accumulators | None = None,
-    *,
-    unroll: int = 4,
-    a_stride: int = 1,
-    prefetch_pointer: Value | None = None,
-) -> Accumulators:
-    """Add `sum over k of a[row, k] * b[k, column]` to each accumulator, one fma a term, in the order of k.
-
-    Shapes: a_pointers (rows), each to elements `a_stride` apart; b a panel (depth, vectors * lanes).
-    What `prefetch_pointer` points to, usually a part of the next panel, is fetched into the second-level cache, a line
-    every `unroll` steps: a panel whose rows are a line long takes `unroll` tiles to fetch.
-    """
-    return emit_panels_tile(
-        builder, rows, vectors, lanes, dtype, depth, a_pointers, [b_pointer], accumulators,
-        unroll=unroll, a_stride=a_stride, prefetch_pointer=prefetch_pointer,
-    )  # fmt: skip
-
-
 def emit_panels_tile(
     builder: Builder,
     rows: int,
@@ -69,11 +42,13 @@ def emit_panels_tile(
     prefetch_pointer: Value | None = None,
     prefetch_lines: int = 1,
 ) -> Accumulators:
-    """Like `emit_dot_tile` over several panels side by side, for few rows: as many streams of b as there are panels.
+    """Add `sum over k of a[row, k] * b[k, column]` to each accumulator, one fma a term, in the order of k.
 
-    Shapes: each of b_pointers a panel (depth, vectors * lanes), whose rows are `b_stride` elements apart, unless they
-    follow each other; accumulators (rows, panels * vectors), panel by panel.
-    `prefetch_lines` lines are fetched every `unroll` steps.
+    Shapes: a_pointers (rows), each to elements `a_stride` apart; each of b_pointers a panel (depth, vectors * lanes),
+    whose rows are `b_stride` elements apart, unless they follow each other: several panels, side by side, are as many
+    streams of b where rows are few; accumulators (rows, panels * vectors), panel by panel.
+    What `prefetch_pointer` points to, usually a part of the next panel, is fetched into the second-level cache,
+    `prefetch_lines` lines every `unroll` steps: see `fetched_lines`.
     """
     lane = Lane(dtype, lanes)
     columns = [(panel, lanes * vector) for panel in b_pointers for vector in range(vectors)]
@@ -99,6 +74,16 @@ def emit_panels_tile(
 
     flat = _unrolled(builder, depth, unroll, [value for row in start for value in row], step, fetch)
     return [flat[row * len(columns) : (row + 1) * len(columns)] for row in range(rows)]
+
+
+def fetched_lines(turn_bytes: int, tiles: int) -> tuple[int, int]:
+    """Return how many lines a turn each of some tiles is to fetch of what comes next, and how many of them fetch it all.
+
+    `turn_bytes`: what a turn of the loop over the depth reads of a panel.
+    """
+    lines = max(1, turn_bytes // CACHE_LINE_BYTES)
+    each = -(-lines // min(lines, tiles))
+    return each, -(-lines // each)
 
 
 def _unrolled(

@@ -24,6 +24,7 @@ from frittata.kernels.gemm_emitters import lanes_of
 from frittata.kernels.gemm_schedule import choose_tile, efficiency
 from frittata.kernels.packing import RegisterTile
 from frittata.kernels.stores import stored_at
+from frittata.kernels.tiles import fetched_lines, unroll_for
 
 _BLOCK_TILES = 24
 """How many tiles share what is read of the weights."""
@@ -231,6 +232,11 @@ class TiledPlan:
     def panel_bytes(self) -> int:
         """The weights of one panel in one plane."""
         return self.work.inputs * self.width * self.work.itemsize
+
+    @property
+    def fetched_lines(self) -> tuple[int, int]:
+        """How many lines of the next panel a register tile fetches a turn, and how many tiles fetch it all."""
+        return fetched_lines(unroll_for(self.work.inputs) * self.width * self.work.itemsize, self.row_tiles)
 
     @property
     def image_slots(self) -> float:

@@ -14,7 +14,7 @@ from frittata.kernels.index_values import Along
 from frittata.kernels.intrinsics import table_pointer
 from frittata.kernels.simd import I64, Builder, Lane, Value
 from frittata.kernels.stores import stored_at
-from frittata.kernels.tiles import emit_dot_tile, unroll_for
+from frittata.kernels.tiles import emit_panels_tile, unroll_for
 from frittata.kernels.winograd import Axis, TiledPlan
 
 Vectors = list[Value]
@@ -145,10 +145,10 @@ class TiledCode:
             memory.pointer_from_address(builder, lane, a) for a in (rows, panel, sums, ahead)
         )
         depth = plan.work.inputs
-        grid = emit_dot_tile(
+        grid = emit_panels_tile(
             builder, plan.rows, plan.register.vectors, plan.lanes, plan.work.dtype, depth,
-            [memory.advance(builder, left, r * plan.image_row) for r in range(plan.rows)], right,
-            unroll=unroll_for(depth), prefetch_pointer=following,
+            [memory.advance(builder, left, r * plan.image_row) for r in range(plan.rows)], [right],
+            unroll=unroll_for(depth), prefetch_pointer=following, prefetch_lines=plan.fetched_lines[0],
         )  # fmt: skip
         for r, line in enumerate(grid):
             for v, total in enumerate(line):

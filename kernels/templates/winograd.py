@@ -21,7 +21,6 @@ from frittata.kernels.intrinsics import make_tile_intrinsic
 from frittata.kernels.lowered import Argument, Array, LoweredKernel, Operand, PackedConstant, Result, Scratch, Unread
 from frittata.kernels.packing import aligned_zeros, fill_panels
 from frittata.kernels.processor import processor
-from frittata.kernels.tiles import unroll_for
 from frittata.kernels.units import GATHER_UNITS
 from frittata.kernels.winograd import TiledConvolution, TiledPlan, describe, plan
 from frittata.kernels.winograd_emitter import TiledCode
@@ -97,7 +96,7 @@ def _loops(plan: TiledPlan) -> Iterator[str]:
     work, indent = plan.work, source.INDENT
     item, planes, rows = work.itemsize, work.planes, plan.rows
     per_image = work.line_tiles * work.pixel_tiles
-    parts = unroll_for(work.inputs)
+    parts = plan.fetched_lines[1]
     place = f"t // {per_image}, t % {per_image} // {work.pixel_tiles}, t % {work.pixel_tiles}"
     yield f"tile_part, panel_part = chunk // {plan.panel_parts}, chunk % {plan.panel_parts}"
     yield f"low, high = tile_part*{work.tiles} // {plan.tile_parts}, (tile_part + 1)*{work.tiles} // {plan.tile_parts}"

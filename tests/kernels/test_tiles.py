@@ -51,7 +51,7 @@ def test_dot_tile_is_a_matrix_product(dtype: str, depth: int, rows: int, vectors
         pointers = [advance(builder, left, row * depth) for row in range(rows)]
         count = table_value(builder, table, 3) if symbolic else depth
         shape = rows, vectors, LANES[dtype], dtype
-        tile = tiles.emit_dot_tile(builder, *shape, count, pointers, right, prefetch_pointer=right)
+        tile = tiles.emit_panels_tile(builder, *shape, count, pointers, [right], prefetch_pointer=right)
         store_tile(builder, tile, result, width)
 
     run_tile(emit, f"dot {dtype} {depth} {rows} {vectors} {symbolic}", a, panel, c, depth)
@@ -71,7 +71,7 @@ def test_dot_tile_goes_on_from_given_accumulators_and_strided_rows(dtype: str) -
         for part in range(2):
             panel = advance(builder, right, part * depth * width)
             shape = rows, vectors, lanes, dtype
-            tile = tiles.emit_dot_tile(builder, *shape, depth, pointers, panel, tile, a_stride=rows, unroll=3)
+            tile = tiles.emit_panels_tile(builder, *shape, depth, pointers, [panel], tile, a_stride=rows, unroll=3)
         assert tile is not None
         store_tile(builder, tile, result, width)
 
