@@ -77,7 +77,7 @@ def emit_panels_tile(
 
 
 def fetched_lines(turn_bytes: int, tiles: int) -> tuple[int, int]:
-    """Return how many lines a turn each of some tiles is to fetch of what comes next, and how many of them fetch it all.
+    """Return how many lines a turn each of some tiles fetches of what comes next, and how many of them fetch it all.
 
     `turn_bytes`: what a turn of the loop over the depth reads of a panel.
     """
