@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from frittata.kernels.frames import Loop
 from frittata.kernels.source import INDENT
 
-_MOST_CHUNKS = 64
+MOST_CHUNKS = 64
 _LEAST_CHUNK_UNITS = 40_000.0
 ROW = "i"
 """The number of a row in generated source."""
@@ -25,7 +25,7 @@ class Split:
 
 def wanted_chunks(units: float) -> int:
     """Return into how many chunks work is to be cut."""
-    return max(1, min(_MOST_CHUNKS, int(units / _LEAST_CHUNK_UNITS)))
+    return max(1, min(MOST_CHUNKS, int(units / _LEAST_CHUNK_UNITS)))
 
 
 def split(rows: int, extent: int, units: float, turn: int | None) -> Split:

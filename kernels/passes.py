@@ -14,12 +14,14 @@ from functools import cached_property
 
 from frittata.egraph import dtypes
 from frittata.egraph.terms import Term
+from frittata.kernels.chunks import MOST_CHUNKS
 from frittata.kernels.element_emitter import SIDE_BY_SIDE
 from frittata.kernels.frames import LANES, Frame, Loop
 from frittata.kernels.holding import is_worth_holding
 from frittata.kernels.lookups import LookedUp, lookups_in
 from frittata.kernels.lowered import aligned
 from frittata.kernels.points import Point, Points
+from frittata.kernels.processor import processor
 from frittata.kernels.units import GATHER_UNITS, SIMPLE_UNITS, operator_units
 
 _TRANSPOSE_UNITS = 5.0
@@ -105,8 +107,15 @@ class Passes:
 
     @property
     def vectors(self) -> int:
-        """How many vectors go side by side: along a row, or as columns."""
-        return min(-(-self.frame.extent // self.frame.lanes), SIDE_BY_SIDE)
+        """How many vectors go side by side: along a row, or as columns.
+
+        Columns that are only folded take as many as half of the registers hold, where rows are chunks enough: what is
+        read in one go lies together.
+        """
+        most = SIDE_BY_SIDE
+        if self.frame.columns and len(self.passes) == 1 and self.frame.row_count >= MOST_CHUNKS:
+            most = max(most, processor().registers // (2 * len(self.passes[0].folds)))
+        return min(-(-self.frame.extent // self.frame.lanes), most)
 
     @cached_property
     def tile_loop(self) -> Loop | None:

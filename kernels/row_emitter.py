@@ -13,7 +13,7 @@ from frittata.egraph import program
 from frittata.egraph.indexing import Affine, var
 from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd
-from frittata.kernels.element_emitter import ElementEmitter, side_by_side
+from frittata.kernels.element_emitter import SIDE_BY_SIDE, ElementEmitter, side_by_side
 from frittata.kernels.flow import for_range
 from frittata.kernels.frames import LANES, Loop
 from frittata.kernels.guards import guard_of
@@ -238,7 +238,8 @@ class RowEmitter:
                 Part(base.inner(variables, base.values.along), sums[v * count : (v + 1) * count], widths[v], v)
                 for v, base in enumerate(bases)
             ]
-            return [value for new in self._step(parts, number) for value in new]
+            together = (parts[at : at + SIDE_BY_SIDE] for at in range(0, len(parts), SIDE_BY_SIDE))
+            return [value for some in together for new in self._step(some, number) for value in new]
 
         return self._sequence(self._frame.sequence, {}, neutral, down, span)
 

@@ -25,9 +25,11 @@ from frittata.egraph.machine import REFERENCE
 from frittata.egraph.terms import Term
 from frittata.kernels import runtime
 from frittata.kernels.compile import compile_kernel
+from frittata.kernels.element_emitter import SIDE_BY_SIDE
 from frittata.kernels.frames import choose_frame
 from frittata.kernels.lowered import Scratch
 from frittata.kernels.passes import Passes, plan_passes
+from frittata.kernels.processor import processor
 from frittata.kernels.templates.row import ROW
 
 
@@ -67,6 +69,19 @@ def test_folds_down_columns(extent: int) -> None:
     x = load("x", 2, 9, extent)
     run(build(softmax(x, -2, 9), 2, 9, extent))
     run(build(element("mul", fold("sum", gelu(x), -2, 9), number(0.5)), 2, 1, extent))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("extent", [17, 64, 127, 300, 513])
+def test_folds_down_columns_of_many_rows_take_blocks_as_wide_as_registers_hold(extent: int, dtype: str) -> None:
+    x = load("x", 67, 5, extent, dtype=dtype)
+    one = build(fold("sum", gelu(x), -2, 5), 67, 1, extent)
+    both = one, build(fold("max", x, -2, 5), 67, 1, extent)
+    run(one, special=True)
+    run(*both, special=True)
+    found, registers = plan(one), processor().registers
+    assert found.vectors == min(-(-extent // found.frame.lanes), registers // 2)
+    assert plan(*both).vectors == min(-(-extent // found.frame.lanes), max(registers // 4, SIDE_BY_SIDE))
 
 
 @pytest.mark.parametrize(("dtype", "least"), [("f32", -120.0), ("f64", -760.0)])
