@@ -17,7 +17,7 @@ from frittata.egraph.machine import REFERENCE
 from frittata.kernels.runtime import Executable
 from frittata.optimized import Optimized
 from frittata.parameters import Guard
-from frittata.tensor_calls import TensorCalls
+from frittata.tensor_calls import TensorCalls, allocator
 
 X, B = torch.linspace(-1, 1, 24).reshape(4, 6), torch.linspace(1, 2, 6)
 
@@ -48,6 +48,12 @@ def test_results_are_tensors_of_their_own(calls: TensorCalls) -> None:
     for found in (one, two):
         torch.testing.assert_close(found, list(Shifted()(X, B)), rtol=0, atol=0)
     assert len({tensor.data_ptr() for tensor in (*one, *two, X, B)}) == 6
+
+
+@pytest.mark.parametrize("module", ["torch._C._dynamo.guards", "torch", "there.is.none"])
+def test_results_are_allocated_whatever_torch_has(module: str) -> None:
+    found = allocator(module)((3, 5), (5, 1), torch.float64)
+    assert (found.shape, found.stride(), found.dtype, found.device.type) == ((3, 5), (5, 1), torch.float64, "cpu")
 
 
 def unaligned() -> Tensor:
