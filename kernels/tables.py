@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,7 @@ class Tables:
             self.moving.append((entry, source, place.offset))
             self._entries.append(0)
 
-    @property
+    @cached_property
     def constant_memory(self) -> list[tuple[int, int]]:
         """Where constants lie that kernels read: pairs of addresses, of the first byte and behind the last."""
         starts = map(address, self._kept)
