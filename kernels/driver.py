@@ -286,6 +286,7 @@ def _join(steps: Any, count: Any, times: Any, threads: Any, counters: Any, place
 
 @_compiled
 def _run_shared(steps: Any, count: Any, times: Any, callers: Any, place: Any, offers: Any) -> None:
+    """Offer a run and join it at once."""
     threads = _threads(callers)
     counters = _counters(count, threads)
     base = np.int64(counters.ctypes.data)
