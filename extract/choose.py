@@ -19,7 +19,7 @@ from frittata.extract.collect import collect
 from frittata.extract.constants import Folder
 from frittata.extract.cuts import everywhere, find_cuts
 from frittata.extract.exact import Solution, solve
-from frittata.extract.greedy import greedy
+from frittata.extract.greedy import completed, greedy
 from frittata.extract.joins import Settlement, settle
 from frittata.extract.prices import Prices
 from frittata.extract.problem import Problem, restricted
@@ -29,6 +29,12 @@ _CONTRACTION_NAMES = {"window_dot": "conv", "winograd_dot": "conv_winograd", "at
 
 ENOUGH = 1e-3
 """The gap with which a choice is taken: no price is right to a thousandth."""
+
+ENOUGH_AGAIN = 5e-3
+"""The same where joins turned out to cost something: to prove more takes long and gains little."""
+
+_SHARE_AGAIN = 0.5
+"""Of the time that is left, for making a choice anew: more such choices may follow."""
 
 _MOST_REPRICED = 5
 """How often a choice is made anew because joins turned out to cost something."""
@@ -67,6 +73,7 @@ def extract(
     roots = [snapshot.class_by_term[term] for term in outputs]
     problem, _ = enumerate_candidates(snapshot, folder, inputs, roots, templates, machine, prices)
     enumerated = time.perf_counter()
+    deadline = enumerated + time_limit_s
     first = greedy(problem)
     solution = solve(problem, first, time_limit_s, ENOUGH)
     repriced = 0
@@ -82,13 +89,15 @@ def extract(
             best = (*placed, program, settled)
         if refused:
             problem = restricted(problem, (n for n in problem.numbers() if n not in refused))
-        elif placed[1].gap > max(solution.gap, ENOUGH) and repriced < _MOST_REPRICED:
+        elif placed[1].gap > max(solution.gap, ENOUGH) and repriced < _MOST_REPRICED and time.perf_counter() < deadline:
             problem = placed[0]  # perhaps another choice is better now
             repriced += 1
         else:
             break
         first = greedy(problem)
-        solution = solve(problem, first, time_limit_s, ENOUGH)
+        near = min(first, completed(problem, solution.chosen), key=lambda chosen: check.cost(problem, chosen))
+        again = solve(problem, near, (deadline - time.perf_counter()) * _SHARE_AGAIN, ENOUGH_AGAIN)
+        solution = replace(again, bound=max(again.bound, solution.bound))  # joins were refused or made dearer
     assert best is not None
     problem, solution, program, settled = best
     steps = tuple(settled.kernel_by_name.get(step.name, step) for step in program.steps)
@@ -125,10 +134,11 @@ def enumerate_candidates(
 def _placed(
     problem: Problem[Candidate], solution: Solution, extra_by_join: dict[int, float]
 ) -> tuple[Problem[Candidate], Solution]:
-    """Let joins bear what they make dearer."""
+    """Let joins bear the most that they were seen to make dearer: bounds remain bounds, and the search ends."""
     candidates = list(problem.candidates)
     for number, extra in extra_by_join.items():
-        candidates[number] = replace(candidates[number], estimate=Estimate(extra, 0.0, 0.0))
+        most = max(extra, problem.cost(number))
+        candidates[number] = replace(candidates[number], estimate=Estimate(most, 0.0, 0.0))
     priced = replace(problem, candidates=candidates)
     cost = check.cost(priced, solution.chosen)
     return priced, Solution(solution.chosen, cost, min(solution.bound, cost))

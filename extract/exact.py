@@ -10,7 +10,7 @@ from typing import Any
 
 from frittata.extract import check
 from frittata.extract.dominators import simplified
-from frittata.extract.greedy import greedy, least_sets, least_trees
+from frittata.extract.greedy import completed, greedy, least_sets
 from frittata.extract.integer import GAP, Bounded, minimize, simple_bound
 from frittata.extract.neighbourhoods import improve
 from frittata.extract.problem import Problem
@@ -55,10 +55,10 @@ def solve(problem: Problem[Any], start: Iterable[int], time_limit_s: float, enou
     chosen, bound = first, 0.0
     attempts = [(coarse, 1.0)] if len(fine) == len(coarse) else [(fine, _FINE_SHARE), (coarse, 1.0)]
     for regions, share in attempts:
-        found = solve_each(regions, partial(_solve_region, enough=enough), begun + share * time_limit_s)
+        found = solve_each(regions, partial(_solve_region, enough=enough, near=first), begun + share * time_limit_s)
         bound = max(bound, found.bound)
         is_valid = check.is_valid(problem, found.chosen)
-        answer = found.chosen if is_valid else _repaired(small, found.chosen)
+        answer = found.chosen if is_valid else frozenset(completed(small, found.chosen))
         if check.cost(problem, answer) < cost:
             chosen, cost = answer, check.cost(problem, answer)
         if is_valid:
@@ -66,19 +66,17 @@ def solve(problem: Problem[Any], start: Iterable[int], time_limit_s: float, enou
     return Solution(chosen, cost, min(bound, cost))
 
 
-def _repaired(problem: Problem[Any], chosen: frozenset[int]) -> frozenset[int]:
-    """Return a valid choice near one with cycles: what is derived with the least that is added to it."""
-    choice = least_trees(problem, lambda n: 0.0 if n in chosen else problem.cost(n))
-    return frozenset(check.needed(problem, choice))
+def _solve_region(region: Problem[Any], deadline: float, enough: float, near: frozenset[int]) -> Bounded:
+    """Solve one region: by the integer program, and where that is too large by improving parts of the choice.
 
-
-def _solve_region(region: Problem[Any], deadline: float, enough: float) -> Bounded:
-    """Solve one region: by the integer program, and where that is too large by improving parts of the choice."""
+    The search begins at the cheapest of the greedy choices and the one next to `near`.
+    """
     begun = time.perf_counter()
     first = greedy(region)
     pace = time.perf_counter() - begun
     second = least_sets(region, begun + _START_SHARE * (deadline - begun))
-    start = frozenset(min(first, second, key=lambda chosen: check.cost(region, chosen)))
+    starts = (first, second, completed(region, near))
+    start = frozenset(min(starts, key=lambda chosen: check.cost(region, chosen)))
     if time.perf_counter() + _LEAST_PACES * pace > deadline:
         return Bounded(start, check.cost(region, start), simple_bound(region))
     if len(region.numbers()) <= _SMALL:

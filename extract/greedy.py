@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
 import numpy as np
@@ -66,9 +66,11 @@ def least_sets(problem: Problem[Any], deadline: float) -> set[int]:
     if sets_fit(len(choice)):
         _shrink_sets(problem, choice, deadline)
     liked = check.needed(problem, choice)
-    if check.is_valid(problem, liked):
-        return liked
-    # choices made one by one may wait for each other: take what is derived with the least that is added to them
+    return liked if check.is_valid(problem, liked) else completed(problem, liked)  # choices may wait for each other
+
+
+def completed(problem: Problem[Any], liked: Set[int]) -> set[int]:
+    """Return a valid choice near one that is none: what is derived with the least that is added to it."""
     return check.needed(problem, least_trees(problem, lambda n: 0.0 if n in liked else problem.cost(n)))
 
 

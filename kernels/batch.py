@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 from frittata.egraph.errors import CompileError
+from frittata.kernels import driver
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.compile import CompiledKernel, compile_kernel, kernel_digest
 
@@ -84,8 +85,8 @@ def _compile_in_children(sources: Sequence[KernelSource], cache: KernelCache, co
 
 
 def _may_fork() -> bool:
-    """Whether a child can compile: another thread of ours might hold a lock that would never be released in it."""
-    return sys.platform == "linux" and threading.active_count() == 1
+    """Whether a child can compile: a thread that is awake might hold a lock that would never be released in it."""
+    return sys.platform == "linux" and threading.active_count() == 1 + driver.asleep()
 
 
 def _compile_in_child(sources: Sequence[KernelSource], cache: KernelCache, queue: int) -> int:

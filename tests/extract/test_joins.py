@@ -1,5 +1,8 @@
 """Concatenations and borders are written in place where it pays, contiguous slices are parts of their source."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -7,6 +10,9 @@ import frittata as ft
 from frittata.egraph import shapes
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.program import Join, Kernel, View
+from frittata.extract import choose
+from frittata.extract.exact import Solution, solve
+from frittata.extract.problem import Problem
 from frittata.kernels import runtime
 
 X = "x: f32[4, 8]"
@@ -100,6 +106,21 @@ def test_parts_lie_where_they_end_up(case: str) -> None:
     for kernel in fast.kernels:
         assert fast.explain(kernel.name).boundaries is not None
     assert fast.graph().number_of_nodes() >= len(program.steps)
+
+
+def test_choices_that_are_made_anew_share_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+
+    def noted(problem: Problem[Any], start: Iterable[int], time_limit_s: float, enough: float) -> Solution:
+        limits.append(time_limit_s)
+        return solve(problem, start, time_limit_s, enough)
+
+    monkeypatch.setattr(choose, "solve", noted)
+    body, results, _ = CASES["a part stands in two"]
+    ft.optimize(ft.parse(f"def main({X}) -> ({results}):\n{body}"), machine=REFERENCE, time_limit_s=60.0)
+    assert limits[0] == 60
+    assert len(limits) > 1
+    assert max(limits[1:]) < 31
 
 
 PRODUCTS = """

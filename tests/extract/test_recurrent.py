@@ -9,7 +9,7 @@ from bench.models.weights import seeded
 from frittata.egraph.indexing import IndexMap, permute_map, slice_map
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.snapshot import Node
-from frittata.extract.choose import ENOUGH, Extraction
+from frittata.extract.choose import ENOUGH, ENOUGH_AGAIN, Extraction
 from frittata.extract.layouts import computed
 from frittata.frontends.torch_export import from_module
 from frittata.options import Options
@@ -50,7 +50,7 @@ def test_a_layer_over_an_image_costs_few_candidates() -> None:
     found = [extraction(vit.ViT((32, 32), d=12, heads=3, layers=layers, classes=5), (image,)) for layers in (2, 3)]
     few, many = (len(extraction.problem.numbers()) for extraction in found)
     assert many - few < 300
-    assert [extraction.solution.gap for extraction in found] == [0, 0]
+    assert max(extraction.solution.gap for extraction in found) <= ENOUGH_AGAIN  # proven, not out of time
 
 
 @pytest.mark.parametrize("steps", [3, 6])

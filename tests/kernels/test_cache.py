@@ -6,6 +6,7 @@ import ctypes
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from frittata.egraph.errors import CompileError
-from frittata.kernels import batch
+from frittata.kernels import batch, driver
 from frittata.kernels import compile as compiling
 from frittata.kernels.batch import KernelSource, compile_kernels
 from frittata.kernels.cache import KernelCache
@@ -169,6 +170,18 @@ def test_children_compile_the_next_that_none_has_begun(tmp_path: Path, monkeypat
     kernels = compile_kernels([number_source(n) for n in numbers], KernelCache(tmp_path), processes=2)
     assert [result_of(kernel)[3] for kernel in kernels] == numbers
     assert not here
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="children compile on Linux alone")
+def test_a_process_whose_workers_sleep_may_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers, deadline = driver.workers(), time.monotonic() + 60
+    count = sum(thread.name.startswith("frittata") for thread in threading.enumerate())
+    while len(workers.asleep) < count and time.monotonic() < deadline:
+        time.sleep(2 * driver.BURST_S)
+    may_fork: Any = vars(batch)["_may_fork"]
+    for others, may in ((0, True), (1, False)):
+        monkeypatch.setattr(threading, "active_count", lambda others=others: 1 + count + others)
+        assert may_fork() is may
 
 
 def test_a_child_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
