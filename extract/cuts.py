@@ -73,15 +73,18 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
     kinds = possible_kinds(snapshot, operators_over)
     meeting: dict[int, int] = nx.immediate_dominators(graph.reverse(copy=False), _SINK)
     looked_up, slid_over = _looked_up(snapshot), _slid_over(snapshot)
+    loaded = {c for c in graph if c != _SINK and _must_be_loaded(snapshot, c, kinds[c], operators_over)}
     may, must = set(outputs) | _computed_by_the_host(snapshot), set(passed)
     for class_ in range(len(snapshot.nodes)):
         if snapshot.sorts[class_] == "element" and class_ in graph:
             tensors = [node.args[0] for node in snapshot.nodes[class_] if node.op == "load"]
             if class_ in looked_up or any(node.op == "scan" for node in snapshot.nodes[class_]):
                 may.update(tensors)  # there may be more look-ups than places; scans of one kernel run along one axis
-            if tensors and _is_blocked(snapshot, graph, class_, meeting.get(class_, _SINK), kinds, extents, axes):
+            if tensors and _is_blocked(
+                snapshot, graph, class_, meeting.get(class_, _SINK), kinds, extents, axes, loaded
+            ):
                 may.update(tensors)
-                if class_ in slid_over or _must_be_loaded(snapshot, class_, kinds[class_], operators_over):
+                if class_ in slid_over or class_ in loaded:
                     must.update(tensors)
     exchanged = _exchanged(snapshot, must | outputs)
     may.update(node.args[0] for class_ in exchanged for node in snapshot.nodes[class_] if node.op == "load")
@@ -263,6 +266,7 @@ def _is_blocked(
     kinds: list[set[int]],
     extents: dict[int, shapes.Shape],
     axes: dict[int, set[int]],
+    loaded: Collection[int],
 ) -> bool:
     """Walk from a class to where its uses meet and look for what no kernel may contain."""
     if meeting == _SINK or all(node.op == "load" for node in snapshot.nodes[class_]):
@@ -280,7 +284,9 @@ def _is_blocked(
                 continue
             for node in snapshot.nodes[user]:
                 if current in node.args and (
-                    _blocks(node, current, user, here, kinds, extents) or _is_across(node, axes[class_])
+                    (user in loaded and user != meeting)
+                    or _blocks(node, current, user, here, kinds, extents)
+                    or _is_across(node, axes[class_])
                 ):
                     return True
             if user != meeting and user not in seen:

@@ -65,6 +65,28 @@ def test_the_inputs_of_all_steps_are_one_product_and_its_rows_are_not_copied(ste
     assert len(program.kernels) <= 2 * steps + 2
 
 
+class Scan(nn.Module):
+    """States of a linear recurrence, of which each step gives a weighted sum. Source: Gu and Dao, 2023."""
+
+    def forward(self, decays: torch.Tensor, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """Map (steps, channels, states), the same, and (steps, states) to (steps, channels)."""
+        state, sums = torch.zeros_like(decays[0]), []
+        for decay, given, weight in zip(decays, inputs, weights, strict=True):
+            state = torch.exp(decay) * state + given
+            sums.append((state * weight).sum(-1))
+        return torch.stack(sums)
+
+
+def test_states_are_stored_and_not_computed_again_for_each_of_their_sums() -> None:
+    """What is computed from a state meets again in the last step alone, where no kernel could hold it."""
+
+    def flops(steps: int) -> float:
+        given = (torch.randn(steps, 512, 16), torch.randn(steps, 512, 16), torch.randn(steps, 16))
+        return sum(kernel.estimate.flops for kernel in extraction(Scan(), given).program.kernels)
+
+    assert flops(12) < 2.5 * flops(6)
+
+
 @pytest.mark.parametrize(
     ("mapping", "is_layout"),
     [
