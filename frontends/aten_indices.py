@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from frittata.egraph.errors import UnsupportedOpError
+from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.interpret import evaluate
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms, idioms_indices
@@ -137,12 +138,49 @@ def _count_nonzero(x: Term, axes: Any = None) -> Term:
     return idioms.reduce(idioms.cast(truth, "i64"), "sum", axes)
 
 
+_BAGS = ("sum", "mean", "max")
+"""How an embedding bag combines rows, by torch's number of it."""
+
+
+def _embedding_bag(
+    weight: Term,
+    indices: Term,
+    offsets: Term,
+    _scale: bool = False,
+    mode: int = 0,
+    _sparse: bool = False,
+    weights: Term | None = None,
+    include_last: bool = False,
+    padding: int = -1,
+) -> tuple[Term, None, None, None]:
+    """Combine rows of a table, as many for each bag, which is how torch writes a matrix of indices.
+
+    Raises: UnsupportedOpError for bags that differ in length, or begin where a tensor says.
+    """
+    try:
+        (begins,) = evaluate((offsets,), {})
+    except ModelError as error:
+        raise UnsupportedOpError("bags that begin where a tensor says") from error
+    total, bags = idioms.number(indices.shape[0]), len(begins) - int(include_last)
+    length = total // max(1, bags)
+    equal = [bag * length for bag in range(bags)] + [total] * include_last
+    if padding >= 0 or not length or bags * length != total or begins.tolist() != equal:
+        raise UnsupportedOpError("bags of different lengths")
+    rows = idioms_indices.take(weight, idioms.reshape(indices, (bags, length)), -2)
+    if weights is not None:
+        rows = tensor("mul", rows, idioms.reshape(weights, (bags, length, 1)))
+    how = _BAGS[mode]
+    return idioms.mean(rows, -2) if how == "mean" else idioms.reduce(rows, how, -2), None, None, None
+
+
 def _masked_scatter(x: Term, mask: Term, source: Term) -> Term:
     return idioms_indices.masked_scatter(x, mask, source)
 
 
 ROWS: dict[str, Callable[..., Any]] = {
     "aten.embedding.default": lambda weight, indices, *_: idioms_indices.take(weight, indices, -2),
+    "aten._embedding_bag.default": _embedding_bag,
+    "aten._embedding_bag_forward_only.default": _embedding_bag,
     "aten.index_select.default": _index_select,
     "aten.gather.default": lambda x, axis, indices, sparse_grad=False: idioms_indices.gather(x, indices, axis),
     "aten.take_along_dim.default": _take_along,

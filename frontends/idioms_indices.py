@@ -10,7 +10,7 @@ from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.indexing import IndexMap
 from frittata.egraph.ops.elements import fold_identity
 from frittata.egraph.ops.registry import element, tensor
-from frittata.egraph.shapes import Dim, Shape
+from frittata.egraph.shapes import Dim
 from frittata.egraph.terms import Scalar, Term
 from frittata.frontends import idioms
 
@@ -106,6 +106,9 @@ def scatter(x: Term, axis: int, indices: Term, source: Term, how: str = "set") -
         return idioms.reshape(scatter(one[0], -1, one[1], one[2], how), ())
     for at in range(-len(x.shape), 0):
         source = idioms.take_slice(source, at, 0, 1, idioms.number(indices.shape[at]))
+    if indices.op == "expand":  # equal places of whole slices: what they were before says it shorter
+        (indices,) = indices.args
+        indices = idioms.reshape(indices, (*(1,) * (len(x.shape) - len(indices.shape)), *indices.shape))
     return tensor("scatter", x, indices, source, axis=idioms.negative_axis(axis, len(x.shape)), reduce=how)
 
 
@@ -135,12 +138,6 @@ def _whole(value: idioms.Number, like: Term, dtype: str) -> Term:
     return idioms.filled(value, like.shape, dtype)
 
 
-def along(indices: Term, axis: int, shape: Shape) -> Term:
-    """Give a vector of indices the shape of what it places along an axis."""
-    at = axis + len(shape)
-    return idioms.expand(idioms.reshape(indices, (*(1,) * at, -1, *(1,) * (-axis - 1))), shape)
-
-
 def index_write(x: Term, axis: int, indices: Term, source: Term, how: str = "set") -> Term:
     """Write or combine slices of the source at the indices, a vector, along an axis."""
     if not x.shape:
@@ -148,7 +145,8 @@ def index_write(x: Term, axis: int, indices: Term, source: Term, how: str = "set
     axis = idioms.negative_axis(axis, len(x.shape))
     vector = idioms.reshape(indices, (-1,))
     shape = (*x.shape[: axis + len(x.shape)], vector.shape[0], *x.shape[axis + len(x.shape) + 1 :])
-    return scatter(x, axis, along(vector, axis, shape), idioms.expand(source, shape), how)
+    places = idioms.reshape(vector, tuple(dim if at == axis else 1 for at, dim in enumerate(shape, -len(shape))))
+    return tensor("scatter", x, places, idioms.expand(source, shape), axis=axis, reduce=how)
 
 
 def index_put(x: Term, indices: Sequence[Term | None], values: Term, accumulate: bool = False) -> Term:
@@ -171,8 +169,7 @@ def index_put(x: Term, indices: Sequence[Term | None], values: Term, accumulate:
     count, rest = shapes.size(wide), shapes.size(tuple(x.shape[at] for at in others))
     flat = idioms.reshape(idioms.permute(x, [*numbers, *others]), (shapes.size(tuple(extents)), rest))
     source = idioms.reshape(idioms.permute(idioms.expand(values, read), order), (count, rest))
-    places_of_rows = idioms.expand(idioms.reshape(linear, (count, 1)), (count, rest))
-    written = scatter(flat, 0, places_of_rows, source, "sum" if accumulate else "set")
+    written = index_write(flat, 0, linear, source, "sum" if accumulate else "set")
     back = idioms.reshape(written, (*extents, *(x.shape[at] for at in others)))
     return idioms.permute(back, [[*numbers, *others].index(at) for at in range(len(x.shape))])
 

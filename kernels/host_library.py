@@ -41,6 +41,9 @@ def _argtopk(x: Array, axis: int, count: int, descending: bool) -> Array:
 
 def _scatter(x: Array, places: Array, source: Array, axis: int, reduce: str) -> Array:
     out, at, values = _tensor(np.array(x)), _tensor(places.astype(np.int64, copy=False)), _tensor(source)
+    if reduce == "sum" and places.size == places.shape[axis]:
+        return out.index_add_(axis, at.reshape(-1), values).numpy()  # whole slices at a time, in their order
+    at = at.expand(values.shape)
     if reduce == "set":
         return out.scatter_(axis, at, values).numpy()
     return out.scatter_reduce_(axis, at, values, _REDUCTION[reduce]).numpy()

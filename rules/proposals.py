@@ -339,8 +339,10 @@ def _gather(place: Place) -> Proposal:
 def _scatter(place: Place) -> Proposal:
     axis, dtype = _axis(place), place.goal.dtype
     reduce = place.attr("reduce", lambda: str(place.rng.choice(list(SCATTERS))))
-    places = _with(place.goal.shape, axis, random_dim(place.rng))
-    return (place.goal, Goal(places, _integer(place.rng)), Goal(places, dtype)), {"axis": axis, "reduce": reduce}
+    source = _with(place.goal.shape, axis, random_dim(place.rng))
+    whole = place.rng.random() < 0.5  # slices of the source at the same place
+    places = _with((1,) * len(source), axis, source[axis]) if whole else source
+    return (place.goal, Goal(places, _integer(place.rng)), Goal(source, dtype)), {"axis": axis, "reduce": reduce}
 
 
 def _place(place: Place) -> Proposal:

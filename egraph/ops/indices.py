@@ -114,9 +114,10 @@ def _scatter(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
     _check_integers(indices)
     if reduce not in SCATTERS:
         raise ModelError(f"no scatter {reduce!r}", do=f"use one of {', '.join(SCATTERS)}")
-    if x.dtype != source.dtype or len(x.shape) != len(indices.shape) or indices.shape != source.shape:
+    ranks = {len(type_.shape) for type_ in types}
+    if x.dtype != source.dtype or len(ranks) > 1 or shapes.broadcast(indices.shape, source.shape) != source.shape:
         raise ModelError(f"scatter of {source} into {x} at {indices}")
-    pairs = zip(shapes.concrete(x.shape), shapes.concrete(indices.shape), strict=True)
+    pairs = zip(shapes.concrete(x.shape), shapes.concrete(source.shape), strict=True)
     if any(given > there for i, (there, given) in enumerate(pairs) if i - len(x.shape) != axis):
         raise ModelError(f"scatter of {source} into {x} at {indices} on axis {axis}", do="only this axis may be longer")
     if x.dtype == "bool" and reduce != "set":
@@ -125,9 +126,9 @@ def _scatter(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
 
 
 def scatter_numpy(x: Any, indices: Any, source: Any, axis: int, reduce: str) -> Any:
-    """Write or combine values at places along an axis, in row-major order of the source."""
+    """Write or combine values at places along an axis, in row-major order of the source; the indices broadcast."""
     out = np.array(x)
-    places = list(np.indices(np.shape(indices), sparse=True))
+    places = list(np.indices(np.shape(source), sparse=True))
     places[axis] = np.clip(indices, 0, out.shape[axis] - 1)
     ufunc = SCATTERS[reduce]
     if ufunc is None:
@@ -182,6 +183,6 @@ register(
         _scatter,
         scatter_numpy,
         opaque=True,
-        doc="x with values of the source written at, or combined with what is at, the indices along an axis.",
+        doc="x with values of the source written at, or combined with what is at, indices (they broadcast) on an axis.",
     )
 )

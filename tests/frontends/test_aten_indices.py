@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import frittata as ft
-from frittata.egraph.errors import IndexRangeError
+from frittata.egraph.errors import IndexRangeError, UnsupportedOpError
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.script import parse, show
 from frittata.frontends.torch_export import from_module
@@ -87,6 +87,15 @@ READS: dict[str, tuple[Forward, tuple[Any, ...]]] = {
         lambda x: (x.flip(0), x.flip(1, 2), x.roll(2, 1), x.roll((1, -3), (0, 2)), x.roll(4), torch.fliplr(x)),
         (X,),
     ),
+    "bags of an embedding": (
+        lambda i, w, s: (
+            *(F.embedding_bag(i, w, mode=how) for how in ("sum", "mean", "max")),
+            F.embedding_bag(i, w, mode="sum", per_sample_weights=s),
+            F.embedding_bag(i[0], w, torch.arange(5), mode="mean"),
+            F.embedding_bag(i[0], w, torch.arange(0, 6, 5), mode="sum", include_last_offset=True),
+        ),
+        (ints(23, 4, 5), W, floats(4, 5)),
+    ),
     "diagonals": (
         lambda x: (x.diagonal(), x.diagonal(1, 1, 2), x.diagonal(-2, 2, 1), torch.diagonal(x[0], -1), x[0].diag()),
         (X,),
@@ -140,6 +149,9 @@ WRITES: dict[str, tuple[Forward, tuple[Any, ...]]] = {
             x.index_add(1, i, s),
             x.index_add(1, i, s, alpha=2),
             x.index_copy(1, i[:2], s[:, :2]),
+            x.scatter_add(1, i[None, :, None].expand(3, 3, 7), s),
+            x.scatter_reduce(1, i[:, None].expand_as(s), s, "amax"),
+            x.scatter_add(1, i[:, None].expand(3, 3, 7)[:, :2], s),
             x.index_fill(1, i, -1.0),
         ),
         (X, torch.tensor([4, 0, 0]), floats(3, 3, 7)),
@@ -237,6 +249,26 @@ def check(function: Forward, args: tuple[Any, ...], library: bool = True) -> ft.
 @pytest.mark.parametrize("name", READS)
 def test_what_is_read_at_computed_indices_is_what_torch_reads(name: str) -> None:
     check(*READS[name])
+
+
+BAGS: dict[str, Forward] = {
+    "of different lengths": lambda i, w, _: F.embedding_bag(i, w, torch.arange(2) * 3),
+    "one is empty": lambda i, w, _: F.embedding_bag(i, w, torch.arange(9).clamp(max=7), mode="max"),
+    "what is after the last is left out": lambda i, w, _: F.embedding_bag(
+        i, w, torch.arange(3) * 3, mode="sum", include_last_offset=True
+    ),
+    "padding": lambda i, w, _: F.embedding_bag(i, w, torch.arange(7), padding_idx=3),
+    "begin where a tensor says": F.embedding_bag,
+}
+
+
+@pytest.mark.parametrize("name", BAGS)
+def test_bags_that_are_no_rows_of_a_matrix_are_combined_by_torch(name: str) -> None:
+    args = (ints(23, 7), W, torch.tensor([0, 3, 3]))
+    module = Apply(BAGS[name]).eval()
+    with pytest.raises(UnsupportedOpError, match="bags"):
+        from_module(module, args)
+    assert_same(ft.optimize(module, args, machine=REFERENCE)(*args), BAGS[name](*args))
 
 
 @pytest.mark.parametrize("name", ORDERS)

@@ -53,6 +53,22 @@ def test_scattering_equals_its_reference(reduce: str, dtype: type) -> None:
         np.testing.assert_array_equal(x, before)
 
 
+@pytest.mark.parametrize("reduce", ["set", "sum", "prod", "max", "min"])
+@pytest.mark.parametrize("shape", [(5, 7, 3), (200, 1, 130), (1, 60, 1), (3, 5, 0)])
+def test_scattering_whole_slices_equals_its_reference_to_the_bit(reduce: str, shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal(shape).astype(np.float32)
+    reference = registry.get("scatter").reference
+    assert reference is not None
+    for axis in (-3, -2, -1):
+        line = [1, 1, 1]
+        line[axis] = count = 3 * shape[axis]
+        places = rng.integers(0, max(1, shape[axis]), line)
+        source = rng.standard_normal((*shape[: axis + 3], count, *shape[axis + 4 :])).astype(np.float32)
+        found = host_library.call_of("scatter", reference)(x, places, source, axis, reduce)
+        np.testing.assert_array_equal(found, reference(x, places, source, axis, reduce))
+
+
 @pytest.mark.parametrize(("name", "descending"), [*product(VALUES, (False, True))])
 def test_the_first_places_are_those_of_all_sorted(name: str, descending: bool) -> None:
     x = VALUES[name]
