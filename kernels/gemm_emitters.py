@@ -24,6 +24,9 @@ from frittata.kernels.tiles import Accumulators, emit_window_tile, unroll_for
 
 Emit = Callable[..., None]
 
+_COLUMN_ROWS = 4
+"""Rows that are stored together where they are neighbours in memory."""
+
 
 def lanes_of(dtype: str) -> int:
     """Return how many lanes of a floating-point dtype a register has."""
@@ -171,6 +174,7 @@ class Code:
     ) -> None:
         work = self.work
         emitter = ElementEmitter(builder, pointers, variables, Along("j", self.lanes, self.lanes, valid))
+        waiting: list[list[tuple[Value, Affine]]] = [[] for _ in work.bodies]
         for row, total in enumerate(sums):
             emitter.fill({work.product: total})
             there: dict[int | str, Affine] = {"i": var(f"i{row}", work.rows)}
@@ -178,7 +182,13 @@ class Code:
             for number, (body, at) in enumerate(zip(work.bodies, work.output_offsets, strict=True)):
                 value = emitter.emit(body.args[0], index)
                 target = table_pointer(builder, table, len(self.operands) + number, body.dtype)
-                _store(builder, emitter.values, value, target, at.substitute(there))
+                if not stores_columns(at, self.lanes):
+                    _store(builder, emitter.values, value, target, at.substitute(there))
+                    continue
+                waiting[number].append((value, at.substitute(there)))
+                if len(waiting[number]) == min(_COLUMN_ROWS, self.lanes) or row == len(sums) - 1:
+                    _store_columns(builder, emitter.values, waiting[number], target)
+                    waiting[number] = []
 
     # ---- scratch memory ----------------------------------------------------------------------------------------------
 
@@ -295,6 +305,30 @@ def moves_along(side: Side, key: str, lanes: int) -> bool:
     values = IndexValues(ir.IRBuilder(), {}, Along(key, lanes, lanes))
     loads = loads_of(side.element, side.index)
     return all(offset is not None and values.slope(offset) in (0, 1) for _, offset in loads)
+
+
+def stores_columns(offset: Affine, lanes: int) -> bool:
+    """Whether rows of the product, not its columns, are neighbours in an output."""
+
+    def slope(key: str) -> int | None:
+        return IndexValues(ir.IRBuilder(), {}, Along(key, lanes, lanes)).slope(offset)
+
+    return slope("j") not in (0, 1) and slope("i") == 1
+
+
+def _store_columns(builder: Builder, values: IndexValues, rows: Sequence[tuple[Value, Affine]], target: Value) -> None:
+    """Store vectors of rows that are neighbours in memory: as many elements of a column at once as there are rows."""
+    assert values.along is not None
+    while rows:
+        count = 1 << (len(rows).bit_length() - 1)
+        at, lanes = rows[0][1], values.along.lanes
+        slope = values.slope(at)
+        if slope is not None:
+            offsets = [builder.add(values.first(at), I64(lane * slope)) for lane in range(lanes)]
+        else:
+            offsets = [simd.extract(builder, values.value(at), lane) for lane in range(lanes)]
+        memory.store_columns(builder, [value for value, _ in rows[:count]], target, offsets, values.along.valid)
+        rows = rows[count:]
 
 
 def _store(builder: Builder, values: IndexValues, value: Value, target: Value, offset: Affine) -> None:

@@ -10,7 +10,7 @@ from frittata.egraph.ops import registry
 from frittata.egraph.program import Estimate
 from frittata.egraph.terms import Scalar, Term
 from frittata.kernels.contractions import Contraction, Side, loads_of
-from frittata.kernels.gemm_emitters import moves_along
+from frittata.kernels.gemm_emitters import moves_along, stores_columns
 from frittata.kernels.gemm_kernel import sizes_of
 from frittata.kernels.gemm_schedule import Schedule, Sizes, schedule, tile_cycles
 from frittata.kernels.index_values import Along, IndexValues
@@ -30,8 +30,10 @@ _CLAMPED_UNITS = 30.0
 """The same where the index may be clamped: lane by lane."""
 _STRIDED_ROWS = 1.4
 """How much longer steps take that read the left side in place, each from another cache line."""
-_SCATTER_UNITS = 4.0
-"""Additions that storing one element by itself is worth."""
+_COLUMN_UNITS = 6.0
+"""Additions that storing an element is worth where those of a few rows are stored together."""
+_SCATTER_STEPS = 1.6
+"""Additions of whole vectors that storing one element by itself is worth: Zen 4 stores 0.7 of them a cycle."""
 
 
 def estimate(
@@ -98,11 +100,13 @@ def epilogue_units(work: Contraction) -> float:
 def strided_units(work: Contraction, lanes: int) -> float:
     """Return what loads and stores of the epilogue take if the bodies' elements are apart along the columns."""
     values = IndexValues(ir.IRBuilder(), {}, Along("j", lanes, lanes))
-    if all(values.slope(offset) in (0, 1) for offset in work.output_offsets):
+    apart = [offset for offset in work.output_offsets if values.slope(offset) not in (0, 1)]
+    if not apart:
         return 0.0
     bodies = [Side(_around(body.args[0], work.product), work.place) for body in work.bodies]
     each = sum(GATHER_UNITS for body in bodies if not moves_along(body, "j", lanes))
-    return (each + _SCATTER_UNITS * len(bodies)) * shapes.size(work.bodies[0].shape)
+    each += sum(_COLUMN_UNITS if stores_columns(offset, lanes) else _SCATTER_STEPS * lanes for offset in apart)
+    return each * shapes.size(work.bodies[0].shape)
 
 
 def _around(element: Term, product: Term) -> Term:

@@ -5,6 +5,8 @@ A pointer points to `Lane.memory_scalar`. Offsets and strides are in elements; a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from llvmlite import ir
 
 from frittata.kernels.simd import (
@@ -25,6 +27,7 @@ from frittata.kernels.simd import (
     overload_name,
     part,
     splat,
+    transpose,
 )
 
 
@@ -155,6 +158,23 @@ def store_scatter(builder: Builder, value: Value, pointer: Value, offsets: Value
         elif not isinstance(count, int):
             with builder.if_then(builder.icmp_signed("<", I64(i), count)):
                 store(builder, element, pointer, position)
+
+
+def store_columns(
+    builder: Builder, values: Sequence[Value], pointer: Value, offsets: Sequence[Value], count: Index | None = None
+) -> None:
+    """Store lane i of all values, one after the other, from `pointer + offsets[i]` on; with `count`, the first lanes.
+
+    The values are a power of two, at most as many as a vector has lanes.
+    """
+    turned, size = transpose(builder, values), len(values)
+    for i, offset in enumerate(offsets):
+        column = part(builder, turned[i % size], i - i % size, size)
+        if count is None:
+            store(builder, column, pointer, offset)
+        else:
+            with builder.if_then(builder.icmp_signed("<", I64(i), as_index(count))):
+                store(builder, column, pointer, offset)
 
 
 def _load_every_other(builder: Builder, lane: Lane, pointer: Value, offset: Index) -> Value:

@@ -299,14 +299,16 @@ def permute(builder: Builder, value: Value, numbers: Sequence[int]) -> Value:
 def transpose(builder: Builder, rows: Sequence[Value]) -> list[Value]:
     """Return the columns of a square of as many vectors as each has lanes, a power of two.
 
+    Fewer vectors, a power of two as well, are several squares side by side, each of which is turned around.
+
     Source: Eklundh, A Fast Computer Method for Matrix Transposing, 1972: blocks are swapped, halving their size.
     """
-    lanes, out = len(rows), list(rows)
-    step = lanes // 2
+    lanes, out = lane_of(rows[0]).lanes, list(rows)
+    step = len(rows) // 2
     while step:
         low = [lane if not lane & step else lanes + lane - step for lane in range(lanes)]
         high = [lane + step if not lane & step else lanes + lane for lane in range(lanes)]
-        for row in range(lanes):
+        for row in range(len(rows)):
             if not row & step:
                 a, b = out[row], out[row + step]
                 for target, numbers in ((row, low), (row + step, high)):

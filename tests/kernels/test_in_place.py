@@ -105,6 +105,32 @@ def test_every_template_that_takes_places_is_tested() -> None:
     assert tested == {template.name for template in templates.TEMPLATES if templates.is_in_place(template.name)}
 
 
+_TURNED = {
+    "contraction": ("dot-7x33x17", "dot-64x40x48", "linear-gelu", "dot-f64"),
+    "convolution": ("window-3x3-s1-p1-d1-g1", "window-3x3-s2-p0-d1-g2", "window-7x7-s2-p3-d1-g1", "window-fused"),
+}
+
+
+@pytest.mark.parametrize(("template", "name"), [(t, n) for t, names in _TURNED.items() for n in names])
+def test_rows_of_products_are_stored_side_by_side(template: str, name: str) -> None:
+    """Results lie with the axis of the rows last: as many of a column as stand in registers are stored at once."""
+    case = case_named(name)
+    (body,) = case.bodies
+    rank = len(body.shape)
+    order = (0, 2, 3, 1) if rank == 4 else (*range(rank - 2), rank - 1, rank - 2)
+    out = typed("out", body)
+    turned = Join("turned", tensor("permute", out, permutation=order))
+    operands = tuple(operand.attrs[0] for operand in case.operands)
+    tested = Kernel("tested", template, (Output("out", body),), operands, _FREE)
+    inputs = {operand.attrs[0]: TensorType(operand.shape, operand.dtype) for operand in case.operands}
+    shown = copied("shown", typed("turned", turned.body))
+    program = Program(inputs, {}, (tested, turned, shown), ("shown",), _FREE.seconds)
+    values = case.values(0)
+    (wanted,) = case.expected(values)
+    (got,) = runtime.build(program, {})(*values)
+    assert_agrees(case, (got.transpose(np.argsort(order)),), (wanted,))
+
+
 TILED = """
 def main(
     x: f32[2, 6, 7, 16], param w: f32[16, 16, 3, 3], param v: f32[21, 16, 3, 3], param u: f32[8, 37, 3, 3]

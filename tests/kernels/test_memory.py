@@ -13,7 +13,7 @@ from frittata.kernels import memory, simd
 from frittata.kernels.compile import compile_kernel
 from frittata.kernels.flow import for_range, rarely
 from frittata.kernels.intrinsics import make_tile_intrinsic, table_pointer, table_value
-from frittata.kernels.simd import Lane
+from frittata.kernels.simd import I64, Lane
 
 Array = np.ndarray[Any, np.dtype[Any]]
 DTYPES = ["bool", "i32", "i64", "f32", "f64"]
@@ -112,6 +112,27 @@ def test_strided_lanes_are_gathered_and_scattered(dtype: str, lanes: int) -> Non
     expected[30 : 30 + count] = x[0 : 2 * count : 2]
     expected[40 : 40 + lanes] = x[2 * np.minimum(np.arange(lanes), count - 1)]
     np.testing.assert_array_equal(run(emit, f"stride {lane}", dtype, x, 64, count), expected)
+
+
+@pytest.mark.parametrize("dtype", ["i32", "f32", "f64"])
+@pytest.mark.parametrize(("lanes", "rows"), [(1, 1), (4, 2), (4, 4), (8, 1), (8, 4), (16, 4), (16, 8)])
+def test_columns_of_several_rows_are_stored_one_after_the_other(dtype: str, lanes: int, rows: int) -> None:
+    lane, x = Lane(dtype, lanes), data(dtype)
+    apart = rows + 1
+
+    def emit(builder: Any, source: Any, result: Any, count: Any) -> None:
+        values = [memory.load(builder, lane, source, row) for row in range(rows)]
+        places = [I64(column * apart) for column in range(lanes)]
+        memory.store_columns(builder, values, result, places)
+        memory.store_columns(builder, values, memory.advance(builder, result, lanes * apart), places, count)
+
+    count = min(3, lanes)
+    expected = np.ones((2 * lanes, apart), x.dtype)
+    for row in range(rows):
+        expected[:lanes, row] = x[row : row + lanes]
+        expected[lanes : lanes + count, row] = x[row : row + count]
+    found = run(emit, f"columns {lane} {rows}", dtype, x, expected.size, count)
+    np.testing.assert_array_equal(found.reshape(expected.shape), expected)
 
 
 @pytest.mark.parametrize("dtype", ["i32", "i64", "f32", "f64"])
