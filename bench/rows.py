@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bench import blocks, workloads
-from bench.models import MODELS, nasrnn, unseen
+from bench.models import MODELS, nasrnn, second, unseen
 from bench.models.weights import Workload, seeded
 
 _MATRIX = (4096, 1024)
@@ -37,6 +37,17 @@ def _nasrnn_cell(hidden: int) -> Workload:
 
 def _over(module: Callable[[], nn.Module], shape: tuple[int, ...]) -> Workload:
     return seeded(module, lambda: (torch.randn(shape),))
+
+
+def _messages(nodes: int, edges: int) -> Workload:
+    def given() -> tuple[Tensor, ...]:
+        return (torch.randn(nodes, 64), *(torch.randint(0, nodes, (edges,)) for _ in range(2)))
+
+    return seeded(second.Messages, given)
+
+
+def _bags(batch: int, bag: int) -> Workload:
+    return seeded(second.Recommender, lambda: (torch.randn(batch, 13), torch.randint(0, 5000, (8, batch, bag))))
 
 
 def _all() -> tuple[Row, ...]:
@@ -79,6 +90,10 @@ def _all() -> tuple[Row, ...]:
         Row("unseen: mixer", partial(_over, unseen.Mixer, (1, 3, 224, 224)), 1.0),
         Row("unseen: windows of 7 x 7", partial(_over, unseen.ConvNext, (1, 3, 224, 224)), 1.0),
         Row("unseen: gated waves", partial(_over, unseen.GatedWaves, (1, 1, 4000)), 1.0),
+        Row("unseen: selective scan", partial(_over, second.SelectiveScan, (1, 32, 256)), 1.0),
+        Row("unseen: messages", partial(_messages, 500, 3000), 1.0),
+        Row("unseen: bags", partial(_bags, 128, 4), 1.0),
+        Row("unseen: squeezed windows", partial(_over, second.EfficientNet, (1, 3, 224, 224)), 1.0),
     )
 
 

@@ -155,7 +155,7 @@ def _embedding_bag(
 ) -> tuple[Term, None, None, None]:
     """Combine rows of a table, as many for each bag, which is how torch writes a matrix of indices.
 
-    Raises: UnsupportedOpError for bags that differ in length, or begin where a tensor says.
+    Raises: UnsupportedOpError for bags that differ in length, begin where a tensor says, or leave out padding.
     """
     try:
         (begins,) = evaluate((offsets,), {})
@@ -165,7 +165,7 @@ def _embedding_bag(
     length = total // max(1, bags)
     equal = [bag * length for bag in range(bags)] + [total] * include_last
     if padding >= 0 or not length or bags * length != total or begins.tolist() != equal:
-        raise UnsupportedOpError("bags of different lengths")
+        raise UnsupportedOpError("bags of different lengths, or with padding")
     rows = idioms_indices.take(weight, idioms.reshape(indices, (bags, length)), -2)
     if weights is not None:
         rows = tensor("mul", rows, idioms.reshape(weights, (bags, length, 1)))
