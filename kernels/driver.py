@@ -183,7 +183,7 @@ def _note_seconds(_context: Any, address: Any) -> Any:
     return types.void(types.int64), generate
 
 
-def _compiled(function: Any) -> Any:
+def compiled(function: Any) -> Any:
     """Compile with numba and keep the code on disk, if there is a place for it."""
     try:
         return numba.njit(nogil=True, cache=True)(function)
@@ -191,7 +191,7 @@ def _compiled(function: Any) -> Any:
         return numba.njit(nogil=True)(function)
 
 
-@_compiled
+@compiled
 def _wait(looks: Any) -> None:
     """Let some time go by before the next look at what another thread does."""
     for _ in range(_SPINS):
@@ -200,13 +200,13 @@ def _wait(looks: Any) -> None:
         _yield()
 
 
-@_compiled
+@compiled
 def _first(queue: Any, queues: Any, chunks: Any) -> Any:
     """Return the first chunk of a queue; a single chunk is in the first queue."""
     return (queue * chunks + queues - 1) // queues
 
 
-@_compiled
+@compiled
 def _walk(steps: Any, count: Any, counters: Any, queues: Any, own: Any, times: Any) -> None:
     """Run every step as one of the threads that share `counters`, starting with queue number `own`.
 
@@ -235,7 +235,7 @@ def _walk(steps: Any, count: Any, counters: Any, queues: Any, own: Any, times: A
             looks += 1
 
 
-@_compiled
+@compiled
 def _run_alone(steps: Any, count: Any, times: Any) -> None:
     for i in range(count):
         kernel, table, chunks = _read(steps + 24 * i), _read(steps + 24 * i + 8), _read(steps + 24 * i + 16)
@@ -247,19 +247,19 @@ def _run_alone(steps: Any, count: Any, times: Any) -> None:
             _note_seconds(times + 16 * i + 8)
 
 
-@_compiled
+@compiled
 def _threads(callers: Any) -> Any:
     """Return how many threads a run of one of so many callers may have."""
     return max(1, _thread_count() // callers)
 
 
-@_compiled
+@compiled
 def _counters(count: Any, threads: Any) -> Any:
     """Return the counters of a run of so many steps."""
     return np.zeros(count * (min(threads, _MOST_QUEUES) + 1) * (_LINE_BYTES // _WORD_BYTES), np.int64)
 
 
-@_compiled
+@compiled
 def _offer(steps: Any, count: Any, times: Any, threads: Any, counters: Any, place: Any, offers: Any) -> None:
     """Let workers begin with a run, at its place; `offers` counts what was offered."""
     _put(place + 16, 0)
@@ -273,7 +273,7 @@ def _offer(steps: Any, count: Any, times: Any, threads: Any, counters: Any, plac
     _add(offers, 1)
 
 
-@_compiled
+@compiled
 def _join(steps: Any, count: Any, times: Any, threads: Any, counters: Any, place: Any) -> None:
     """Run what was offered together with the workers that come to its place, to the end."""
     _walk(steps, count, counters, min(threads, _MOST_QUEUES), 0, times)
@@ -284,7 +284,7 @@ def _join(steps: Any, count: Any, times: Any, threads: Any, counters: Any, place
         looks += 1
 
 
-@_compiled
+@compiled
 def _run_shared(steps: Any, count: Any, times: Any, callers: Any, place: Any, offers: Any) -> None:
     """Offer a run and join it at once."""
     threads = _threads(callers)
@@ -296,7 +296,7 @@ def _run_shared(steps: Any, count: Any, times: Any, callers: Any, place: Any, of
         counters[0] = 0  # they live until here
 
 
-@_compiled
+@compiled
 def _serve(offers: Any, places: Any, number: Any, seen: Any, awake_s: Any) -> Any:
     """Work as a worker until there was nothing to do for so long; return how many offers were seen."""
     until, looks = _seconds() + awake_s, 0
