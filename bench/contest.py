@@ -89,8 +89,8 @@ def _prepare(name: str, case: Case, expected: Any) -> tuple[Entry, Prepared | No
         error = relative_error(list(prepared.tensors(output)), expected)
     except Missing as missing:
         return {"missing": str(missing)}, None
-    except Exception:
-        return {"failure": traceback.format_exc()[-2000:]}, None
+    except Exception as problem:  # its text alone: where it was raised names paths of this machine
+        return {"failure": "".join(traceback.format_exception_only(problem))[-2000:]}, None
     entry: Entry = {"prepare_s": seconds, "error": error, **prepared.facts}
     entry.update({f"{key}_bytes": after[key] - before["resident"] for key in after})
     if not error <= TOLERANCE:
