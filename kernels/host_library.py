@@ -42,13 +42,20 @@ def _argtopk(x: Array, axis: int, count: int, descending: bool) -> Array:
 
 
 def _scatter(x: Array, places: Array, source: Array, axis: int, reduce: str) -> Array:
-    if reduce == "sum" and places.size == places.shape[axis] and x.dtype.kind in "if" and x.itemsize > 2:
+    if reduce == "sum" and _are_slices(x, places, source, axis) and x.dtype.kind in "if" and x.itemsize > 2:
         return _summed(x, places.reshape(-1), source, axis)
     out, at, values = _tensor(np.array(x)), _tensor(places.astype(np.int64, copy=False)), _tensor(source)
     at = at.expand(values.shape)
     if reduce == "set":
         return out.scatter_(axis, at, values).numpy()
     return out.scatter_reduce_(axis, at, values, _REDUCTION[reduce]).numpy()
+
+
+def _are_slices(x: Array, places: Array, source: Array, axis: int) -> bool:
+    """Whether the source is slices of `x` from end to end, with a place for each."""
+    at = axis + x.ndim
+    ends = (source.shape[:at], source.shape[at + 1 :]) == (x.shape[:at], x.shape[at + 1 :])
+    return ends and places.size == places.shape[axis] == source.shape[axis]
 
 
 def _summed(x: Array, places: Array, source: Array, axis: int) -> Array:

@@ -1,4 +1,4 @@
-"""Four more networks that nothing here was tuned on, of kinds that the others are not: see docs/measurements.md."""
+"""Four networks of other kinds, slower than a peer when they were first compared: see docs/measurements.md."""
 
 from __future__ import annotations
 

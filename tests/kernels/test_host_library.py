@@ -69,6 +69,31 @@ def test_scattering_whole_slices_equals_its_reference_to_the_bit(reduce: str, sh
         np.testing.assert_array_equal(found, reference(x, places, source, axis, reduce))
 
 
+@pytest.mark.parametrize("reduce", ["set", "sum", "prod", "max", "min"])
+@pytest.mark.parametrize(
+    ("places", "source"),
+    [
+        ((1, 4, 1), (2, 4, 3)),
+        ((1, 4, 1), (3, 4, 2)),
+        ((1, 4, 1), (1, 4, 3)),
+        ((2, 1, 1), (2, 4, 3)),
+        ((1, 1, 1), (3, 4, 3)),
+    ],
+)
+def test_parts_of_slices_and_shared_places_equal_their_reference(
+    reduce: str, places: tuple[int, ...], source: tuple[int, ...]
+) -> None:
+    rng = np.random.default_rng(3)
+    x, values = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, 5, 3), source))
+    at = rng.permutation(5)[: places[1]].reshape(1, -1, 1) + np.zeros(places, np.int64)
+    reference = registry.get("scatter").reference
+    assert reference is not None
+    expected = reference(x, at, values, -2, reduce)
+    wide = np.broadcast_to(at, source)
+    np.testing.assert_array_equal(expected, reference(x, wide, values, -2, reduce))
+    np.testing.assert_array_equal(host_library.call_of("scatter", reference)(x, at, values, -2, reduce), expected)
+
+
 @pytest.mark.parametrize(("name", "descending"), [*product(VALUES, (False, True))])
 def test_the_first_places_are_those_of_all_sorted(name: str, descending: bool) -> None:
     x = VALUES[name]
