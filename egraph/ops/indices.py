@@ -128,7 +128,7 @@ def _scatter(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
 def scatter_numpy(x: Any, indices: Any, source: Any, axis: int, reduce: str) -> Any:
     """Write or combine values at places along an axis, in row-major order of the source; the indices broadcast."""
     out = np.array(x)
-    places = list(np.indices(np.shape(source), sparse=True))
+    places: list[Any] = list(np.indices(np.shape(source), sparse=True))
     places[axis] = np.broadcast_to(np.clip(indices, 0, out.shape[axis] - 1), np.shape(source))
     ufunc = SCATTERS[reduce]
     if ufunc is None:
