@@ -21,19 +21,23 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from math import inf
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 from llvmlite import ir
 from numba import extending, types
-from numba.core import cgutils
+from numba.core import cgutils, registry
+from numba.core.runtime.nrt import rtsys
 from numpy.typing import ArrayLike, NDArray
 
 _numba: Any = numba
 _intrinsic: Any = extending.intrinsic
+_registry: Any = registry
+_rtsys: Any = rtsys
 
 
 class Steps:
@@ -183,6 +187,17 @@ def _note_seconds(_context: Any, address: Any) -> Any:
     return types.void(types.int64), generate
 
 
+@_intrinsic
+def _clear(_context: Any, address: Any, size: Any) -> Any:
+    """Set so many bytes to 0."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        cgutils.memset(builder, _pointer(builder, arguments[0]), arguments[1], 0)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
 def compiled(function: Any) -> Any:
     """Compile with numba and keep the code on disk, if there is a place for it."""
     try:
@@ -248,35 +263,26 @@ def _run_alone(steps: Any, count: Any, times: Any) -> None:
 
 
 @compiled
-def _threads(callers: Any) -> Any:
-    """Return how many threads a run of one of so many callers may have."""
-    return max(1, _thread_count() // callers)
-
-
-@compiled
-def _counters(count: Any, threads: Any) -> Any:
-    """Return the counters of a run of so many steps."""
-    return np.zeros(count * (min(threads, _MOST_QUEUES) + 1) * (_LINE_BYTES // _WORD_BYTES), np.int64)
-
-
-@compiled
-def _offer(steps: Any, count: Any, times: Any, threads: Any, counters: Any, place: Any, offers: Any) -> None:
-    """Let workers begin with a run, at its place; `offers` counts what was offered."""
+def _offer(steps: Any, count: Any, times: Any, callers: Any, counters: Any, place: Any, offers: Any) -> None:
+    """Let workers begin with a run of one of so many callers, at its place; `offers` counts what was offered."""
+    threads = max(1, _thread_count() // callers)
+    queues = min(threads, _MOST_QUEUES)
+    _clear(counters, count * (queues + 1) * _LINE_BYTES)
     _put(place + 16, 0)
     _put(place + 24, threads - 1)
     _put(place + 32, steps)
     _put(place + 40, count)
     _put(place + 48, counters)
-    _put(place + 56, min(threads, _MOST_QUEUES))
+    _put(place + 56, queues)
     _put(place + 64, times)
     _put(place, _OPEN)
     _add(offers, 1)
 
 
 @compiled
-def _join(steps: Any, count: Any, times: Any, threads: Any, counters: Any, place: Any) -> None:
+def _join(place: Any) -> None:
     """Run what was offered together with the workers that come to its place, to the end."""
-    _walk(steps, count, counters, min(threads, _MOST_QUEUES), 0, times)
+    _walk(_read(place + 32), _read(place + 40), _read(place + 48), _read(place + 56), 0, _read(place + 64))
     _put(place, _CLOSED)
     looks = 0
     while _read(place + 8) > 0:  # a worker may still read the counters
@@ -285,15 +291,12 @@ def _join(steps: Any, count: Any, times: Any, threads: Any, counters: Any, place
 
 
 @compiled
-def _run_shared(steps: Any, count: Any, times: Any, callers: Any, place: Any, offers: Any) -> None:
+def _run_shared(
+    steps: Any, count: Any, times: Any, callers: Any, counters: Any, place: Any, offers: Any
+) -> None:
     """Offer a run and join it at once."""
-    threads = _threads(callers)
-    counters = _counters(count, threads)
-    base = np.int64(counters.ctypes.data)
-    _offer(steps, count, times, threads, base, place, offers)
-    _join(steps, count, times, threads, base, place)
-    if len(counters):
-        counters[0] = 0  # they live until here
+    _offer(steps, count, times, callers, counters, place, offers)
+    _join(place)
 
 
 @compiled
@@ -327,6 +330,63 @@ def _serve(offers: Any, places: Any, number: Any, seen: Any, awake_s: Any) -> An
         until, looks = _seconds() + awake_s, 0
 
 
+class _Native(NamedTuple):
+    """What of the above Python calls."""
+
+    alone: Callable[[int, int, int], None]
+    offer: Callable[[int, int, int, int, int, int, int], None]
+    join: Callable[[int], None]
+    shared: Callable[[int, int, int, int, int, int, int], None]
+    serve: Callable[[int, int, int, int, float], int]
+
+
+@cache
+def _native() -> _Native:
+    one, real = types.int64, types.float64
+    return _Native(
+        _entry(_run_alone, one, one, one),
+        _entry(_offer, *[one] * 7),
+        _entry(_join, one),
+        _entry(_run_shared, *[one] * 7),
+        _entry(_serve, one, one, one, one, real),
+    )
+
+
+def _entry(function: Any, *arguments: Any) -> Any:
+    """Return the code for these types: from disk if it is there, without what numba does before, 0.3 to 0.6 s.
+
+    To load a function numba prepares to compile any other. All that the code needs is symbols of its memory management.
+    """
+    load = getattr(function._cache, "_load_overload", None)  # not in every numba; nor is there always a cache
+    if load is not None:
+        context = _registry.cpu_target.target_context
+        _rtsys.initialize(context)
+        with suppress(OSError):
+            found = load(arguments, context)
+            if found is not None:
+                return found.entry_point
+    function.compile(arguments)
+    return function.overloads[arguments].entry_point
+
+
+class _Place:
+    """Memory for a run that workers share: where they find it, and where all count chunks."""
+
+    __slots__ = ("_counters", "address", "counters")
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+        self._hold(0)
+
+    def hold(self, steps: int) -> None:
+        """See to it that there are counters for so many steps; nothing must run here."""
+        if steps * (_MOST_QUEUES + 1) * _LINE_BYTES > self._counters.nbytes:
+            self._hold(steps)
+
+    def _hold(self, steps: int) -> None:
+        self._counters = np.empty(steps * (_MOST_QUEUES + 1) * (_LINE_BYTES // _WORD_BYTES), np.int64)
+        self.counters = self._counters.ctypes.data
+
 
 class Workers:
     """The workers of a process, which live as long as it does, and the memory that they and callers share.
@@ -339,7 +399,7 @@ class Workers:
         self._memory = np.zeros((1 + _MOST_RUNS) * _RUN_BYTES // _WORD_BYTES + 16, np.int64)
         self.offers = self._memory.ctypes.data + -self._memory.ctypes.data % _RUN_BYTES
         self._places = self.offers + _RUN_BYTES
-        self.free = [self._places + i * _RUN_BYTES for i in range(_MOST_RUNS)]
+        self.free = [_Place(self._places + i * _RUN_BYTES) for i in range(_MOST_RUNS)]
         self.asleep: list[Lock] = []
         self.last_s = -inf
         self._ended = False
@@ -356,10 +416,10 @@ class Workers:
                 self.asleep.pop().release()
 
     def _work(self, number: int) -> None:
-        seen, wakes = 0, Lock()
+        seen, wakes, serve = 0, Lock(), _native().serve
         wakes.acquire()
         while not self._ended:
-            seen = _serve(self.offers, self._places, number, seen, BURST_S)
+            seen = serve(self.offers, self._places, number, seen, BURST_S)
             self.asleep.append(wakes)
             wakes.acquire()
 
@@ -423,7 +483,7 @@ def run(steps: Steps, saved_s: float = inf, meanwhile: Callable[[], None] | None
         return
     if meanwhile is not None:
         meanwhile()
-    _run_alone(steps.first, steps.count, 0)
+    _native().alone(steps.first, steps.count, 0)
 
 
 def is_alone(saved_s: float) -> bool:
@@ -450,35 +510,28 @@ def run_timed(steps: Steps) -> NDArray[np.float64]:
 
 def _share(steps: Steps, times: int, meanwhile: Callable[[], None] | None) -> None:
     """Run steps together with the workers, unless too many callers do."""
-    found = workers()
+    found, native = workers(), _native()
     try:
         place = found.free.pop()
     except IndexError:
         if meanwhile is not None:
             meanwhile()
-        _run_alone(steps.first, steps.count, times)
+        native.alone(steps.first, steps.count, times)
         return
-    callers = _MOST_RUNS - len(found.free)
+    place.hold(steps.count)
+    run = steps.first, steps.count, times, _MOST_RUNS - len(found.free), place.counters, place.address, found.offers
     try:
         found.wake()
         if meanwhile is None:
-            _run_shared(steps.first, steps.count, times, callers, place, found.offers)
-        else:
-            _share_meanwhile(steps, times, meanwhile, _threads(callers), place, found.offers)
+            native.shared(*run)
+            return
+        native.offer(*run)
+        try:
+            meanwhile()
+        finally:
+            native.join(place.address)
     finally:
         found.free.append(place)
-
-
-def _share_meanwhile(
-    steps: Steps, times: int, meanwhile: Callable[[], None], threads: int, place: int, offers: int
-) -> None:
-    counters = _counters(steps.count, threads)
-    base = counters.ctypes.data
-    _offer(steps.first, steps.count, times, threads, base, place, offers)
-    try:
-        meanwhile()
-    finally:
-        _join(steps.first, steps.count, times, threads, base, place)
 
 
 def thread_count() -> int:

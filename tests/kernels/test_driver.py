@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import os
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -221,6 +225,19 @@ def test_a_run_waits_for_no_worker_that_has_not_come(affine: CompiledKernel, mon
     idle = driver.Workers(3)
     monkeypatch.setattr(driver, "workers", lambda: idle)
     assert Chain(affine).agrees()
+
+
+def test_code_on_disk_is_loaded_without_preparing_the_compiler(tmp_path: Path) -> None:
+    program = """if True:
+        import sys
+        from frittata.kernels import driver
+
+        driver.run(driver.Steps([]))
+        print("numba.np.linalg" in sys.modules)
+    """
+    command, environment = [sys.executable, "-c", program], {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    answers = [subprocess.run(command, env=environment, capture_output=True, check=True).stdout for _ in range(2)]
+    assert [answer.split() for answer in answers] == [[b"True"], [b"False"]]
 
 
 def test_seconds_are_measured_for_each_step(affine: CompiledKernel) -> None:
