@@ -291,9 +291,7 @@ def _join(place: Any) -> None:
 
 
 @compiled
-def _run_shared(
-    steps: Any, count: Any, times: Any, callers: Any, counters: Any, place: Any, offers: Any
-) -> None:
+def _run_shared(steps: Any, count: Any, times: Any, callers: Any, counters: Any, place: Any, offers: Any) -> None:
     """Offer a run and join it at once."""
     _offer(steps, count, times, callers, counters, place, offers)
     _join(place)
@@ -518,9 +516,10 @@ def _share(steps: Steps, times: int, meanwhile: Callable[[], None] | None) -> No
             meanwhile()
         native.alone(steps.first, steps.count, times)
         return
-    place.hold(steps.count)
-    run = steps.first, steps.count, times, _MOST_RUNS - len(found.free), place.counters, place.address, found.offers
+    callers = _MOST_RUNS - len(found.free)
     try:
+        place.hold(steps.count)
+        run = steps.first, steps.count, times, callers, place.counters, place.address, found.offers
         found.wake()
         if meanwhile is None:
             native.shared(*run)
