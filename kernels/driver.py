@@ -373,17 +373,15 @@ class _Place:
     __slots__ = ("_counters", "address", "counters")
 
     def __init__(self, address: int) -> None:
-        self.address = address
-        self._hold(0)
+        self.address, self._counters = address, np.empty(0, np.int64)
+        self.hold(1)
 
     def hold(self, steps: int) -> None:
         """See to it that there are counters for so many steps; nothing must run here."""
-        if steps * (_MOST_QUEUES + 1) * _LINE_BYTES > self._counters.nbytes:
-            self._hold(steps)
-
-    def _hold(self, steps: int) -> None:
-        self._counters = np.empty(steps * (_MOST_QUEUES + 1) * (_LINE_BYTES // _WORD_BYTES), np.int64)
-        self.counters = self._counters.ctypes.data
+        words = steps * (_MOST_QUEUES + 1) * (_LINE_BYTES // _WORD_BYTES)
+        if words > len(self._counters):
+            self._counters = np.empty(words, np.int64)
+            self.counters = self._counters.ctypes.data
 
 
 class Workers:
