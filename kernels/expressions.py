@@ -14,8 +14,8 @@ from frittata.kernels.simd import Builder, Lane, Value
 
 Number = float | int
 
-_SCALE_BY_DTYPE = {"f32": ("ps", 16), "f64": ("pd", 8)}
-"""How AVX-512 names the instruction that multiplies by a power of two, and the bits of its mask."""
+_SCALE_BY_DTYPE = {"f32": "ps", "f64": "pd"}
+"""How AVX-512 names the instruction that multiplies by a power of two."""
 _AS_IT_IS_SET = 4
 """Its rounding."""
 
@@ -135,15 +135,21 @@ class Expr:
         convert = self.builder.fpext if dtype == "f64" else self.builder.fptrunc
         return self.wrap(convert(self.value, self.lane.of(dtype).type))
 
-    def scaled(self, exponent: Expr) -> Expr | None:
-        """Return `self` times two to the power of an integer, rounded once; None if that takes several instructions."""
-        lane, (suffix, mask) = self.lane, _SCALE_BY_DTYPE.get(self.lane.dtype, ("", 0))
-        if processor().width < 64 or lane.lanes * lane.itemsize != 64:
-            return None
-        every, rounding = ir.Constant(ir.IntType(mask), -1), ir.Constant(simd.I32, _AS_IT_IS_SET)
-        operands = [self.value, exponent.value, self.value, every, rounding]
-        symbol = f"llvm.x86.avx512.mask.scalef.{suffix}.512"
-        return self.wrap(simd.call_symbol(self.builder, symbol, self.value.type, operands))
+    @property
+    def scales(self) -> bool:
+        """Whether `scaled` is there: AVX-512 has an instruction for it."""
+        return processor().width == 64
+
+    def scaled(self, exponent: Expr) -> Expr:
+        """Return `self` times two to the power of the integer that is `exponent` or the next below, rounded once."""
+        lanes = 64 // self.lane.itemsize
+        symbol = f"llvm.x86.avx512.mask.scalef.{_SCALE_BY_DTYPE[self.lane.dtype]}.512"
+        every, rounding = ir.Constant(ir.IntType(lanes), -1), ir.Constant(simd.I32, _AS_IT_IS_SET)
+
+        def emit(value: Value, power: Value) -> Value:
+            return simd.call_symbol(self.builder, symbol, value.type, [value, power, value, every, rounding])
+
+        return self.wrap(simd.by_registers(self.builder, lanes, emit, self.value, exponent.value))
 
     def by_lane(self, symbol: str, *others: Expr) -> Expr:
         """Return what a scalar C function computes, called lane by lane."""

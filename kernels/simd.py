@@ -288,8 +288,26 @@ def part(builder: Builder, value: Value, start: int, lanes: int) -> Value:
     return extract(builder, value, start) if lanes == 1 else permute(builder, value, range(start, start + lanes))
 
 
+def by_registers(builder: Builder, lanes: int, emit: Callable[..., Value], *values: Value) -> Value:
+    """Apply to values what is there for so many lanes only: in halves to more, with undefined lanes to fewer."""
+    count = lane_of(values[0]).lanes
+    if count <= lanes:
+        wide = (_widened(builder, value, lanes) for value in values)
+        return part(builder, emit(*wide), 0, count)
+    starts = (0, count // 2)
+    low, high = (by_registers(builder, lanes, emit, *(part(builder, v, s, count // 2) for v in values)) for s in starts)
+    return builder.shuffle_vector(low, high, ir.Constant(ir.VectorType(I32, count), list(range(count))))
+
+
+def _widened(builder: Builder, value: Value, lanes: int) -> Value:
+    own = lane_of(value)
+    if own.lanes == 1:
+        return builder.insert_element(ir.Constant(ir.VectorType(own.type, lanes), ir.Undefined), value, I32(0))
+    return permute(builder, value, [min(i, own.lanes) for i in range(lanes)])
+
+
 def permute(builder: Builder, value: Value, numbers: Sequence[int]) -> Value:
-    """Return the lanes of a value with these numbers, each as often as it is named."""
+    """Return the lanes of a value with these numbers, each as often as it is named; undefined where there is none."""
     if lane_of(value).lanes == 1:
         return splat(builder, value, len(numbers))
     order = ir.Constant(ir.VectorType(I32, len(numbers)), list(numbers))

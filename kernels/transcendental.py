@@ -1,8 +1,8 @@
 """Exponentials, logarithms, circular and error functions as formulas over vectors.
 
-At most 2 units in the last place off in f32 and 4 in f64, over the whole range, with C's results for NaN, infinities,
-denormals and signed zeros. For f32, sin, cos and pow are computed in double precision, the rest in single. In f64 exp,
-log and sigmoid are formulas too; the others call the C library, lane by lane.
+At most 2 units in the last place off in f32, sigmoid 4, and 4 in f64, over the whole range, with C's results for NaN,
+infinities, denormals and signed zeros. For f32, sin, cos and pow are computed in double precision, the rest in single.
+In f64 exp, log and sigmoid are formulas too; the others call the C library, lane by lane.
 Source: the polynomials for f32 of exp and log are Norbert Juffa's, the others least-squares fits with the weights of
 Lawson's iteration; log in f64 is fdlibm's.
 """
@@ -15,7 +15,7 @@ from math import factorial, inf, nan, pi
 from frittata.kernels import simd
 from frittata.kernels.expressions import Expr, integer
 from frittata.kernels.flow import rarely
-from frittata.kernels.piecewise import Row, entry, polynomial
+from frittata.kernels.piecewise import Pieces, entry, has_sixteen_pieces
 from frittata.kernels.simd import Value
 
 
@@ -53,40 +53,38 @@ def _format(x: Expr) -> _Format:
 _LOG2_E = 1.4426950408889634
 _LN2_F32 = (0.693145751953125, 1.42860677e-6)
 _LN2_F64 = (0.6931471803691238, 1.9082149292705877e-10)
-_EXP_F32 = (1.37805939e-3, 8.37312452e-3, 4.16695364e-2, 1.66664720e-1, 4.99999851e-1)
+_EXP_F32 = (1.37805939e-3, 8.37312452e-3, 4.16695364e-2, 1.66664720e-1, 4.99999851e-1, 1.0, 1.0)
 _EXP_F64 = tuple(1.0 / factorial(n) for n in range(13, 1, -1))
 
 
 def exp(x: Expr) -> Expr:
-    """Return e**x; 2**n is applied in two factors, so that results may be denormal or infinite."""
+    """Return e**x; 2**n is applied in two factors where no instruction does it, so that results may be denormal."""
     form, builder = _format(x), x.builder
     clamped = x.clamp(-746.0, 710.0) if x.is_double else x.clamp(-104.0, 89.0)
-    series, n, twice_biased = _exp_parts(clamped, 2 * form.bias)
-    whole = series.scaled(n)
-    if whole is not None:
-        return whole
+    if x.scales:
+        return _exp_normal(clamped)
+    series, _, twice_biased = _exp_parts(clamped, form.integral + 2 * form.bias)
     half = builder.lshr(twice_biased, integer(twice_biased, 1))
     shift = integer(half, form.mantissa)
     factors = (x.from_bits(builder.shl(part, shift)) for part in (half, builder.sub(twice_biased, half)))
     return series * next(factors) * next(factors)
 
 
-def _exp_normal(x: Expr) -> Expr:
-    """Return e**x for x so near to 0 that the result is a normal number: |x| < 87 in f32."""
+def _exp_normal(x: Expr, lift: int = 0) -> Expr:
+    """Return e**x * 2**lift where that is a normal number; where `x.scales` it may be denormal or infinite."""
     form = _format(x)
-    series, n, biased = _exp_parts(x, form.bias)
-    return series.scaled(n) or series * x.from_bits(x.builder.shl(biased, integer(biased, form.mantissa)))
+    if x.scales:
+        series, n, _ = _exp_parts(x, form.integral / 16 if has_sixteen_pieces(x) else form.integral)
+        return series.scaled(n + float(lift) if lift else n)
+    series, _, lifted = _exp_parts(x, form.integral + form.bias + lift)
+    return series * x.from_bits(x.builder.shl(lifted, integer(lifted, form.mantissa)))
 
 
 def exp_of_nonpositive(x: Expr) -> Expr:
     """Return what `exp` does for an x that is not above 0: 2**n is one factor, too large, so that none is denormal."""
-    form, builder = _format(x), x.builder
     lift, least = (512, -746.0) if x.is_double else (64, -104.0)
-    series, n, biased = _exp_parts(x.at_least(least), form.bias + lift)
-    whole = series.scaled(n)
-    if whole is not None:
-        return whole
-    return series * x.from_bits(builder.shl(biased, integer(biased, form.mantissa))) * 2.0**-lift
+    clamped = x.at_least(least)
+    return _exp_normal(clamped) if x.scales else _exp_normal(clamped, lift) * 2.0**-lift
 
 
 def exp_down(x: Expr) -> Expr:
@@ -96,16 +94,28 @@ def exp_down(x: Expr) -> Expr:
     return x.number(0.0).where(x.is_("<", least), _exp_normal(near))
 
 
-def _exp_parts(x: Expr, bias: int) -> tuple[Expr, Expr, Value]:
-    """Return p, n and, in the low bits of integers, n + bias: e**x = p 2**n, x = n ln 2 + r, p is a polynomial in r."""
-    offset = _format(x).integral + bias
+_EXP_OF_FRACTION = tuple(2.0 ** (i / 16) for i in range(16))
+_EXP_OF_STEP = (1.66670114e-1, 0.500016868, 1.0)
+
+
+def _exp_parts(x: Expr, offset: float) -> tuple[Expr, Expr, Value]:
+    """Return p, n and the bits of n + offset: x = n ln 2 + r, and p is a polynomial in r for e**r.
+
+    The offset is so large that adding it makes n an integer or, where sixteen numbers can be looked up, a multiple of
+    1/16: p has the power of its fraction then, and e**x is p times two to the power of the integer below n.
+    """
     placed = x.fma(_LOG2_E, offset)
-    n = placed - offset
+    n, bits = placed - offset, placed.bits()
     high, low = _LN2_F64 if x.is_double else _LN2_F32
     r = n.fma(-low, n.fma(-high, x))
-    tail = r.polynomial(_EXP_F64 if x.is_double else _EXP_F32)
-    series = (r * r).fma(tail, r) + 1.0 if x.is_double else tail.fma(r, 1.0).fma(r, 1.0)
-    return series, n, placed.bits()
+    if has_sixteen_pieces(x):
+        power = entry(x, bits, _EXP_OF_FRACTION)
+        series = (r.polynomial(_EXP_OF_STEP) * r).fma(power, power)
+    elif x.is_double:
+        series = (r * r).fma(r.polynomial(_EXP_F64), r) + 1.0
+    else:
+        series = r.polynomial(_EXP_F32)
+    return series, n, bits
 
 
 _LOG_F32_EVEN = (-0.130310059, -0.121483363, -0.166846052, -0.249996200)
@@ -185,29 +195,69 @@ def _expm1(x: Expr, halvings: int = 0) -> Expr:
     return (r * r).fma(r.polynomial(_EXPM1), r).fma(power, power - 0.5**halvings)
 
 
-_TANH = (-0.0503500178, 0.133146659, -0.333330572)
+_TANH_NEAR_0 = (-0.0503500178, 0.133146659, -0.333330572)
+_TANH = Pieces(
+    (
+        *(0.0, 0.22628513, 0.373963743, 0.521982789, 0.757639945, 1.05095184),
+        *(1.34558749, 1.65720546, 2.12780285, 2.7014432, 3.2932508),
+        *(3.89933777, 4.85126781, 6.04082489, 7.19212008, 8.32460308),
+    ),
+    (
+        *(0.0, 0.222500324, 0.357453883, 0.479228884, 0.639684737, 0.782176137),
+        *(0.873007774, 0.92983979, 0.972027779, 0.991033256, 0.997246087),
+        *(0.99917978, 0.999877751, 0.999988675, 0.999998868, 0.999999881),
+    ),
+    (
+        (
+            *(0.128514513, 0.0840113759, 0.0185983256, -0.0345084034, -0.0629358292, -0.0403472036),
+            *(-0.011113801, 0.00201992667, 0.00449112291, 0.00206733565, 0.000693110283),
+            *(0.000214881613, 3.75712007e-05, 3.39492726e-06, 3.06110024e-07, 1.45830441e-07),
+        ),
+        (
+            *(0.000817868684, 0.130053863, 0.167490274, 0.160998389, 0.0973011181, 0.0172638278),
+            *(-0.0194602665, -0.024810398, -0.0149801839, -0.00565474527, -0.00182580051),
+            *(-0.000552340818, -8.68192583e-05, -8.06338903e-06, -8.06067305e-07, -2.24610332e-07),
+        ),
+        (
+            *(-0.333379716, -0.269791722, -0.179291472, -0.0798571706, 0.0448030978, 0.108099401),
+            *(0.101988271, 0.0719355792, 0.0337291807, 0.0115839317, 0.00363775692),
+            *(0.00109069271, 0.000161532575, 1.50003279e-05, 1.5113078e-06, 1.39177615e-07),
+        ),
+        (
+            *(7.80720086e-07, -0.211484492, -0.311779976, -0.36916852, -0.377927899, -0.303645372),
+            *(-0.20765388, -0.125899181, -0.0536172837, -0.017690964, -0.00548433373),
+            *(-0.00163817406, -0.000243854767, -2.2591601e-05, -2.25927693e-06, -1.92570539e-07),
+        ),
+        (
+            *(1.0, 0.950493634, 0.872226715, 0.770339668, 0.590803504, 0.388200492),
+            *(0.237857446, 0.135397956, 0.0551620387, 0.0178530756, 0.00550022535),
+            *(0.00163976313, 0.000244559575, 2.26549328e-05, 2.26487009e-06, 2.35181062e-07),
+        ),
+    ),
+)
 
 
 def tanh(x: Expr) -> Expr:
-    """Return tanh(x): a polynomial near 0, elsewhere m / (m + 2) with m = exp(2 |x|) - 1."""
+    """Return tanh(x): by sixteen pieces, four for each doubling of |x| + 0.6, or as m / (m + 2), m = exp(2 |x|) - 1."""
     if x.is_double:
         return x.by_lane("tanh")
-    magnitude, square = abs(x), x * x
+    magnitude = abs(x)
+    if has_sixteen_pieces(x):
+        t = magnitude.at_most(9.02)
+        bits = t.fma(3.32483363, 2.0).bits()  # two of the exponent and two of the mantissa name the piece
+        return _TANH.at(t, x.builder.lshr(bits, integer(bits, _SINGLE.mantissa - 2))).copysign(x)
+    square = x * x
     m = _expm1((magnitude + magnitude).at_most(40.0))  # from 20 on the result is 1
-    near = (magnitude * square).fma(square.polynomial(_TANH), magnitude)
+    near = (magnitude * square).fma(square.polynomial(_TANH_NEAR_0), magnitude)
     return near.where(magnitude.is_("<", 0.3), m / (m + 2.0)).copysign(x)
 
 
 def sigmoid(x: Expr) -> Expr:
-    """Return 1 / (1 + exp(-x)) without overflow: 1 or exp(-|x|), by the sign, over 1 + exp(-|x|)."""
+    """Return 1 / (1 + exp(-x)), above and below times 2**-64, so that only the result may be denormal."""
     if x.is_double:
         e = exp(-abs(x))
         return _over_one_more(e.where(x.is_("<", 0.0), 1.0), e)
-    # both are taken times 2**64, so that only the result may be denormal
-    series, _, biased = _exp_parts((-abs(x)).at_least(-104.0), _SINGLE.bias + 64)
-    scaled = series * x.from_bits(x.builder.shl(biased, integer(biased, _SINGLE.mantissa)))
-    negative = x.builder.icmp_signed("<", x.bits(), integer(biased, 0))
-    return _over_one_more(scaled.where(negative, 2.0**64), scaled * 2.0**-64) * 2.0**-64
+    return 2.0**-64 / (_exp_normal(-x.clamp(-104.0, 40.0), -64) + 2.0**-64)
 
 
 def _over_one_more(x: Expr, e: Expr) -> Expr:
@@ -218,31 +268,71 @@ def _over_one_more(x: Expr, e: Expr) -> Expr:
     return ratio.fma(-lost, ratio)
 
 
-# Around each centre c, erf(c) is nearly a float; only near 0 the result is so small that x itself is added.
-_ERF_CENTRE: Row = (0.0, 1.142865538597107, 2.2852392196655273, 3.4280946254730225)
-_ERF_VALUE: Row = (0.0, 0.8939610123634338, 0.9987699389457703, 0.9999987483024597)
-_ERF: tuple[Row, ...] = (
-    (0.00939940941, -0.00514962012, 0.000882426801, -0.000114500035),
-    (-0.03446218, 0.0085748611, -0.000655824959, 8.97258651e-05),
-    (0.00335497223, 0.0164062511, -0.00303558679, -7.06147839e-05),
-    (0.111994602, -0.0595550053, 0.0100880936, 0.000121605437),
-    (0.000117029565, 0.0226053707, -0.0172606912, -0.0001121811),
-    (-0.376134455, 0.164254144, 0.0191590749, 6.66901178e-05),
-    (2.14101789e-07, -0.3493025, -0.0139111346, -2.99587209e-05),
-    (0.128379166, 0.305636376, 0.00608751737, 8.88585237e-06),
+# At each centre erf is nearly a float; only near 0 the result is so small that x itself is the value.
+_ERF_OF_FOUR = Pieces(
+    (0.0, 1.142865538597107, 2.2852392196655273, 3.4280946254730225),
+    (0.0, 0.8939610123634338, 0.9987699389457703, 0.9999987483024597),
+    (
+        (0.00939940941, -0.00514962012, 0.000882426801, -0.000114500035),
+        (-0.03446218, 0.0085748611, -0.000655824959, 8.97258651e-05),
+        (0.00335497223, 0.0164062511, -0.00303558679, -7.06147839e-05),
+        (0.111994602, -0.0595550053, 0.0100880936, 0.000121605437),
+        (0.000117029565, 0.0226053707, -0.0172606912, -0.0001121811),
+        (-0.376134455, 0.164254144, 0.0191590749, 6.66901178e-05),
+        (2.14101789e-07, -0.3493025, -0.0139111346, -2.99587209e-05),
+        (0.128379166, 0.305636376, 0.00608751737, 8.88585237e-06),
+    ),
+)
+_ERF_OF_SIXTEEN = Pieces(
+    (
+        *(0.0, 0.256470561, 0.501969457, 0.75657922, 1.02205658, 1.28205717),
+        *(1.51895797, 1.75827229, 2.05480647, 2.25482821, 2.50885439),
+        *(2.75340247, 3.00155544, 3.28465271, 3.54458356, 3.83175993),
+    ),
+    (
+        *(0.0, 0.283174098, 0.522228897, 0.715364754, 0.851656199, 0.930184007),
+        *(0.968296647, 0.987101972, 0.996338427, 0.998571396, 0.999611914),
+        *(0.999901354, 0.999978125, 0.999996603, 0.999999464, 0.99999994),
+    ),
+    (
+        (
+            *(0.110975742, 0.0801420435, 0.00636191107, -0.0538447499, -0.0684627295, -0.0451361574),
+            *(-0.0129237417, 0.00752412435, 0.0130346268, 0.0101502743, 0.00563102309),
+            *(0.00245527946, 0.000876158418, 0.000260666886, 6.56695775e-05, 0.000182225136),
+        ),
+        (
+            *(0.000285246555, 0.128668219, 0.182039335, 0.148347944, 0.0617273897, -0.0129892668),
+            *(-0.0454913452, -0.0476469472, -0.0308651701, -0.0188714024, -0.00839897711),
+            *(-0.00322882249, -0.00104152749, -0.000241661197, -5.29397657e-05, 2.44792645e-05),
+        ),
+        (
+            *(-0.376141667, -0.305883378, -0.145017654, 0.0307261534, 0.14414148, 0.166305348),
+            *(0.135321349, 0.0885627046, 0.04106519, 0.0213641915, 0.00805420987),
+            *(0.00271983608, 0.000784246949, 0.000159708288, 3.16989426e-05, 3.61980847e-06),
+        ),
+        (
+            *(2.8121903e-07, -0.270968825, -0.44024688, -0.481627822, -0.405757666, -0.279594153),
+            *(-0.170603245, -0.0901393294, -0.0340043604, -0.0157580357, -0.00522774504),
+            *(-0.00158427027, -0.000414091512, -7.64236465e-05, -1.39732947e-05, -2.11232623e-06),
+        ),
+        (
+            *(0.128379166, 1.05654609, 0.877050161, 0.636589766, 0.397000611, 0.218081012),
+            *(0.112314634, 0.0512654185, 0.0165487062, 0.00698863436, 0.00208377559),
+            *(0.000575392449, 0.00013795514, 2.32741222e-05, 3.94414883e-06, 4.74217273e-07),
+        ),
+    ),
 )
 
 
 def erf(x: Expr) -> Expr:
-    """Return erf(x): a polynomial around a point near to x, of 0 and three others, and 1 from 3.92 on."""
+    """Return erf(x): a polynomial around a point near to x, of 0 and three or fifteen others, and 1 from 3.92 on."""
     if x.is_double:
         return x.by_lane("erf")
+    pieces, density = (_ERF_OF_SIXTEEN, 3.95153069) if has_sixteen_pieces(x) else (_ERF_OF_FOUR, 0.875)
     t = abs(x).at_most(3.92)
-    piece = t.fma(0.875, _SINGLE.integral).bits()
-    r = t - entry(t, piece, _ERF_CENTRE)
+    piece = t.fma(density, _SINGLE.integral).bits()
     first = x.builder.icmp_signed("==", piece, integer(piece, _SINGLE.integral_bits))
-    start = t.where(first, entry(t, piece, _ERF_VALUE))
-    return r.fma(polynomial(r, piece, _ERF), start).copysign(x)
+    return pieces.at(t, piece, first).copysign(x)
 
 
 _HALF_PI = (1.5707963267948966, 6.123233995736766e-17)
