@@ -44,15 +44,25 @@ def work_of(program: Program) -> Work:
 def product_flops(kernel: Kernel) -> float:
     """Return the operations of a kernel's products; of one computed by fewer than its definition has, those."""
     every = list(terms.walk(*(output.body for output in kernel.outputs)))
-    defined = sum(map(_flops, every))
+    within = {e.args[0] for e in every if _is_sum(e)}
+    defined = sum(_flops(e) for e in every if e not in within)
     return min(defined, kernel.estimate.flops) if any(e.op == "winograd_dot" for e in every) else defined
 
 
 def _flops(term: Term) -> float:
-    """Return the operations of a product by its definition, 0 for other terms."""
-    if term.sort != "element" or term.op not in CONTRACTIONS:
-        return 0.0
-    return 2.0 * shapes.size(term.shape) * _depth(term)
+    """Return the operations of a product by its definition, 0 for other terms. Sums of products are one, however deep."""
+    if term.sort == "element" and term.op in CONTRACTIONS:
+        return 2.0 * shapes.size(term.shape) * _depth(term)
+    summed, depth = term, 1
+    while _is_sum(summed):
+        depth *= summed.attrs[2]
+        summed = summed.args[0]
+    is_product = summed is not term and summed.op == "mul" and summed.args[0] != summed.args[1]
+    return 2.0 * shapes.size(term.shape) * depth if is_product else 0.0
+
+
+def _is_sum(term: Term) -> bool:
+    return term.op == "fold" and term.attrs[0] == "sum"
 
 
 def _depth(term: Term) -> int:

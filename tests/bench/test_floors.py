@@ -35,6 +35,17 @@ def test_a_convolution_counts_the_inputs_of_a_group() -> None:
     assert found == Work(2 * 6 * 3 * 5 * 2 * 3, 4 * (4 * 25 + 6 * 2 * 3), 4 * 6 * 3 * 5)
 
 
+def test_a_convolution_of_channels_stored_last_counts_the_same() -> None:
+    convolution = nn.Conv2d(64, 64, 3, groups=16, bias=False)
+    channels_last = Function(lambda x: convolution(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1))
+    found = work(channels_last, torch.zeros(1, 15, 15, 64))
+    assert found.flops == 2 * 64 * 13**2 * 9 * 4
+
+
+def test_a_sum_of_squares_is_no_product() -> None:
+    assert work(Function(lambda x: (x * x).sum(-1)), torch.zeros(7, 17)).flops == 0
+
+
 def test_weights_between_kernels_count_and_what_passes_between_them_does_not() -> None:
     found = work(nn.Sequential(nn.Linear(17, 7), nn.Softmax(-1), nn.Linear(7, 3)), torch.zeros(5, 17))
     assert found == Work(2 * 5 * 7 * (17 + 3), 4 * (5 * 17 + 17 * 7 + 7 + 7 * 3 + 3), 4 * 5 * 3)
