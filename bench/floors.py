@@ -50,7 +50,7 @@ def product_flops(kernel: Kernel) -> float:
 
 
 def _flops(term: Term) -> float:
-    """Return the operations of a product by its definition, 0 for other terms. Sums of products are one, however deep."""
+    """Return the operations of a product by its definition, sums of products being one; 0 for other terms."""
     if term.sort == "element" and term.op in CONTRACTIONS:
         return 2.0 * shapes.size(term.shape) * _depth(term)
     summed, depth = term, 1
