@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bench import blocks, workloads
-from bench.models import MODELS, nasrnn, second, unseen
+from bench.models import MODELS, first, nasrnn, second
 from bench.models.weights import Workload, seeded
 
 _MATRIX = (4096, 1024)
@@ -87,13 +87,13 @@ def _all() -> tuple[Row, ...]:
         _zoo("ViT-B/16", 1.05),
         _zoo("GPT-2", 1.05),
         _zoo("GPT-2, cached", 1.05),
-        Row("unseen: mixer", partial(_over, unseen.Mixer, (1, 3, 224, 224)), 1.0),
-        Row("unseen: windows of 7 x 7", partial(_over, unseen.ConvNext, (1, 3, 224, 224)), 1.0),
-        Row("unseen: gated waves", partial(_over, unseen.GatedWaves, (1, 1, 4000)), 1.0),
-        Row("unseen: selective scan", partial(_over, second.SelectiveScan, (1, 32, 256)), 1.0),
-        Row("unseen: messages", partial(_messages, 500, 3000), 1.0),
-        Row("unseen: bags", partial(_bags, 128, 4), 1.0),
-        Row("unseen: squeezed windows", partial(_over, second.EfficientNet, (1, 3, 224, 224)), 1.0),
+        Row("other: mixer", partial(_over, first.Mixer, (1, 3, 224, 224)), 1.0),
+        Row("other: windows of 7 x 7", partial(_over, first.ConvNext, (1, 3, 224, 224)), 1.0),
+        Row("other: gated waves", partial(_over, first.GatedWaves, (1, 1, 4000)), 1.0),
+        Row("other: selective scan", partial(_over, second.SelectiveScan, (1, 32, 256)), 1.0),
+        Row("other: messages", partial(_messages, 500, 3000), 1.0),
+        Row("other: bags", partial(_bags, 128, 4), 1.0),
+        Row("other: squeezed windows", partial(_over, second.EfficientNet, (1, 3, 224, 224)), 1.0),
     )
 
 
