@@ -184,8 +184,9 @@ def any_lane(builder: Builder, condition: Value) -> Value:
 
 def maximum(builder: Builder, a: Value, b: Value) -> Value:
     """Return the larger; a NaN wins, and +0.0 beats -0.0, so that the order of operands never matters."""
-    beyond = "<=" if _is_zero(a, 1.0) or _is_zero(b, 1.0) else "<"
-    return _bounded(builder, a, b, beyond) or _extremum(builder, a, b, "maximum", "smax", builder.or_)
+    if _is_zero(a, 1.0) or _is_zero(b, 1.0):  # a zero is added to what may be -0.0, in less than to compare with "<="
+        a, b = (x if _number(x) is not None else add(builder, x, zero) for x, zero in ((a, b), (b, a)))
+    return _bounded(builder, a, b, "<") or _extremum(builder, a, b, "maximum", "smax", builder.or_)
 
 
 def minimum(builder: Builder, a: Value, b: Value) -> Value:
@@ -221,9 +222,10 @@ def _number(value: Value) -> float | None:
     """Return the float that is in every lane of a constant; None if the value is none."""
     if not isinstance(value, ir.Constant) or lane_of(value).dtype[0] != "f":
         return None
-    numbers: Any = value.constant
-    first = numbers[0] if isinstance(numbers, list) else numbers
-    same = isinstance(first, float) and (first is numbers or all(n is first or n == first for n in numbers))
+    lanes: list[Any] = value.constant if isinstance(value.constant, list) else [value]
+    numbers = [lane.constant if isinstance(lane, ir.Constant) else lane for lane in lanes]
+    first = numbers[0]
+    same = isinstance(first, float) and all(n is first or n == first for n in numbers)
     return first if same else None
 
 

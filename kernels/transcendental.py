@@ -253,11 +253,12 @@ def tanh(x: Expr) -> Expr:
 
 
 def sigmoid(x: Expr) -> Expr:
-    """Return 1 / (1 + exp(-x)), above and below times 2**-64, so that only the result may be denormal."""
+    """Return exp(x) / (exp(x) + 1), both times 2**64 so that only the result may be denormal."""
     if x.is_double:
         e = exp(-abs(x))
         return _over_one_more(e.where(x.is_("<", 0.0), 1.0), e)
-    return 2.0**-64 / (_exp_normal(-x.clamp(-104.0, 40.0), -64) + 2.0**-64)
+    e = _exp_normal(x.clamp(-104.0, 40.0), 64)
+    return e / (e + 2.0**64)
 
 
 def _over_one_more(x: Expr, e: Expr) -> Expr:

@@ -9,6 +9,7 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+from llvmlite import ir
 
 from frittata.egraph.dtypes import to_numpy
 from frittata.kernels import piecewise, simd, vmath
@@ -229,6 +230,18 @@ def test_extrema_with_a_number_are_those_without(dtype: str, lanes: int, bound: 
     expected = run_each(operators("max", "min"), Lane(dtype, lanes), [x, bounds])
     for name, result in results.items():
         assert_same(result, expected[name.split()[0]], name)
+
+
+@pytest.mark.parametrize("lanes", [16, 1])
+@pytest.mark.parametrize("bound", [0.0, 6.0])
+def test_to_bound_a_value_by_a_number_takes_no_function(bound: float, lanes: int) -> None:
+    lane = Lane("f32", lanes)
+    module = ir.Module()
+    function = ir.Function(module, ir.FunctionType(lane.type, [lane.type]), "bounded")
+    builder = ir.IRBuilder(function.append_basic_block())
+    for number in (simd.constant(lane, bound), simd.splat(builder, simd.constant(Lane("f32"), bound), lanes)):
+        vmath.emit("max", builder, function.args[0], number)
+    assert not any(isinstance(i, ir.CallInstr) for i in function.blocks[0].instructions)
 
 
 @pytest.mark.parametrize("lanes", [32, 16, 8, 4, 2, 1])
