@@ -1,6 +1,6 @@
 """Exponentials, logarithms, circular and error functions as formulas over vectors.
 
-At most 2 units in the last place off in f32, sigmoid 4, and 4 in f64, over the whole range, with C's results for NaN,
+At most 2 units in the last place off in f32 and 4 in f64, over the whole range, with C's results for NaN,
 infinities, denormals and signed zeros. For f32, sin, cos and pow are computed in double precision, the rest in single.
 In f64 exp, log and sigmoid are formulas too; the others call the C library, lane by lane.
 Source: the polynomials for f32 of exp and log are Norbert Juffa's, the others least-squares fits with the weights of
@@ -70,12 +70,15 @@ def exp(x: Expr) -> Expr:
     return series * next(factors) * next(factors)
 
 
-def _exp_normal(x: Expr, lift: int = 0) -> Expr:
-    """Return e**x * 2**lift where that is a normal number; where `x.scales` it may be denormal or infinite."""
+def _exp_normal(x: Expr, lift: int = 0, in_steps: bool = True) -> Expr:
+    """Return e**x * 2**lift where that is a normal number; where `x.scales`, e**x, which may be denormal or infinite.
+
+    Not `in_steps` it is slower, and nearer.
+    """
     form = _format(x)
     if x.scales:
-        series, n, _ = _exp_parts(x, form.integral / 16 if has_sixteen_pieces(x) else form.integral)
-        return series.scaled(n + float(lift) if lift else n)
+        series, n, _ = _exp_parts(x, form.integral, in_steps and has_sixteen_pieces(x))
+        return series.scaled(n)
     series, _, lifted = _exp_parts(x, form.integral + form.bias + lift)
     return series * x.from_bits(x.builder.shl(lifted, integer(lifted, form.mantissa)))
 
@@ -98,17 +101,18 @@ _EXP_OF_FRACTION = tuple(2.0 ** (i / 16) for i in range(16))
 _EXP_OF_STEP = (1.66670114e-1, 0.500016868, 1.0)
 
 
-def _exp_parts(x: Expr, offset: float) -> tuple[Expr, Expr, Value]:
+def _exp_parts(x: Expr, offset: float, in_steps: bool = False) -> tuple[Expr, Expr, Value]:
     """Return p, n and the bits of n + offset: x = n ln 2 + r, and p is a polynomial in r for e**r.
 
-    The offset is so large that adding it makes n an integer or, where sixteen numbers can be looked up, a multiple of
+    The offset is so large that adding it makes n an integer. `in_steps`, with a 16th of the offset, n is a multiple of
     1/16: p has the power of its fraction then, and e**x is p times two to the power of the integer below n.
     """
+    offset = offset / 16 if in_steps else offset
     placed = x.fma(_LOG2_E, offset)
     n, bits = placed - offset, placed.bits()
     high, low = _LN2_F64 if x.is_double else _LN2_F32
     r = n.fma(-low, n.fma(-high, x))
-    if has_sixteen_pieces(x):
+    if in_steps:
         power = entry(x, bits, _EXP_OF_FRACTION)
         series = (r.polynomial(_EXP_OF_STEP) * r).fma(power, power)
     elif x.is_double:
@@ -253,12 +257,17 @@ def tanh(x: Expr) -> Expr:
 
 
 def sigmoid(x: Expr) -> Expr:
-    """Return exp(x) / (exp(x) + 1), both times 2**64 so that only the result may be denormal."""
+    """Return e / (1 + e) with e = exp(x), or by the sign 1 or exp(-|x|) over 1 + exp(-|x|)."""
     if x.is_double:
         e = exp(-abs(x))
         return _over_one_more(e.where(x.is_("<", 0.0), 1.0), e)
-    e = _exp_normal(x.clamp(-104.0, 40.0), 64)
-    return e / (e + 2.0**64)
+    if x.scales:
+        e = _exp_normal(x.clamp(-104.0, 40.0), in_steps=False)
+        return _over_one_more(e, e).where(x.is_("<", 0.0), e / (e + 1.0))
+    # both are taken times 2**64, so that only the result may be denormal
+    scaled = _exp_normal((-abs(x)).at_least(-104.0), 64)
+    negative = x.builder.icmp_signed("<", x.bits(), integer(x.bits(), 0))
+    return _over_one_more(scaled.where(negative, 2.0**64), scaled * 2.0**-64) * 2.0**-64
 
 
 def _over_one_more(x: Expr, e: Expr) -> Expr:

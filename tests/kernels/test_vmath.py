@@ -127,14 +127,13 @@ def samples(dtype: str, count: int) -> Array:
 
 
 @pytest.mark.parametrize("lanes", [16, 8, 1])
-def test_functions_in_single_precision_are_within_two_ulps_and_sigmoid_within_four(lanes: int) -> None:
+def test_functions_in_single_precision_are_within_two_ulps(lanes: int) -> None:
     x = samples("f32", 4000)
     results = run_each(operators(*UNARY), Lane("f32", lanes), [x])
     worst = {}
     for name, exact in UNARY.items():
         with np.errstate(all="ignore"):
             worst[name] = error_in_ulps(results[name], exact(x.astype(np.float64))).max()
-    assert worst.pop("sigmoid") <= 4.0
     assert max(worst.values()) <= 2.0, worst
 
 
