@@ -62,7 +62,7 @@ def exp(x: Expr) -> Expr:
     form, builder = _format(x), x.builder
     clamped = x.clamp(-746.0, 710.0) if x.is_double else x.clamp(-104.0, 89.0)
     if x.scales:
-        return _exp_normal(clamped)
+        return _exp_scaled(clamped)
     series, _, twice_biased = _exp_parts(clamped, form.integral + 2 * form.bias)
     half = builder.lshr(twice_biased, integer(twice_biased, 1))
     shift = integer(half, form.mantissa)
@@ -70,15 +70,15 @@ def exp(x: Expr) -> Expr:
     return series * next(factors) * next(factors)
 
 
-def _exp_normal(x: Expr, lift: int = 0, in_steps: bool = True) -> Expr:
-    """Return e**x * 2**lift where that is a normal number; where `x.scales`, e**x, which may be denormal or infinite.
+def _exp_scaled(x: Expr, in_steps: bool = True) -> Expr:
+    """Return e**x where `x.scales`; it may be denormal or infinite. Not `in_steps` it takes longer, and is nearer."""
+    series, n, _ = _exp_parts(x, _format(x).integral, in_steps and has_sixteen_pieces(x))
+    return series.scaled(n)
 
-    Not `in_steps` it is slower, and nearer.
-    """
+
+def _exp_lifted(x: Expr, lift: int) -> Expr:
+    """Return e**x * 2**lift for such an x that this is a normal number."""
     form = _format(x)
-    if x.scales:
-        series, n, _ = _exp_parts(x, form.integral, in_steps and has_sixteen_pieces(x))
-        return series.scaled(n)
     series, _, lifted = _exp_parts(x, form.integral + form.bias + lift)
     return series * x.from_bits(x.builder.shl(lifted, integer(lifted, form.mantissa)))
 
@@ -87,14 +87,14 @@ def exp_of_nonpositive(x: Expr) -> Expr:
     """Return what `exp` does for an x that is not above 0: 2**n is one factor, too large, so that none is denormal."""
     lift, least = (512, -746.0) if x.is_double else (64, -104.0)
     clamped = x.at_least(least)
-    return _exp_normal(clamped) if x.scales else _exp_normal(clamped, lift) * 2.0**-lift
+    return _exp_scaled(clamped) if x.scales else _exp_lifted(clamped, lift) * 2.0**-lift
 
 
 def exp_down(x: Expr) -> Expr:
     """Return e**x for an x that is not above 0, but 0 where that is not a normal number."""
     least = -708.0 if x.is_double else -87.0
     near = x.number(least).where(x.is_("<", least), x)
-    return x.number(0.0).where(x.is_("<", least), _exp_normal(near))
+    return x.number(0.0).where(x.is_("<", least), _exp_scaled(near) if x.scales else _exp_lifted(near, 0))
 
 
 _EXP_OF_FRACTION = tuple(2.0 ** (i / 16) for i in range(16))
@@ -262,10 +262,10 @@ def sigmoid(x: Expr) -> Expr:
         e = exp(-abs(x))
         return _over_one_more(e.where(x.is_("<", 0.0), 1.0), e)
     if x.scales:
-        e = _exp_normal(x.clamp(-104.0, 40.0), in_steps=False)
+        e = _exp_scaled(x.clamp(-104.0, 40.0), in_steps=False)
         return _over_one_more(e, e).where(x.is_("<", 0.0), e / (e + 1.0))
     # both are taken times 2**64, so that only the result may be denormal
-    scaled = _exp_normal((-abs(x)).at_least(-104.0), 64)
+    scaled = _exp_lifted((-abs(x)).at_least(-104.0), 64)
     negative = x.builder.icmp_signed("<", x.bits(), integer(x.bits(), 0))
     return _over_one_more(scaled.where(negative, 2.0**64), scaled * 2.0**-64) * 2.0**-64
 

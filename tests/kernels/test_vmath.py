@@ -268,7 +268,7 @@ def test_vectors_of_any_number_of_lanes_have_the_same_bits(dtype: str) -> None:
     wide, *others = (run_each(emitters(), Lane(dtype, lanes), [x]) for lanes in (32, 16, 8, 2, 1))
     for other in others:
         for name in names:
-            np.testing.assert_array_equal(other[name], wide[name], err_msg=name)
+            assert_same(other[name], wide[name], name)
 
 
 @pytest.mark.parametrize(("name", "end"), [("erf", 3.93), ("tanh", 9.1), ("sigmoid", 17.4)])
