@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice, product
+from math import inf
 from typing import Any
 
 from frittata.egraph import dtypes, shapes, terms
@@ -51,11 +52,12 @@ class Body:
 
     `inlined` has the storable tensor classes whose value the term passes through at the kernel's own index, by term,
     `passed` those at any index. `anchor` is the contraction inside, if there is one. `work` counts additions over the
-    whole context. `binders` are the element classes of its folds and contractions.
+    whole context. `binders` are the element classes of its folds and contractions. `reads` has the classes that it
+    loads, with the bytes of each that it reads.
     """
 
     term: Term
-    loads: frozenset[int]
+    reads: Mapping[int, float]
     inlined: Mapping[int, Term]
     passed: Mapping[int, Term]
     kind: int
@@ -63,6 +65,11 @@ class Body:
     work: float
     rules: frozenset[int]
     binders: frozenset[int] = frozenset()
+
+    @property
+    def loads(self) -> frozenset[int]:
+        """The tensor classes that it loads."""
+        return frozenset(self.reads)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +123,7 @@ class Enumerator:
         self.evaluated = always_evaluated(self.snapshot, self.free)
         self._sizes: dict[Term, float] = {}
         self._works: dict[Term, float] = {}
+        self._stored: dict[int, float] = {}
 
     def candidates(self, class_: int) -> list[Candidate]:
         """Return the candidates of a tensor class, cheapest first, none dominated."""
@@ -172,7 +180,7 @@ class Enumerator:
         return registry.make("input", "tensor", (), (f"c{tensor}", type_.shape, type_.dtype))
 
     def _candidates_of(self, class_: int, shape: Shape, body: Body, rule: int) -> Iterable[Candidate]:
-        if class_ in body.loads:
+        if class_ in body.reads:
             return
         built = registry.make("build", "tensor", (body.term,), (shape,))
         rules = body.rules | {rule}
@@ -323,7 +331,8 @@ class Enumerator:
         if not _fits(type_.shape, context):
             return []
         term = registry.make("load", "element", (self._leaf(tensor),), ())
-        return [Body(term, frozenset((tensor,)), {}, {}, POINTWISE, None, self._size(term), frozenset((node.rule,)))]
+        reads = {tensor: self._bytes(tensor)}
+        return [Body(term, reads, {}, {}, POINTWISE, None, self._size(term), frozenset((node.rule,)))]
 
     def _apply(self, class_: int, node: Node, context: Shape) -> tuple[list[Body], int]:
         """Combine the bodies of a node's arguments."""
@@ -360,12 +369,22 @@ class Enumerator:
         pointwise = registry.get(node.op, "element").pointwise
         inlined = {c: t for part in parts for c, t in part.inlined.items()} if pointwise else {}
         passed = {c: t for part in parts for c, t in part.passed.items()}
-        loads = frozenset[int]().union(*(part.loads for part in parts))
         rules = frozenset((node.rule,)).union(*(part.rules for part in parts))
         binders = frozenset[int]().union(*(part.binders for part in parts))
         if node.op in CONTRACTIONS or node.op in FOLDS:
             binders |= {class_}
-        return Body(term, loads, inlined, passed, kind, anchor, self._work(term), rules, binders)
+        return Body(term, self._reads(term, parts), inlined, passed, kind, anchor, self._work(term), rules, binders)
+
+    def _reads(self, term: Term, parts: tuple[Body, ...]) -> dict[int, float]:
+        """Return the bytes that a term reads of what its parts load; views and look-ups read what they show."""
+        reads: dict[int, float] = {}
+        for position, part in enumerate(parts):
+            most = inf
+            if position == 0 and term.op in ("reindex", "at"):
+                most = float(shapes.size(term.shape) * dtypes.itemsize(term.dtype))
+            for class_, size in part.reads.items():
+                reads[class_] = min(reads.get(class_, 0.0) + min(size, most), self._bytes(class_))
+        return reads
 
     def _work(self, term: Term) -> float:
         """Additions for all distinct values of all nodes of a body."""
@@ -399,7 +418,7 @@ class Enumerator:
     def _repeats(self, body: Body) -> bool:
         """Whether a body computes anew what was computed for some of its loads, and could be stored at no more cost."""
         before = 0
-        for load in body.loads:
+        for load in body.reads:
             before |= self.evaluated.below.get(load, 0)
         return any(
             before & self.evaluated.bit.get(element, 0) and self._is_worth_storing(tensor, term)
@@ -417,19 +436,24 @@ class Enumerator:
             other.kind == body.kind
             and other.anchor is body.anchor
             and other.work <= body.work
-            and other.loads - self.constants <= body.loads
+            and other.reads.keys() - self.constants <= body.reads.keys()
             and body.inlined.keys() <= other.inlined.keys()
         )
 
     def _rank(self, body: Body) -> tuple[float, int, bool]:
-        """Return what orders bodies, the best first; of two that do the same the one view, not the view of a view."""
-        moved = sum(self._bytes(c) * (1 if c in self.free else 2) for c in body.loads)
+        """Return what orders bodies, the best first; of two that do the same the one view, not the view of a view.
+
+        What is loaded may have to be stored for it: to store what it does not read is a matter of other users.
+        """
+        moved = sum(size * (1 if c in self.free else 2) for c, size in body.reads.items())
         seconds = body.work / self.machine.scalar_per_s + moved / self.machine.l3_bytes_per_s
-        return seconds, len(body.loads), body.term.op == "reindex" and body.term.args[0].op == "reindex"
+        return seconds, len(body.reads), body.term.op == "reindex" and body.term.args[0].op == "reindex"
 
     def _bytes(self, class_: int) -> float:
-        type_ = self.snapshot.tensor_type(class_)
-        return float(shapes.size(type_.shape) * dtypes.itemsize(type_.dtype))
+        if class_ not in self._stored:
+            type_ = self.snapshot.tensor_type(class_)
+            self._stored[class_] = float(shapes.size(type_.shape) * dtypes.itemsize(type_.dtype))
+        return self._stored[class_]
 
 
 def _call_key(node: Node) -> tuple[Any, ...]:

@@ -8,13 +8,13 @@ from frittata.egraph.program import Estimate
 from frittata.kernels.attention_schedule import AttentionPlan
 from frittata.kernels.gemm_estimate import (
     TILE_CYCLES,
-    balance,
     cost_of,
     epilogue_units,
     move_units,
     strided_units,
 )  # fmt: skip
 from frittata.kernels.gemm_schedule import tile_cycles
+from frittata.kernels.roofline import balance
 from frittata.kernels.traffic import size_bytes
 
 _SOFTMAX_UNITS = 10.0
@@ -26,8 +26,7 @@ _TURN_CYCLES = 40
 def estimate(plan: AttentionPlan, machine: Machine) -> Estimate:
     """Predict the time."""
     work = plan.work
-    threads = min(machine.threads, plan.chunks)
-    share = threads / machine.threads * balance(plan.chunks, threads)
+    share = balance(plan.chunks, machine)
     size = work.itemsize / 4
     part = _computed(plan)
     arithmetic = part * _fma_units(plan) * size / (machine.fma_f32_per_s * share)

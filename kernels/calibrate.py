@@ -16,6 +16,7 @@ import numpy as np
 from numba.core import config as numba_config
 
 from frittata.egraph import shapes
+from frittata.egraph.indexing import slice_map
 from frittata.egraph.machine import REFERENCE, Machine
 from frittata.egraph.ops.registry import element, tensor
 from frittata.egraph.program import Estimate, Kernel, Output, Program, operands_of
@@ -39,6 +40,11 @@ _ROWS = (1024, 768)
 _SLOWEST, _FASTEST, _HALVINGS = 1e6, 1e15, 60
 """Where rates are searched, each time between a half that is too slow and one that is too fast."""
 _FLOATS_IN_L3 = 1 << 19
+_FLOATS_IN_L2 = 1 << 18
+"""Results of a kernel that stay in the caches of the cores that wrote them."""
+_LEAST_SHARE = 0.5
+"""What kernels in a program at least have of the rate at which cores read again what they wrote themselves. Half of it
+comes from the caches of others; a virtual machine whose cores lie far apart for some seconds would tell less."""
 _FLOATS_IN_MEMORY = 1 << 24
 
 
@@ -57,6 +63,7 @@ def measure() -> Machine:
     vector_code, product = _vector_code(), _product(384, 512, 512)
     timers = {
         "resident": _timer(_copy(_FLOATS_IN_L3)),
+        "exchanged": _timer(_copy(_FLOATS_IN_L2), _swapped(_FLOATS_IN_L2)),
         "streaming": _timer(_copy(_FLOATS_IN_MEMORY)),
         "launch": _step_timer(1),
         "shared": _step_timer(threads),
@@ -64,7 +71,7 @@ def measure() -> Machine:
         **{f"vector {n}": _timer(body) for n, body in enumerate(vector_code)},
     }
     if LIBRARY.estimate((product,), frozenset(), REFERENCE) is not None:
-        timers["library"] = _timer(product, "library")
+        timers["library"] = _timer(product, template="library")
     seconds = least_seconds(timers)
     caches = _cache_bytes()
     machine = Machine(
@@ -87,7 +94,9 @@ def measure() -> Machine:
     machine = replace(machine, scalar_per_s=median(rates))
     machine = replace(machine, fma_f32_per_s=_rate(machine, "fma_f32_per_s", product, seconds["product"]))
     share = seconds["product"] / seconds["library"] if "library" in seconds else REFERENCE.library_gemm_share
-    return replace(machine, library_gemm_share=min(1.0, share))
+    resident, exchanged = machine.l3_bytes_per_s, 16 * _FLOATS_IN_L2 / seconds["exchanged"]
+    l3_bytes_per_s = min(resident, max(exchanged, _LEAST_SHARE * resident))
+    return replace(machine, library_gemm_share=min(1.0, share), l3_bytes_per_s=l3_bytes_per_s)
 
 
 def least_seconds(timers: Mapping[str, Callable[[], float]]) -> dict[str, float]:
@@ -149,7 +158,15 @@ def _input(name: str, *shape: int) -> Term:
 
 
 def _copy(count: int) -> Term:
-    return tensor("build", element("neg", element("load", _input("x", count))), shape=(count,))
+    shape = (2, count // 2)
+    return tensor("build", element("neg", element("load", _input("x", *shape))), shape=shape)
+
+
+def _swapped(count: int) -> Term:
+    """Return a copy of a result of which each half of the threads reads what the other has written."""
+    shape = (2, count // 2)
+    source = element("reindex", element("load", _input("y0", *shape)), map=slice_map(shape, -2, 1, -1, 2))
+    return tensor("build", element("neg", source), shape=shape)
 
 
 def _vector_code() -> list[Term]:
@@ -176,10 +193,19 @@ def _cheapest(body: Term) -> str:
     return templates.cheapest((body,), frozenset(), REFERENCE)
 
 
-def _timer(body: Term, template: str = "") -> Callable[[], float]:
-    """Return what times one kernel; the reference profile names the template if the caller does not."""
-    types = {leaf.attrs[0]: TensorType(leaf.shape, leaf.dtype) for leaf in operands_of(body)}
-    kernel = Kernel("probe", template or _cheapest(body), (Output("y", body),), tuple(types), Estimate(0.0, 0.0, 0.0))
-    executable = runtime.build(Program(types, {}, (kernel,), ("y",)), {})
+def _timer(*bodies: Term, template: str = "") -> Callable[[], float]:
+    """Return what times kernels, one after the other, that read inputs or y0, y1, ..., results of those before.
+
+    The reference profile names the template if the caller does not.
+    """
+    leaves = {leaf.attrs[0]: TensorType(leaf.shape, leaf.dtype) for leaf in operands_of(*bodies)}
+    results = [f"y{i}" for i in range(len(bodies))]
+    types = {name: type_ for name, type_ in leaves.items() if name not in results}
+    none = Estimate(0.0, 0.0, 0.0)
+    kernels = tuple(
+        Kernel(f"probe_{name}", template or _cheapest(body), (Output(name, body),), (), none)
+        for name, body in zip(results, bodies, strict=True)
+    )
+    executable = runtime.build(Program(types, {}, kernels, (results[-1],)), {})
     values = [np.full(shapes.concrete(type_.shape), 0.5, np.float32) for type_ in types.values()]
-    return lambda: float(executable.measure(*values, repeats=_REPEATS)[0])
+    return lambda: float(executable.measure(*values, repeats=_REPEATS).sum())

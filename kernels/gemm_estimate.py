@@ -15,6 +15,7 @@ from frittata.kernels.gemm_kernel import sizes_of
 from frittata.kernels.gemm_schedule import Schedule, Sizes, schedule, tile_cycles
 from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.packing import tile_rows
+from frittata.kernels.roofline import balance
 from frittata.kernels.traffic import constant_bytes, moved_bytes, read_bytes
 from frittata.kernels.units import GATHER_UNITS
 
@@ -42,8 +43,7 @@ def estimate(
     """Predict the time; `pack_units` overrides what packing an element of the right side takes."""
     sizes = sizes_of(work, constants)
     plan = schedule(sizes)
-    threads = min(machine.threads, plan.chunks)
-    share = threads / machine.threads * balance(plan.chunks, threads)
+    share = balance(plan.chunks, machine)
     arithmetic = (
         _fma_units(sizes, plan, _run_cycles(work, sizes)) * _apart(work, sizes) / (machine.fma_f32_per_s * share)
     )
@@ -65,11 +65,6 @@ def _run_cycles(work: Contraction, sizes: Sizes) -> float:
     """Return what a tile spends between the runs of its rows."""
     rows = work.left.rows(work.depth) if sizes.left == "direct" else None
     return (rows.count - 1) * _RUN_CYCLES if rows is not None else 0.0
-
-
-def balance(chunks: int, threads: int) -> float:
-    """Return the share of the time in which all threads have a chunk."""
-    return chunks / threads / -(-chunks // threads)
 
 
 def _fma_units(sizes: Sizes, plan: Schedule, run_cycles: float) -> float:

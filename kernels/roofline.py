@@ -17,11 +17,19 @@ _SHARE_OF_ONE_THREAD = 0.6
 
 def roofline(bodies: tuple[Term, ...], units: float, chunks: int, machine: Machine) -> Estimate:
     """Predict a kernel of `units` additions in vector code that reads its operands and writes its results once."""
+    return with_traffic(bodies, units / machine.scalar_per_s, units, chunks, machine)
+
+
+def with_traffic(bodies: tuple[Term, ...], compute_s: float, flops: float, chunks: int, machine: Machine) -> Estimate:
+    """Predict a kernel whose arithmetic would take all threads of the machine so many seconds."""
     moved = moved_bytes(bodies)
     transfer = machine.transfer_s(moved)
-    threads = min(chunks, machine.threads)
-    if threads < machine.threads:
-        transfer /= max(_SHARE_OF_ONE_THREAD, threads / machine.threads)
-    compute = units / machine.scalar_per_s * machine.threads / threads
+    if chunks < machine.threads:
+        transfer /= max(_SHARE_OF_ONE_THREAD, chunks / machine.threads)
     started = machine.launch_s + (machine.sync_s if chunks > 1 else 0.0)
-    return Estimate(started + compute + transfer, units, moved)
+    return Estimate(started + compute_s / balance(chunks, machine) + transfer, flops, moved)
+
+
+def balance(chunks: int, machine: Machine) -> float:
+    """Return the share of the threads' time in which they have a chunk."""
+    return chunks / machine.threads / -(-chunks // machine.threads)

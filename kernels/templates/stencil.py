@@ -22,10 +22,10 @@ from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.intrinsics import make_tile_intrinsic
 from frittata.kernels.lowered import Argument, Array, LoweredKernel, Operand, PackedConstant, Result, Scratch, Unread
 from frittata.kernels.packing import aligned_zeros
+from frittata.kernels.roofline import with_traffic
 from frittata.kernels.stencil_emitter import StencilCode
 from frittata.kernels.stencil_schedule import StencilPlan, efficiency, plan
 from frittata.kernels.stencils import Stencil, describe
-from frittata.kernels.traffic import moved_bytes
 from frittata.kernels.units import GATHER_UNITS, operator_units
 
 _FILL_UNITS = 1.5
@@ -149,15 +149,10 @@ def _packed(plan: StencilPlan, operands: tuple[Term, ...]) -> PackedConstant:
 
 def _estimate(plan: StencilPlan, machine: Machine) -> Estimate:
     work = plan.work
-    threads = min(machine.threads, plan.chunks)
-    share = threads / machine.threads * plan.chunks / threads / -(-plan.chunks // threads)
     size = dtypes.itemsize(work.dtype) / 4
     tiles = plan.steps * plan.lanes * size / (machine.fma_f32_per_s * _SHARE * efficiency(plan))
     scalar = (plan.filled * _fill_units(plan) + _epilogue_units(work)) * size / machine.scalar_per_s
-    moved = moved_bytes(work.bodies)
-    seconds = max((tiles + scalar) / share, machine.transfer_s(moved))
-    overhead = machine.launch_s + (machine.sync_s if plan.chunks > 1 else 0.0)
-    return Estimate(overhead + seconds, work.flops + _epilogue_units(work), moved)
+    return with_traffic(work.bodies, tiles + scalar, work.flops + _epilogue_units(work), plan.chunks, machine)
 
 
 def _fill_units(plan: StencilPlan) -> float:

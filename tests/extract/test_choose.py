@@ -96,7 +96,7 @@ def test_many_cheap_bodies_of_one_kind_leave_the_best_of_another() -> None:
 
     def body(number: int, kind: int, work: float) -> Body:
         term = registry.element("const", value=Scalar.of(number, "i64"))
-        return Body(term, frozenset(), {number: term}, {}, kind, None, work, frozenset())
+        return Body(term, {}, {number: term}, {}, kind, None, work, frozenset())
 
     _, _, found = prepared("mlp")
     enumerator = Enumerator(

@@ -1,6 +1,7 @@
 """Concatenations and borders are written in place where it pays, contiguous slices are parts of their source."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,7 @@ def test_parts_lie_where_they_end_up(case: str) -> None:
     assert fast.graph().number_of_nodes() >= len(program.steps)
 
 
-def test_choices_that_are_made_anew_share_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choices_that_are_made_anew_share_the_time_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     limits: list[float] = []
 
     def noted(problem: Problem[Any], start: Iterable[int], time_limit_s: float, enough: float) -> Solution:
@@ -117,7 +118,8 @@ def test_choices_that_are_made_anew_share_the_time_limit(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(choose, "solve", noted)
     body, results, _ = CASES["a part stands in two"]
-    ft.optimize(ft.parse(f"def main({X}) -> ({results}):\n{body}"), machine=REFERENCE, time_limit_s=60.0)
+    model = ft.parse(f"def main({X}) -> ({results}):\n{body}")
+    ft.optimize(model, machine=REFERENCE, time_limit_s=60.0, cache=tmp_path)
     assert limits[0] == 60
     assert len(limits) > 1
     assert max(limits[1:]) < 31

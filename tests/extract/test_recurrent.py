@@ -31,7 +31,7 @@ def unrolled(name: str, steps: int) -> Extraction:
 
 @pytest.mark.parametrize("name", CELLS)
 def test_a_step_more_costs_as_many_candidates_as_the_one_before(name: str) -> None:
-    found = [unrolled(name, steps) for steps in (3, 5, 7)]
+    found = [unrolled(name, steps) for steps in (5, 7, 9)]  # the state of the first is known
     assert all(extraction.solution.gap == 0 for extraction in found)
     few, some, many = (len(extraction.problem.numbers()) for extraction in found)
     assert many - some <= some - few < 100
