@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bench import blocks, workloads
-from bench.models import MODELS, first, nasrnn, second
+from bench.models import MODELS, convnext, efficientnet, messages, mixer, nasrnn, recommender, scan, waves
 from bench.models.weights import Workload, seeded
 
 _MATRIX = (4096, 1024)
@@ -43,11 +43,11 @@ def _messages(nodes: int, edges: int) -> Workload:
     def given() -> tuple[Tensor, ...]:
         return (torch.randn(nodes, 64), *(torch.randint(0, nodes, (edges,)) for _ in range(2)))
 
-    return seeded(second.Messages, given)
+    return seeded(messages.Messages, given)
 
 
 def _bags(batch: int, bag: int) -> Workload:
-    return seeded(second.Recommender, lambda: (torch.randn(batch, 13), torch.randint(0, 5000, (8, batch, bag))))
+    return seeded(recommender.Recommender, lambda: (torch.randn(batch, 13), torch.randint(0, 5000, (8, batch, bag))))
 
 
 def _all() -> tuple[Row, ...]:
@@ -87,13 +87,13 @@ def _all() -> tuple[Row, ...]:
         _zoo("ViT-B/16", 1.05),
         _zoo("GPT-2", 1.05),
         _zoo("GPT-2, cached", 1.05),
-        Row("other: mixer", partial(_over, first.Mixer, (1, 3, 224, 224)), 1.0),
-        Row("other: windows of 7 x 7", partial(_over, first.ConvNext, (1, 3, 224, 224)), 1.0),
-        Row("other: gated waves", partial(_over, first.GatedWaves, (1, 1, 4000)), 1.0),
-        Row("other: selective scan", partial(_over, second.SelectiveScan, (1, 32, 256)), 1.0),
+        Row("other: mixer", partial(_over, mixer.Mixer, (1, 3, 224, 224)), 1.0),
+        Row("other: windows of 7 x 7", partial(_over, convnext.ConvNext, (1, 3, 224, 224)), 1.0),
+        Row("other: gated waves", partial(_over, waves.GatedWaves, (1, 1, 4000)), 1.0),
+        Row("other: selective scan", partial(_over, scan.SelectiveScan, (1, 32, 256)), 1.0),
         Row("other: messages", partial(_messages, 500, 3000), 1.0),
         Row("other: bags", partial(_bags, 128, 4), 1.0),
-        Row("other: squeezed windows", partial(_over, second.EfficientNet, (1, 3, 224, 224)), 1.0),
+        Row("other: squeezed windows", partial(_over, efficientnet.EfficientNet, (1, 3, 224, 224)), 1.0),
     )
 
 

@@ -131,7 +131,7 @@ class Enumerator:
         out: list[Candidate] = []
         for node in self.snapshot.nodes[class_]:
             if node.op == "build" and node.attrs[0] == shape:
-                for body in self._bodies_of(node.args[0], shape):
+                for body in self.bodies_of(node.args[0], shape):
                     out.extend(self._candidates_of(class_, shape, body, node.rule))
             elif node.sort == "tensor" and registry.get(node.op).opaque:
                 out.extend(self._host_steps(class_, node))
@@ -245,7 +245,7 @@ class Enumerator:
     def _is_constant(self, leaf: Term) -> bool:
         return int(leaf.attrs[0][1:]) in self.constants
 
-    def _bodies_of(self, class_: int, shape: Shape) -> list[Body]:
+    def bodies_of(self, class_: int, shape: Shape) -> list[Body]:
         """Return the bodies of a kernel's own element class: whatever is not the tensor itself."""
         found: list[Body] = []
         nodes = self._nodes(class_)

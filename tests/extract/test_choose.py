@@ -108,6 +108,25 @@ def test_many_cheap_bodies_of_one_kind_leave_the_best_of_another() -> None:
     assert kept == [*folded[:OPTION_LIMIT], wanted]
 
 
+def test_a_body_that_loads_a_part_of_a_tensor_is_charged_that_part() -> None:
+    """Else a step of a recurrence would rather compute its part of a table again than load it."""
+    model = parse("""
+def main(x: f32[32, 64], w: f32[64, 7]) -> (f32[32, 7], f32[1, 64]):
+    y: f32[32, 64] = exp(x)
+    a: f32[32, 7] = matmul(y, w)
+    b: f32[1, 64] = slice(y, axis=-2, start=3, step=1, length=1)
+    c: f32[1, 64] = neg(b)
+    return a, c
+""")
+    found = saturate_model(model, choose_rules(Options()))
+    snapshot = found.snapshot
+    y, c = (snapshot.class_by_term[term] for term in (model.main.outputs[0].args[0], model.main.outputs[1]))
+    enumerator = Enumerator(snapshot, TEMPLATES, REFERENCE, frozenset(), frozenset(), everywhere(snapshot))
+    element = next(node.args[0] for node in snapshot.nodes[c] if node.op == "build")
+    reads = [body.reads[y] for body in enumerator.bodies_of(element, (1, 64)) if y in body.reads]
+    assert reads and set(reads) == {4.0 * 64}
+
+
 def test_what_no_kernel_computes_is_named_not_what_waits_for_it() -> None:
     model = parse("""
 def main(x: f32[3, 5]) -> f32[3, 1]:
