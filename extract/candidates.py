@@ -123,7 +123,7 @@ class Enumerator:
         self.evaluated = always_evaluated(self.snapshot, self.free)
         self._sizes: dict[Term, float] = {}
         self._works: dict[Term, float] = {}
-        self._stored: dict[int, float] = {}
+        self._bytes_by_class: dict[int, float] = {}
 
     def candidates(self, class_: int) -> list[Candidate]:
         """Return the candidates of a tensor class, cheapest first, none dominated."""
@@ -376,7 +376,10 @@ class Enumerator:
         return Body(term, self._reads(term, parts), inlined, passed, kind, anchor, self._work(term), rules, binders)
 
     def _reads(self, term: Term, parts: tuple[Body, ...]) -> dict[int, float]:
-        """Return the bytes that a term reads of what its parts load; views and look-ups read what they show."""
+        """Return the bytes that a term reads of what its parts load; views and look-ups read what they show.
+
+        What `kernels.traffic` finds in a whole body, from part to part: of most bodies nothing else is looked at.
+        """
         reads: dict[int, float] = {}
         for position, part in enumerate(parts):
             most = inf
@@ -450,10 +453,10 @@ class Enumerator:
         return seconds, len(body.reads), body.term.op == "reindex" and body.term.args[0].op == "reindex"
 
     def _bytes(self, class_: int) -> float:
-        if class_ not in self._stored:
+        if class_ not in self._bytes_by_class:
             type_ = self.snapshot.tensor_type(class_)
-            self._stored[class_] = float(shapes.size(type_.shape) * dtypes.itemsize(type_.dtype))
-        return self._stored[class_]
+            self._bytes_by_class[class_] = float(shapes.size(type_.shape) * dtypes.itemsize(type_.dtype))
+        return self._bytes_by_class[class_]
 
 
 def _call_key(node: Node) -> tuple[Any, ...]:

@@ -21,6 +21,7 @@ from frittata.kernels.intrinsics import make_tile_intrinsic
 from frittata.kernels.lowered import Argument, Array, LoweredKernel, Operand, PackedConstant, Result, Scratch, Unread
 from frittata.kernels.packing import aligned_zeros, fill_panels
 from frittata.kernels.processor import processor
+from frittata.kernels.roofline import balance
 from frittata.kernels.units import GATHER_UNITS
 from frittata.kernels.winograd import TiledConvolution, TiledPlan, describe, plan
 from frittata.kernels.winograd_emitter import TiledCode
@@ -152,14 +153,12 @@ def _packed(plan: TiledPlan, operands: tuple[Term, ...]) -> PackedConstant:
 
 def _estimate(plan: TiledPlan, machine: Machine) -> Estimate:
     work = plan.work
-    threads = min(machine.threads, plan.chunks)
-    share = threads / machine.threads * plan.chunks / threads / -(-plan.chunks // threads)
     slots = _SLOT * plan.slots * (processor().width // 4) / machine.fma_f32_per_s
     units = (_image_units(plan) + _body_units(work)) * work.itemsize / 4
     moved = sum(_bytes(term) for term in (*work.bodies, *program.operands_of(*work.bodies)))
     transformed = float(work.planes * work.inputs * plan.panels * plan.width * work.itemsize)
     traffic = machine.transfer_s(moved + transformed, transformed)
-    seconds = max((slots + units / machine.scalar_per_s) / share, traffic)
+    seconds = max((slots + units / machine.scalar_per_s) / balance(plan.chunks, machine), traffic)
     overhead = machine.launch_s + (machine.sync_s if plan.chunks > 1 else 0.0)
     return Estimate(overhead + seconds, work.flops + _body_units(work), moved)
 
