@@ -44,28 +44,37 @@ class Optimized:
         self._guard = Guard(tensors if freeze is None else {}, source)
         before = source if imported is None else imported.model
         self._parameters = readers(before, tensors, source) if freeze is False else ()
+        self._takes_own = not self._parameters and (imported is None or imported.is_flat)
+        self._direct: TensorCalls | None = None
+        """What runs a call whose arguments are the program's own, in its order, once there was one with tensors."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program.
 
         Raises: ModelError if the arguments do not fit; StaleParametersError if a frozen parameter has changed.
         """
+        outputs = None if self._direct is None or kwargs else self._direct(args)
+        if outputs is None:
+            outputs = self._flat_call(args, kwargs)
         imported = self.compilation.imported
-        values = list(args) if imported is None else imported.flatten(args, kwargs)
-        if not values or (isinstance(values[0], _NUMPY) and all(map(_is_numpy, values))):
-            self._guard.check()
-            outputs = self._run(*self._as_arguments(values))
-        else:
-            outputs = self._on_tensors(values)
         if imported is None:
             return outputs[0] if len(outputs) == 1 else tuple(outputs)
         return imported.unflatten(outputs)
+
+    def _flat_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+        imported = self.compilation.imported
+        values = list(args) if imported is None else imported.flatten(args, kwargs)
+        if values and not (isinstance(values[0], _NUMPY) and all(map(_is_numpy, values))):
+            return self._on_tensors(values)
+        self._guard.check()
+        return self._run(*self._as_arguments(values))
 
     def _on_tensors(self, values: list[Any]) -> Sequence[Any]:
         calls = self._tensor_calls
         if calls is not None:
             outputs = calls([*values, *(read() for read in self._parameters)] if self._parameters else values)
             if outputs is not None:
+                self._direct = calls if self._takes_own else None
                 return outputs
         self._guard.check()
         return _to_torch(self._run(*self._as_arguments(values)))

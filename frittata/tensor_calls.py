@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from operator import methodcaller
 from typing import Any
 
 import torch
@@ -36,12 +35,13 @@ class TensorCalls:
 
         Raises: IndexRangeError; StaleParametersError if a frozen parameter has changed.
         """
-        self._check()
-        if len(values) != len(self._arguments):
+        arguments = self._arguments
+        if len(values) != len(arguments):
             return None
         addresses: list[int] = []
+        results: list[Tensor] = []
         try:
-            for value, (dtype, shape, unaligned) in zip(values, self._arguments, strict=True):
+            for value, (dtype, shape, unaligned) in zip(values, arguments, strict=True):
                 if (
                     type(value) not in _PLAIN
                     or value.dtype is not dtype
@@ -55,8 +55,11 @@ class TensorCalls:
                 if address & unaligned:
                     return None
                 addresses.append(address)
-            results = [_empty(size, strides, dtype) for size, strides, dtype in self._results]
-            addresses.extend(map(_address, results))
+            self._check()
+            for size, strides, dtype in self._results:
+                result = _empty(size, strides, dtype)
+                results.append(result)
+                addresses.append(result.data_ptr())
         except RuntimeError:  # a tensor without memory of its own, or torch traces or transforms the call
             return None
         if 0 in addresses:
@@ -77,7 +80,6 @@ def allocator(module: str = "torch._C._dynamo.guards") -> Callable[..., Tensor]:
 
 
 _empty = allocator()
-_address = methodcaller("data_ptr")
 
 
 def _checks(executable: Executable, guard: Guard) -> tuple[Callable[[], None], Callable[[], None] | None]:

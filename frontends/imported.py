@@ -21,6 +21,11 @@ class Imported(Protocol):
         """The source's own torch tensors by the name of their param: what a guard watches."""
         ...
 
+    @property
+    def is_flat(self) -> bool:
+        """Whether the arguments of a call, if all are given by position, are the tensors that `flatten` returns."""
+        ...
+
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
         """Return the tensors of a call in the order of `model.main.inputs`.
 

@@ -57,12 +57,23 @@ class Imported:
     _leaves: tuple[Any, ...]
     _results: tuple[Any, ...]
 
+    @property
+    def is_flat(self) -> bool:
+        """Whether all that a call takes are tensors by position: such calls need no tree."""
+        return self._is_flat
+
+    @cached_property
+    def _is_flat(self) -> bool:
+        positional, named = self.input_spec.child(0), self.input_spec.child(1)
+        flat = all(positional.child(i).is_leaf() for i in range(positional.num_children)) and not named.num_children
+        return flat and all(leaf is _TENSOR for leaf in self._leaves)
+
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
         """Return the tensors of a call in the order of `model.main.inputs`.
 
         Raises: ModelError if the call has another structure than at the export, or another value that was fixed there.
         """
-        if not kwargs and len(args) == self._flat_count and _ARRAYS.issuperset(map(type, args)):
+        if self._is_flat and not kwargs and len(args) == len(self._leaves) and _ARRAYS.issuperset(map(type, args)):
             return list(args)
         given, spec = pytree.tree_flatten((tuple(args), self._ordered(kwargs or {})))
         if spec != self.input_spec:
@@ -80,18 +91,15 @@ class Imported:
 
     def unflatten(self, outputs: Iterable[Any]) -> Any:
         """Return the outputs of `model.main` in the structure that the module returns."""
-        if self.output_spec.is_leaf() and self._results[0] is _TENSOR:
+        if self._is_one_tensor:
             (output,) = outputs
             return output
         values = iter(outputs)
         return pytree.tree_unflatten([next(values) if r is _TENSOR else r for r in self._results], self.output_spec)
 
     @cached_property
-    def _flat_count(self) -> int:
-        """How many arguments a call has if all are tensors by position (such calls need no tree), -1 otherwise."""
-        positional, named = self.input_spec.child(0), self.input_spec.child(1)
-        flat = all(positional.child(i).is_leaf() for i in range(positional.num_children)) and not named.num_children
-        return len(self._leaves) if flat and all(leaf is _TENSOR for leaf in self._leaves) else -1
+    def _is_one_tensor(self) -> bool:
+        return self.output_spec.is_leaf() and self._results[0] is _TENSOR
 
     def _ordered(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Keyword arguments in the order of the export: trees of dicts keep order."""

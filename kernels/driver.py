@@ -368,20 +368,19 @@ def _entry(function: Any, *arguments: Any) -> Any:
 
 
 class _Place:
-    """Memory for a run that workers share: where they find it, and where all count chunks."""
+    """Memory for a run that workers share: where they find it, and where all count the chunks of `steps` at most."""
 
-    __slots__ = ("_counters", "address", "counters")
+    __slots__ = ("_counters", "address", "counters", "steps")
 
     def __init__(self, address: int) -> None:
-        self.address, self._counters = address, np.empty(0, np.int64)
+        self.address = address
         self.hold(1)
 
     def hold(self, steps: int) -> None:
-        """See to it that there are counters for so many steps; nothing must run here."""
-        words = steps * (_MOST_QUEUES + 1) * (_LINE_BYTES // _WORD_BYTES)
-        if words > len(self._counters):
-            self._counters = np.empty(words, np.int64)
-            self.counters = self._counters.ctypes.data
+        """Have counters for so many steps; nothing must run here."""
+        self.steps = steps
+        self._counters = np.empty(steps * (_MOST_QUEUES + 1) * (_LINE_BYTES // _WORD_BYTES), np.int64)
+        self.counters = self._counters.ctypes.data
 
 
 class Workers:
@@ -474,12 +473,12 @@ def run(steps: Steps, saved_s: float = inf, meanwhile: Callable[[], None] | None
     `meanwhile`: what the calling thread does first; workers may begin before it has ended. The steps are run whatever
     it raises, if they have begun.
     """
-    if not is_alone(saved_s):
+    if is_alone(saved_s):
+        if meanwhile is not None:
+            meanwhile()
+        _native().alone(steps.first, steps.count, 0)
+    else:
         _share(steps, 0, meanwhile)
-        return
-    if meanwhile is not None:
-        meanwhile()
-    _native().alone(steps.first, steps.count, 0)
 
 
 def is_alone(saved_s: float) -> bool:
@@ -487,10 +486,12 @@ def is_alone(saved_s: float) -> bool:
 
     Sleeping workers are woken for a small one that follows another: more will come.
     """
+    if saved_s >= WAKE_S:
+        return False
     if saved_s < CALL_S:
         return True
     found = workers()
-    if saved_s >= WAKE_S or not found.asleep:
+    if not found.asleep:
         return False
     now = time.monotonic()
     since, found.last_s = now - found.last_s, now
@@ -507,18 +508,21 @@ def run_timed(steps: Steps) -> NDArray[np.float64]:
 def _share(steps: Steps, times: int, meanwhile: Callable[[], None] | None) -> None:
     """Run steps together with the workers, unless too many callers do."""
     found, native = workers(), _native()
+    free = found.free
     try:
-        place = found.free.pop()
+        place = free.pop()
     except IndexError:
         if meanwhile is not None:
             meanwhile()
         native.alone(steps.first, steps.count, times)
         return
-    callers = _MOST_RUNS - len(found.free)
+    callers = _MOST_RUNS - len(free)
     try:
-        place.hold(steps.count)
+        if steps.count > place.steps:
+            place.hold(steps.count)
+        if found.asleep:
+            found.wake()
         run = steps.first, steps.count, times, callers, place.counters, place.address, found.offers
-        found.wake()
         if meanwhile is None:
             native.shared(*run)
             return
@@ -528,7 +532,7 @@ def _share(steps: Steps, times: int, meanwhile: Callable[[], None] | None) -> No
         finally:
             native.join(place.address)
     finally:
-        found.free.append(place)
+        free.append(place)
 
 
 def thread_count() -> int:

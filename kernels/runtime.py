@@ -119,6 +119,7 @@ class Executable:
         self._outputs = tuple(_numpy_type(types[name]) for name in program_.outputs)
         self.plan = plan_buffers(program_, _scratch_bytes(lowered))
         self._tables = Tables(program_, lowered, self.plan, constants)
+        self._moving = self._tables.moving
         self._layout = Layout(program_, lowered, self.plan, self._tables.constants)
         self._free: list[_Context] = []
 
@@ -145,8 +146,7 @@ class Executable:
         """
         outputs = [np.empty(shape, dtype) for shape, dtype in self._outputs]
         moving = (*self._checked(arrays), *outputs)
-        context = self._take()
-        self._point(context, quick_addresses(moving))
+        context = self._take(quick_addresses(moving))
         self._run(context, moving)
         for index, bound in context.copies:
             outputs[index][...] = bound(moving)
@@ -166,8 +166,7 @@ class Executable:
 
         Raises: IndexRangeError; what `meanwhile` raises.
         """
-        context = self._take()
-        self._point(context, addresses)
+        context = self._take(addresses)
         self._run(context, (), meanwhile)
         self._free.append(context)
 
@@ -189,8 +188,7 @@ class Executable:
     def measure(self, *arrays: Array, repeats: int = 10) -> NDArray[np.float64]:
         """Return the least time of each step over `repeats` runs, in seconds."""
         moving = (*self._checked(arrays), *(np.empty(shape, dtype) for shape, dtype in self._outputs))
-        context = self._take()
-        self._point(context, quick_addresses(moving))
+        context = self._take(quick_addresses(moving))
         runs = [[segment.run_timed(moving) for segment in context.segments] for _ in range(repeats + 1)]
         if any(context.status):
             self._refuse(context)
@@ -213,11 +211,16 @@ class Executable:
             out.append(array if array.flags.num & _READABLE == _READABLE else array.copy("C"))
         return out
 
-    def _take(self) -> _Context:
+    def _take(self, addresses: Sequence[int]) -> _Context:
+        """Return a context that no other call uses, with the addresses of arguments and outputs in its tables."""
         try:
-            return self._free.pop()
+            context = self._free.pop()
         except IndexError:
-            return self._new_context()
+            context = self._new_context()
+        entries = context.entries
+        for entry, source, offset in self._moving:
+            entries[entry] = addresses[source] + offset
+        return context
 
     def _new_context(self) -> _Context:
         arena = aligned_bytes(self.plan.arena_bytes)
@@ -233,12 +236,6 @@ class Executable:
         copies = tuple((i, self._layout.bound(self.program.outputs[i], arena)) for i in self.plan.copied_outputs)
         self._layout.fill_borders(arena)
         return _Context(arena, table.data, self._layout.bind(steps, arena), status.data, copies)
-
-    def _point(self, context: _Context, addresses: Sequence[int]) -> None:
-        """Write the addresses of arguments and outputs into the tables."""
-        entries = context.entries
-        for entry, source, offset in self._tables.moving:
-            entries[entry] = addresses[source] + offset
 
     def _refuse(self, context: _Context) -> None:
         """Raise what the first kernel that was given a wrong index has noted."""

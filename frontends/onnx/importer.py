@@ -45,6 +45,11 @@ class ImportedOnnx:
     outputs: tuple[str, ...]
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
+    @property
+    def is_flat(self) -> bool:
+        """Calls have no structure."""
+        return True
+
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
         """Return the arrays of a call in the order of the graph's inputs.
 

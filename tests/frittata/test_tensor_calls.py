@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import frittata as ft
-from frittata.egraph.errors import IndexRangeError
+from frittata.egraph.errors import IndexRangeError, ModelError
 from frittata.egraph.machine import REFERENCE
 from frittata.kernels.runtime import Executable
 from frittata.optimized import Optimized
@@ -84,6 +84,31 @@ LONG_WAY: dict[str, Callable[[], Any]] = {
 def test_what_kernels_cannot_read_as_it_lies_is_left_to_the_long_way(name: str, calls: TensorCalls) -> None:
     assert calls([LONG_WAY[name](), B]) is None
     assert calls([X]) is None
+
+
+class Nested(nn.Module):
+    """What a call takes is in a list."""
+
+    def forward(self, pair: list[Tensor]) -> Tensor:
+        return pair[0] + pair[1]
+
+
+def test_calls_like_the_last_one_go_to_the_kernels_at_once(
+    shifted: Optimized, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nested = ft.optimize(Nested().eval(), ([X, B],), machine=REFERENCE, cache=cache)
+    expected = shifted(X, B)
+    torch.testing.assert_close(nested([X, B]), expected[0], rtol=0, atol=0)
+    for args, kwargs in (((X, B, B), {}), ((X[:2], B), {}), ((X,), {"b": B})):
+        with pytest.raises(ModelError):
+            shifted(*args, **kwargs)
+    for args in ((X.numpy(), B.numpy()), (X, B.numpy()), (X.t().t(), B)):
+        np.testing.assert_array_equal(shifted(*args)[0], expected[0])
+    monkeypatch.setattr(Optimized, "_flat_call", lambda *_: pytest.fail("the long way"))
+    torch.testing.assert_close(shifted(X, B), expected, rtol=0, atol=0)
+    for fast, args in ((nested, ([X, B],)), (shifted, (X.numpy(), B.numpy()))):
+        with pytest.raises(pytest.fail.Exception):
+            fast(*args)
 
 
 TAKEN: dict[str, Callable[[], Tensor]] = {
