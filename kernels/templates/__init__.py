@@ -17,12 +17,13 @@ from frittata.kernels.templates.nest import NEST
 from frittata.kernels.templates.pointwise import POINTWISE
 from frittata.kernels.templates.row import ROW
 from frittata.kernels.templates.scan import SCAN
+from frittata.kernels.templates.scatter import SCATTER
 from frittata.kernels.templates.stencil import STENCIL
 from frittata.kernels.templates.taps import TAPS
 from frittata.kernels.templates.winograd import WINOGRAD
 
 TEMPLATES: tuple[KernelTemplate, ...] = (
-    POINTWISE, ROW, CONTRACTION, CONVOLUTION, CHANNELS, WINOGRAD, STENCIL, TAPS, ATTENTION, LIBRARY, SCAN, NEST,
+    POINTWISE, ROW, CONTRACTION, CONVOLUTION, CHANNELS, WINOGRAD, STENCIL, TAPS, ATTENTION, LIBRARY, SCAN, SCATTER, NEST,
 )  # fmt: skip
 """All templates; the last takes every body."""
 

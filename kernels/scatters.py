@@ -1,0 +1,228 @@
+"""Sums of what is sent to the places of an axis: a fold of `where(place == axis, value, 0)`, a step for each value.
+
+    result[i, :, j] = 0
+    for k in values:
+        result[i, place(i, k), j] += value(i, k, j)
+
+for rows i, all axes but two, and columns j, the last axis. Where that is the axis of the places there are no columns.
+The body is point-wise in the sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import prod
+
+from frittata.egraph import program, shapes, terms
+from frittata.egraph.indexing import Affine, var
+from frittata.egraph.shapes import Sym
+from frittata.egraph.terms import Term
+from frittata.kernels import memory, simd, vmath
+from frittata.kernels.contractions import BINDERS, is_under_view, split_index
+from frittata.kernels.element_emitter import ElementEmitter
+from frittata.kernels.flow import for_range
+from frittata.kernels.guards import guard_of
+from frittata.kernels.index_values import Along
+from frittata.kernels.intrinsics import table_pointer
+from frittata.kernels.processor import processor
+from frittata.kernels.simd import I64, Builder, Lane, Value
+from frittata.kernels.stencils import dim_at
+from frittata.kernels.stores import stored_at
+from frittata.kernels.units import SIMPLE_UNITS, operator_units
+
+_MOST_VECTORS = 4
+"""The vectors of columns that are added to side by side."""
+_ATOMS = frozenset({"load", "const", "iota", "reindex", "cast", "at", "fold"})
+_PLACE_UNITS = 4.0
+"""What it takes to read a place and to go there, in scalar steps."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scatter:
+    """What a body computes: `hole` stands for the sum in it, over `count` values of axis `folded`, at `axis`."""
+
+    body: Term
+    hole: Term
+    place: Term
+    value: Term
+    folded: int
+    count: int
+    axis: int
+    shape: tuple[int, ...]
+
+    @property
+    def columns(self) -> int:
+        """The extent of the last axis, 1 if the places are there."""
+        return 1 if self.axis == -1 else self.shape[-1]
+
+    @property
+    def places(self) -> int:
+        """The extent of the axis that values are sent along."""
+        return self.shape[self.axis]
+
+    @property
+    def blocks(self) -> int:
+        """The places of the axes before that of the places: their results lie apart."""
+        return prod(self.shape[: self.axis])
+
+    @property
+    def rows(self) -> int:
+        """The places of the other axes in a block."""
+        return prod(self.shape) // (self.blocks * self.places * self.columns)
+
+    @cached_property
+    def lanes(self) -> int:
+        """The lanes of a vector: no more than there are columns."""
+        return min(_width(self.body), 1 << (self.columns - 1).bit_length())
+
+    @property
+    def turn(self) -> int:
+        """The columns that are added to side by side."""
+        return self.lanes * min(_MOST_VECTORS, -(-self.columns // self.lanes))
+
+    @cached_property
+    def index(self) -> dict[int, Affine]:
+        """The index in terms of i, n, j and k: row, place, column and number of the value."""
+        axes = range(-len(self.shape), 0)
+        rows = {axis: self.shape[axis] for axis in axes if axis != self.axis and (axis != -1 or self.columns == 1)}
+        index = {**split_index("i", rows), self.folded: var("k", self.count)}
+        if self.columns > 1:
+            index[-1] = var("j", self.columns)
+        return {**index, self.axis: var("n", self.places)}
+
+    @property
+    def units(self) -> float:
+        """What it takes, in additions of vector code."""
+        vectors = -(-self.columns // self.lanes)
+        apart = _width(self.body)  # the lanes of a vector, which are lost to a scalar step
+        each = _cost(self.value) + 3 * SIMPLE_UNITS
+        sent = (vectors * each + -(-vectors // _MOST_VECTORS) * (_cost(self.place) + _PLACE_UNITS)) * apart
+        written = (_cost(self.body.args[0]) - _cost(self.hole) + 3 * SIMPLE_UNITS) * vectors * apart
+        return self.blocks * self.rows * (self.count * sent + self.places * written)
+
+
+def _cost(element: Term) -> float:
+    return sum(operator_units(term) for term in terms.walk(element) if term.sort == "element")
+
+
+def _width(body: Term) -> int:
+    sizes = [Lane(term.dtype).itemsize for term in terms.walk(body) if term.sort == "element" and term.dtype != "bool"]
+    return processor().width // min(sizes)
+
+
+@lru_cache(maxsize=4096)
+def describe(bodies: tuple[Term, ...]) -> Scatter | None:
+    """Return what bodies compute if it is one such sum, and point-wise in it."""
+    if len(bodies) != 1 or bodies[0].op != "build":
+        return None
+    (body,) = bodies
+    (element,) = body.args
+    found = [term for term in terms.walk(element) if term.op in BINDERS or term.op == "scan"]
+    if [term.op for term in found] != ["fold"] or not all(map(_is_known, terms.walk(element))):
+        return None
+    (hole,) = found
+    op, folded, count = hole.attrs
+    shape = shapes.concrete(body.shape)
+    is_whole = shapes.concrete(hole.shape) == shape and hole.dtype == body.dtype != "bool"
+    if op != "sum" or not is_whole or -folded <= len(shape) or is_under_view([element], hole):
+        return None
+    sent = _sent(hole.args[0], shape)
+    if sent is None:
+        return None
+    place, value, axis = sent
+    work = Scatter(body, hole, place, value, folded, count, axis, shape)
+    is_apart = dim_at(value.shape, axis) == 1 and dim_at(place.shape, axis) == 1
+    return work if is_apart and (work.columns == 1 or dim_at(place.shape, -1) == 1) else None
+
+
+def _is_known(term: Term) -> bool:
+    is_static = not any(isinstance(dim, Sym) for dim in term.shape)
+    return is_static and (term.sort == "tensor" or term.op in _ATOMS or term.op in vmath.OPS)
+
+
+def _sent(element: Term, shape: tuple[int, ...]) -> tuple[Term, Term, int] | None:
+    """Read `where(place == iota, value, 0)`: return the place, the value, and the axis of the iota."""
+    if element.op != "where":
+        return None
+    condition, value, other = element.args
+    if condition.op != "eq" or other.op != "const" or other.attrs[0].value != 0:
+        return None
+    for place, along in (condition.args, condition.args[::-1]):
+        is_axis = along.op == "iota" and dim_at(shape, along.attrs[0]) == along.attrs[1] > 1
+        if is_axis and place.dtype in ("i32", "i64"):
+            return place, value, along.attrs[0]
+    return None
+
+
+class ScatterEmitter:
+    """Emits a row at a builder's position. The table holds operands, the result, then the status if any."""
+
+    def __init__(self, builder: Builder, work: Scatter, table: Value, i: Value) -> None:
+        self._builder, self._work = builder, work
+        leaves = list(program.operands_of(work.body))
+        pointers = {leaf: table_pointer(builder, table, n, leaf.dtype) for n, leaf in enumerate(leaves)}
+        self._result = table_pointer(builder, table, len(leaves), work.body.dtype)
+        guard = guard_of(builder, table, len(leaves) + 1, (work.body,))
+        self._base = ElementEmitter(builder, pointers, {"i": i}, guard=guard)
+
+    def emit(self, first: Value, columns: int) -> None:
+        """Emit so many columns from `first` on."""
+        work, builder = self._work, self._builder
+        starts = range(0, columns, work.lanes)
+        parts = [(builder.add(first, I64(at)), min(work.lanes, columns - at)) for at in starts]
+
+        def clear(n: Value, carried: list[Value]) -> list[Value]:
+            for j, valid in parts:
+                self._store(self._at(self._base, n, j, valid), simd.constant(Lane(work.hole.dtype, work.lanes), 0), valid)
+            return carried
+
+        def add(k: Value, carried: list[Value]) -> list[Value]:
+            place = self._base.inner({"k": k})
+            n = vmath.cast(builder, place.emit_narrow(work.place, work.index), "i64")
+            if self._is_in_range():
+                self._add(place, n, parts)
+            else:
+                with builder.if_then(builder.icmp_unsigned("<", n, I64(work.places))):
+                    self._add(place, n, parts)
+            return carried
+
+        def finish(n: Value, carried: list[Value]) -> list[Value]:
+            emitter = self._base
+            for j, valid in parts:
+                emitter = self._at(emitter, n, j, valid)
+                emitter.know(work.hole, work.index, self._load(emitter, valid))
+                self._store(emitter, emitter.emit(work.body.args[0], work.index), valid)
+            return carried
+
+        for_range(builder, 0, work.places, 1, [], clear)
+        for_range(builder, 0, work.count, 1, [], add)
+        if work.body.args[0] is not work.hole:
+            for_range(builder, 0, work.places, 1, [], finish)
+
+    def _is_in_range(self) -> bool:
+        """Whether the place is a look-up, which is clamped to the axis."""
+        place = self._work.place
+        return place.op == "at" and place.args[0].op == "iota" and place.args[0].attrs[1] == self._work.places
+
+    def _add(self, place: ElementEmitter, n: Value, parts: list[tuple[Value, int]]) -> None:
+        sent: list[tuple[ElementEmitter, Value, int]] = []
+        for j, valid in parts:
+            emitter = self._at(sent[-1][0] if sent else place, n, j, valid)  # what all columns share is known by then
+            sent.append((emitter, emitter.emit(self._work.value, self._work.index), valid))
+        for emitter, value, valid in sent:
+            self._store(emitter, simd.add(self._builder, self._load(emitter, valid), value), valid)
+
+    def _at(self, base: ElementEmitter, n: Value, j: Value, valid: int) -> ElementEmitter:
+        lanes = self._work.lanes
+        return base.inner({"n": n, "j": j}, Along("j", lanes, lanes, valid if valid < lanes else None))
+
+    def _load(self, emitter: ElementEmitter, valid: int) -> Value:
+        lane = Lane(self._work.hole.dtype, self._work.lanes)
+        return memory.load_masked(self._builder, lane, self._result, self._offset(emitter), valid)
+
+    def _store(self, emitter: ElementEmitter, value: Value, valid: int) -> None:
+        memory.store_masked(self._builder, value, self._result, self._offset(emitter), valid)
+
+    def _offset(self, emitter: ElementEmitter) -> Value:
+        return emitter.values.first(stored_at(self._work.body, self._work.index))

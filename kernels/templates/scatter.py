@@ -1,0 +1,86 @@
+"""The template of sums over what is sent to the places of an axis: a step for each value, columns in vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from frittata.egraph import program
+from frittata.egraph.errors import LoweringError
+from frittata.egraph.machine import Machine
+from frittata.egraph.program import Estimate
+from frittata.egraph.terms import Term
+from frittata.kernels import source
+from frittata.kernels.chunks import ROW, Split, column_loop, split
+from frittata.kernels.contractions import structure
+from frittata.kernels.intrinsics import make_tile_intrinsic
+from frittata.kernels.lookups import sites
+from frittata.kernels.lower import result_names
+from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Status
+from frittata.kernels.roofline import roofline
+from frittata.kernels.scatters import Scatter, ScatterEmitter, describe
+from frittata.kernels.simd import I64, Builder, Value
+
+
+class ScatterTemplate:
+    """Runs a body that is point-wise in a sum of values sent to places."""
+
+    name = "scatter"
+    in_place = False
+
+    def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
+        """Predict the time of arithmetic and of memory; None for other bodies."""
+        work = describe(bodies)
+        return roofline(bodies, work.units, _split(work).chunks, machine) if work is not None else None
+
+    def lower(self, name: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> LoweredKernel:
+        """Write the loops over rows and blocks of columns; values are taken in their order."""
+        work = describe(bodies)
+        if work is None:
+            raise LoweringError("the scatter template takes one sum of values that are sent to places")
+        cut = _split(work)
+        block, rest = (_rows(work, call) for call in ("block(table, {}, k)", "rest(table, {})"))
+        lines = column_loop(cut, work.blocks, work.columns, work.turn, block, rest)
+        text = [
+            *source.comment(bodies, result_names(bodies)),
+            f"# {work.count} values to {work.places} places, {min(work.turn, work.columns)} columns at a time",
+            f"def {name}(table, chunk):",
+            *(source.INDENT + line for line in lines),
+        ]
+        count = len(list(program.operands_of(*bodies)))
+        arguments: list[Argument] = [*map(Operand, range(count)), Result(0)]
+        if words := len(sites(bodies)):
+            arguments.append(Status(words))
+        key = structure(bodies)
+        return LoweredKernel(name, "\n".join(text) + "\n", _namespace(work), cut.chunks, tuple(arguments), key)
+
+
+SCATTER = ScatterTemplate()
+_PIECE_VECTORS = 64
+"""The vectors of a row that are left to one core: what is fetched ahead beyond them may be what another one writes.
+
+Source: two Zen 4 cores with AVX-512, 3000 values to 500 places of 128 columns: 40 us on one core, 69 to 226 on two.
+"""
+
+
+def _split(work: Scatter) -> Split:
+    return split(work.blocks, work.columns, work.units, _PIECE_VECTORS * work.lanes)
+
+
+def _rows(work: Scatter, call: str) -> str:
+    """Write the loop over the rows of a block."""
+    first = ROW if work.blocks > 1 else "0"
+    if work.rows == 1:
+        return call.format(first)
+    return f"for r in range({work.rows}): {call.format(f'{first}*{work.rows} + r')}"
+
+
+def _namespace(work: Scatter) -> dict[str, Any]:
+    full = work.columns - work.columns % work.turn
+
+    def block(builder: Builder, table: Value, i: Value, k: Value) -> None:
+        ScatterEmitter(builder, work, table, i).emit(k, work.turn)
+
+    def rest(builder: Builder, table: Value, i: Value) -> None:
+        ScatterEmitter(builder, work, table, i).emit(I64(full), work.columns - full)
+
+    return {"block": make_tile_intrinsic("block", block, 2), "rest": make_tile_intrinsic("rest", rest, 1)}
