@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from frittata.egraph.ops import orders
-from frittata.kernels.driver import compiled
 
 Array = NDArray[Any]
 _REDUCTION = {"sum": "sum", "prod": "prod", "max": "amax", "min": "amin"}
@@ -42,38 +40,11 @@ def _argtopk(x: Array, axis: int, count: int, descending: bool) -> Array:
 
 
 def _scatter(x: Array, places: Array, source: Array, axis: int, reduce: str) -> Array:
-    if reduce == "sum" and _are_slices(x, places, source, axis) and x.dtype.kind in "if" and x.itemsize > 2:
-        return _summed(x, places.reshape(-1), source, axis)
     out, at, values = _tensor(np.array(x)), _tensor(places.astype(np.int64, copy=False)), _tensor(source)
     at = at.expand(values.shape)
     if reduce == "set":
         return out.scatter_(axis, at, values).numpy()
     return out.scatter_reduce_(axis, at, values, _REDUCTION[reduce]).numpy()
-
-
-def _are_slices(x: Array, places: Array, source: Array, axis: int) -> bool:
-    """Whether the source is slices of `x` from end to end, with a place for each."""
-    at = axis + x.ndim
-    ends = (source.shape[:at], source.shape[at + 1 :]) == (x.shape[:at], x.shape[at + 1 :])
-    return ends and places.size == places.shape[axis] == source.shape[axis]
-
-
-def _summed(x: Array, places: Array, source: Array, axis: int) -> Array:
-    """Add whole slices on the calling thread: torch's threads would go on spinning beside the kernels that follow."""
-    out = np.array(x)
-    lead, rest = prod(x.shape[:axis]), prod(x.shape[x.ndim + axis + 1 :])
-    flat = np.ascontiguousarray(source).reshape(lead, len(places), rest)
-    _add_slices(out.reshape(lead, x.shape[axis], rest), places, flat)
-    return out
-
-
-@compiled
-def _add_slices(out: Any, places: Any, source: Any) -> None:
-    for i in range(source.shape[0]):
-        for j in range(source.shape[1]):
-            total, added = out[i, places[j]], source[i, j]
-            for k in range(len(added)):
-                total[k] += added[k]
 
 
 def _tensor(array: Array) -> Any:

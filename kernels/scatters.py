@@ -1,11 +1,11 @@
-"""Sums of what is sent to the places of an axis: a fold of `where(place == axis, value, 0)`, a step for each value.
+"""Folds of what is sent to the places of an axis, of `where(place == axis, value, identity)`: a step for each value.
 
-    result[i, :, j] = 0
+    result[i, :, j] = identity
     for k in values:
-        result[i, place(i, k), j] += value(i, k, j)
+        fold value(i, k, j) into result[i, place(i, k), j]
 
 for rows i, all axes but two, and columns j, the last axis. Where that is the axis of the places there are no columns.
-The body is point-wise in the sum.
+The body is point-wise in the fold.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from math import prod
 
 from frittata.egraph import program, shapes, terms
 from frittata.egraph.indexing import Affine, var
+from frittata.egraph.ops.elements import fold_identity
 from frittata.egraph.shapes import Sym
-from frittata.egraph.terms import Term
+from frittata.egraph.terms import Scalar, Term
 from frittata.kernels import memory, simd, vmath
 from frittata.kernels.contractions import BINDERS, is_under_view, split_index
 from frittata.kernels.element_emitter import ElementEmitter
@@ -29,7 +30,7 @@ from frittata.kernels.processor import processor
 from frittata.kernels.simd import I64, Builder, Lane, Value
 from frittata.kernels.stencils import dim_at
 from frittata.kernels.stores import stored_at
-from frittata.kernels.units import SIMPLE_UNITS, operator_units
+from frittata.kernels.units import EXTREME_UNITS, SIMPLE_UNITS, operator_units
 
 _MOST_VECTORS = 4
 """The vectors of columns that are added to side by side."""
@@ -40,7 +41,7 @@ _PLACE_UNITS = 4.0
 
 @dataclass(frozen=True, eq=False)
 class Scatter:
-    """What a body computes: `hole` stands for the sum in it, over `count` values of axis `folded`, at `axis`."""
+    """What a body computes; `hole` stands for the fold in it, of `count` values on axis `folded`, sent along `axis`."""
 
     body: Term
     hole: Term
@@ -50,6 +51,11 @@ class Scatter:
     count: int
     axis: int
     shape: tuple[int, ...]
+
+    @property
+    def op(self) -> str:
+        """The operator of the fold."""
+        return self.hole.attrs[0]
 
     @property
     def columns(self) -> int:
@@ -96,7 +102,7 @@ class Scatter:
         """What it takes, in additions of vector code."""
         vectors = -(-self.columns // self.lanes)
         apart = _width(self.body)  # the lanes of a vector, which are lost to a scalar step
-        each = _cost(self.value) + 3 * SIMPLE_UNITS
+        each = _cost(self.value) + 2 * SIMPLE_UNITS + (EXTREME_UNITS if self.op in ("max", "min") else SIMPLE_UNITS)
         sent = (vectors * each + -(-vectors // _MOST_VECTORS) * (_cost(self.place) + _PLACE_UNITS)) * apart
         written = (_cost(self.body.args[0]) - _cost(self.hole) + 3 * SIMPLE_UNITS) * vectors * apart
         return self.blocks * self.rows * (self.count * sent + self.places * written)
@@ -113,7 +119,7 @@ def _width(body: Term) -> int:
 
 @lru_cache(maxsize=4096)
 def describe(bodies: tuple[Term, ...]) -> Scatter | None:
-    """Return what bodies compute if it is one such sum, and point-wise in it."""
+    """Return what bodies compute if it is point-wise in one such fold."""
     if len(bodies) != 1 or bodies[0].op != "build":
         return None
     (body,) = bodies
@@ -125,15 +131,15 @@ def describe(bodies: tuple[Term, ...]) -> Scatter | None:
     op, folded, count = hole.attrs
     shape = shapes.concrete(body.shape)
     is_whole = shapes.concrete(hole.shape) == shape and hole.dtype == body.dtype != "bool"
-    if op != "sum" or not is_whole or -folded <= len(shape) or is_under_view([element], hole):
+    if not is_whole or -folded <= len(shape) or is_under_view([element], hole):
         return None
-    sent = _sent(hole.args[0], shape)
+    sent = _sent(hole.args[0], shape, fold_identity(op, hole.dtype))
     if sent is None:
         return None
     place, value, axis = sent
     work = Scatter(body, hole, place, value, folded, count, axis, shape)
-    is_apart = dim_at(value.shape, axis) == 1 and dim_at(place.shape, axis) == 1
-    return work if is_apart and (work.columns == 1 or dim_at(place.shape, -1) == 1) else None
+    is_apart = shapes.dim_at(value.shape, axis) == 1 and shapes.dim_at(place.shape, axis) == 1
+    return work if is_apart and (work.columns == 1 or shapes.dim_at(place.shape, -1) == 1) else None
 
 
 def _is_known(term: Term) -> bool:
@@ -141,12 +147,12 @@ def _is_known(term: Term) -> bool:
     return is_static and (term.sort == "tensor" or term.op in _ATOMS or term.op in vmath.OPS)
 
 
-def _sent(element: Term, shape: tuple[int, ...]) -> tuple[Term, Term, int] | None:
-    """Read `where(place == iota, value, 0)`: return the place, the value, and the axis of the iota."""
+def _sent(element: Term, shape: tuple[int, ...], identity: Scalar) -> tuple[Term, Term, int] | None:
+    """Read `where(place == iota, value, identity)`: return the place, the value, and the axis of the iota."""
     if element.op != "where":
         return None
     condition, value, other = element.args
-    if condition.op != "eq" or other.op != "const" or other.attrs[0].value != 0:
+    if condition.op != "eq" or other.op != "const" or other.attrs[0].value != identity.value:
         return None
     for place, along in (condition.args, condition.args[::-1]):
         is_axis = along.op == "iota" and dim_at(shape, along.attrs[0]) == along.attrs[1] > 1
@@ -169,12 +175,13 @@ class ScatterEmitter:
     def emit(self, first: Value, columns: int) -> None:
         """Emit so many columns from `first` on."""
         work, builder = self._work, self._builder
+        nothing = simd.neutral(Lane(work.hole.dtype, work.lanes), work.op)
         starts = range(0, columns, work.lanes)
         parts = [(builder.add(first, I64(at)), min(work.lanes, columns - at)) for at in starts]
 
         def clear(n: Value, carried: list[Value]) -> list[Value]:
             for j, valid in parts:
-                self._store(self._at(self._base, n, j, valid), simd.constant(Lane(work.hole.dtype, work.lanes), 0), valid)
+                self._store(self._at(self._base, n, j, valid), nothing, valid)
             return carried
 
         def add(k: Value, carried: list[Value]) -> list[Value]:
@@ -211,7 +218,8 @@ class ScatterEmitter:
             emitter = self._at(sent[-1][0] if sent else place, n, j, valid)  # what all columns share is known by then
             sent.append((emitter, emitter.emit(self._work.value, self._work.index), valid))
         for emitter, value, valid in sent:
-            self._store(emitter, simd.add(self._builder, self._load(emitter, valid), value), valid)
+            total = simd.COMBINE_BY_FOLD[self._work.op](self._builder, self._load(emitter, valid), value)
+            self._store(emitter, total, valid)
 
     def _at(self, base: ElementEmitter, n: Value, j: Value, valid: int) -> ElementEmitter:
         lanes = self._work.lanes

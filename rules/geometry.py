@@ -7,11 +7,9 @@ from math import gcd, prod
 from typing import Any
 
 from frittata.egraph import indexing, shapes
-from frittata.egraph.dtypes import DType
 from frittata.egraph.indexing import IndexMap
 from frittata.egraph.ops import elements, windows
 from frittata.egraph.shapes import Shape
-from frittata.egraph.terms import Scalar
 
 Ints = tuple[int, ...]
 
@@ -47,11 +45,6 @@ def padded_axes(low: Ints, high: Ints) -> Ints:
 def padded(shape: Shape, low: Ints, high: Ints) -> Shape:
     """Return the shape after padding."""
     return indexing.pad_map(shape, low, high).result
-
-
-def lowest(dtype: DType) -> Scalar:
-    """Return the value that no maximum prefers."""
-    return elements.fold_identity("max", dtype)
 
 
 def pool_low(shape: Shape, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil: bool) -> Ints:
@@ -231,10 +224,10 @@ def tap_view(shape: Shape, stride: Ints, padding: Ints, extra: Ints, dilation: I
 
 
 _OWN = (
-    on_axis, on_all, added, without, padded_axes, padded, grouped, lowest, pool_low, pool_high, pool_view, inner_view,
-    counts_all, bordered, clipped, windows.stuffed, interleaved, stuffing, weights_by_group, inputs_by_group, reached,
-    taps, tap_steps, tap_padding, tap_view, indexing.pad_map, indexing.windows_map, indexing.resample_map,
-    pool_view_last, pooled_last, kernel_first, moved, moved_axis, indexing.patches_map,
+    on_axis, on_all, added, without, padded_axes, padded, grouped, elements.fold_identity, pool_low, pool_high,
+    pool_view, inner_view, counts_all, bordered, clipped, windows.stuffed, interleaved, stuffing, weights_by_group,
+    inputs_by_group, reached, taps, tap_steps, tap_padding, tap_view, indexing.pad_map, indexing.windows_map,
+    indexing.resample_map, pool_view_last, pooled_last, kernel_first, moved, moved_axis, indexing.patches_map,
     group_view_last, grouped_last, by_lines, parts_map,
 )  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., Any]] = {function.__name__: function for function in _OWN}

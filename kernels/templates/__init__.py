@@ -23,7 +23,8 @@ from frittata.kernels.templates.taps import TAPS
 from frittata.kernels.templates.winograd import WINOGRAD
 
 TEMPLATES: tuple[KernelTemplate, ...] = (
-    POINTWISE, ROW, CONTRACTION, CONVOLUTION, CHANNELS, WINOGRAD, STENCIL, TAPS, ATTENTION, LIBRARY, SCAN, SCATTER, NEST,
+    POINTWISE, ROW, CONTRACTION, CONVOLUTION, CHANNELS, WINOGRAD, STENCIL, TAPS, ATTENTION, LIBRARY, SCAN,
+    SCATTER, NEST,
 )  # fmt: skip
 """All templates; the last takes every body."""
 

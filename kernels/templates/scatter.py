@@ -1,4 +1,4 @@
-"""The template of sums over what is sent to the places of an axis: a step for each value, columns in vectors."""
+"""The template of folds of what is sent to the places of an axis: a step for each value, columns in vectors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from frittata.kernels.simd import I64, Builder, Value
 
 
 class ScatterTemplate:
-    """Runs a body that is point-wise in a sum of values sent to places."""
+    """Runs a body that is point-wise in a fold of values sent to places."""
 
     name = "scatter"
     in_place = False
@@ -36,7 +36,7 @@ class ScatterTemplate:
         """Write the loops over rows and blocks of columns; values are taken in their order."""
         work = describe(bodies)
         if work is None:
-            raise LoweringError("the scatter template takes one sum of values that are sent to places")
+            raise LoweringError("the scatter template takes one fold of values that are sent to places")
         cut = _split(work)
         block, rest = (_rows(work, call) for call in ("block(table, {}, k)", "rest(table, {})"))
         lines = column_loop(cut, work.blocks, work.columns, work.turn, block, rest)
