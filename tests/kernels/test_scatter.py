@@ -89,10 +89,12 @@ def test_places_outside_of_the_axis_that_are_not_looked_up_take_nothing() -> Non
     run(build(fold("sum", element("where", is_there, value, number(0)), -3, 40), 5, 3))
 
 
-def test_blocks_and_wide_rows_fall_into_chunks_and_narrow_rows_do_not() -> None:
+def test_blocks_places_and_wide_rows_fall_into_chunks_and_narrow_rows_do_not() -> None:
     run(build(sent((8, 64, 96), -2, 300), 8, 64, 96), chunks=8)
-    run(build(sent((16, 4096), -2, 40), 16, 4096), chunks=2)
-    narrow = build(sent((64, 128), -2, 900), 64, 128)
+    run(build(sent((3, 4096), -2, 40), 3, 4096), chunks=6)
+    run(build(sent((67, 259), -2, 900), 67, 259), chunks=4)
+    run(build(sent((2, 67, 3, 259), -3, 300, op="max"), 2, 67, 3, 259), chunks=4)
+    narrow = build(sent((64, 9), -2, 9000), 64, 9)
     assert runtime.build(Case("case", (narrow,)).program("scatter"), {}).lowered[0].chunks == 1  # type: ignore[union-attr]
 
 
