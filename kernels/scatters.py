@@ -44,8 +44,8 @@ _MOST_PARTS = 4
 _APART_UNITS = 16.0
 """From so many additions of vectors for a value on, ranges of places are filled apart.
 
-Source: two Zen 4 cores with AVX-512, 3000 values to 500 places, 8 vectors each: 23 to 35 us in four parts, 29 to 33 in two, 38 to
-60 in one; halves of the columns instead, 69 to 226: what one core fetches ahead the other writes.
+Source: two Zen 4 cores with AVX-512, 3000 values to 500 places, 8 vectors each: 23 to 35 us in four parts, 29 to 33 in
+two, 38 to 60 in one; halves of the columns instead, 69 to 226: what one core fetches ahead the other writes.
 """
 
 
