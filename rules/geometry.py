@@ -47,6 +47,12 @@ def padded(shape: Shape, low: Ints, high: Ints) -> Shape:
     return indexing.pad_map(shape, low, high).result
 
 
+def are_slices(shape: Shape, indices: Shape, source: Shape, axis: int) -> bool:
+    """Whether a source is slices of a tensor from end to end, with an index on an axis for each."""
+    whole, each, given = (shapes.concrete(one) for one in (shape, indices, source))
+    return without(whole, axis) == without(given, axis) and prod(each) == each[axis] == given[axis]
+
+
 def pool_low(shape: Shape, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil: bool) -> Ints:
     """Return what a pool pads before each axis."""
     return windows.pool_padding(shape, kernel, stride, padding, dilation, ceil)[0]
@@ -224,11 +230,11 @@ def tap_view(shape: Shape, stride: Ints, padding: Ints, extra: Ints, dilation: I
 
 
 _OWN = (
-    on_axis, on_all, added, without, padded_axes, padded, grouped, elements.fold_identity, pool_low, pool_high,
-    pool_view, inner_view, counts_all, bordered, clipped, windows.stuffed, interleaved, stuffing, weights_by_group,
-    inputs_by_group, reached, taps, tap_steps, tap_padding, tap_view, indexing.pad_map, indexing.windows_map,
-    indexing.resample_map, pool_view_last, pooled_last, kernel_first, moved, moved_axis, indexing.patches_map,
-    group_view_last, grouped_last, by_lines, parts_map,
+    on_axis, on_all, added, without, padded_axes, padded, grouped, elements.fold_identity, are_slices, pool_low,
+    pool_high, pool_view, inner_view, counts_all, bordered, clipped, windows.stuffed, interleaved, stuffing,
+    weights_by_group, inputs_by_group, reached, taps, tap_steps, tap_padding, tap_view, indexing.pad_map,
+    indexing.windows_map, indexing.resample_map, pool_view_last, pooled_last, kernel_first, moved, moved_axis,
+    indexing.patches_map, group_view_last, grouped_last, by_lines, parts_map,
 )  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., Any]] = {function.__name__: function for function in _OWN}
 """What rules may call."""
