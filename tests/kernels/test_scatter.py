@@ -123,7 +123,8 @@ def test_other_bodies_are_left_to_other_templates() -> None:
 
     body = build(other((5, 3)), 5, 3)
     assert is_taken(body) and not is_taken(body, body)
-    for wrong in (other((5, 3), "max"), other((5, 3), otherwise=1), other((5, 3), moves=True), load("x", 5, 3)):
+    others = [other((5, 3), otherwise=value) for value in (1, -0.0)]
+    for wrong in (*others, other((5, 3), "max"), other((5, 3), moves=True), load("x", 5, 3)):
         assert not is_taken(build(wrong, 5, 3))
     assert not is_taken(build(element("add", other((5, 3)), fold("sum", load("x", 6, 5, 3), -3, 6)), 5, 3))
 
