@@ -103,7 +103,7 @@ def without_unit_folds(bodies: tuple[Term, ...]) -> tuple[Term, ...]:
 def choose_frame(bodies: tuple[Term, ...]) -> Frame | None:
     """Return the loops for bodies without folds over one element; None if they are not of this kind."""
     elements = [body.args[0] for body in bodies if body.op in BODIES]
-    if len(elements) != len(bodies) or not all(map(_is_known, terms.walk(*elements))):
+    if len(elements) != len(bodies) or not all(map(is_known, terms.walk(*elements))):
         return None
     shape = tuple(dim for dim in bodies[0].shape if not isinstance(dim, Sym))
     folded = _folded(elements)
@@ -115,7 +115,8 @@ def choose_frame(bodies: tuple[Term, ...]) -> Frame | None:
     return _frame(bodies, shape, folded)
 
 
-def _is_known(term: Term) -> bool:
+def is_known(term: Term) -> bool:
+    """Whether a term has known extents and, if it is an element, vector code can be emitted for it or a fold of it."""
     if any(isinstance(dim, Sym) for dim in term.shape):
         return False
     return term.sort == "tensor" or term.op in _ATOMS or term.op in vmath.OPS

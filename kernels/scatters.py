@@ -17,13 +17,13 @@ from math import prod
 from frittata.egraph import program, shapes, terms
 from frittata.egraph.indexing import Affine, var
 from frittata.egraph.ops.elements import fold_identity
-from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Scalar, Term
 from frittata.kernels import memory, simd, vmath
 from frittata.kernels.chunks import wanted_chunks
 from frittata.kernels.contractions import BINDERS, is_under_view, split_index
 from frittata.kernels.element_emitter import ElementEmitter
 from frittata.kernels.flow import for_range
+from frittata.kernels.frames import is_known
 from frittata.kernels.guards import guard_of
 from frittata.kernels.index_values import Along
 from frittata.kernels.intrinsics import table_pointer
@@ -35,7 +35,6 @@ from frittata.kernels.units import EXTREME_UNITS, SIMPLE_UNITS, operator_units
 
 _MOST_VECTORS = 4
 """The vectors of columns that are added to side by side."""
-_ATOMS = frozenset({"load", "const", "iota", "reindex", "cast", "at", "fold"})
 _PLACE_UNITS = 4.0
 """What it takes to read a place and to go there, in scalar steps."""
 _MISS_UNITS = 8.0
@@ -150,7 +149,7 @@ def describe(bodies: tuple[Term, ...]) -> Scatter | None:
     (body,) = bodies
     (element,) = body.args
     found = [term for term in terms.walk(element) if term.op in BINDERS or term.op == "scan"]
-    if [term.op for term in found] != ["fold"] or not all(map(_is_known, terms.walk(element))):
+    if [term.op for term in found] != ["fold"] or not all(map(is_known, terms.walk(element))):
         return None
     (hole,) = found
     op, folded, count = hole.attrs
@@ -165,11 +164,6 @@ def describe(bodies: tuple[Term, ...]) -> Scatter | None:
     work = Scatter(body, hole, place, value, folded, count, axis, shape)
     is_apart = shapes.dim_at(value.shape, axis) == 1 and shapes.dim_at(place.shape, axis) == 1
     return work if is_apart and (work.columns == 1 or shapes.dim_at(place.shape, -1) == 1) else None
-
-
-def _is_known(term: Term) -> bool:
-    is_static = not any(isinstance(dim, Sym) for dim in term.shape)
-    return is_static and (term.sort == "tensor" or term.op in _ATOMS or term.op in vmath.OPS)
 
 
 def _sent(element: Term, shape: tuple[int, ...], identity: Scalar) -> tuple[Term, Term, int] | None:
