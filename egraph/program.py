@@ -90,6 +90,17 @@ Step = Kernel | View | Join
 
 
 @dataclass(frozen=True)
+class Band:
+    """Kernels, one after the other, that run together, some lines of an image at a time: see `bands`.
+
+    The lines of the last one fall into so many `parts`, each done by one thread.
+    """
+
+    kernels: tuple[str, ...]
+    parts: int
+
+
+@dataclass(frozen=True)
 class Program:
     """Steps in order. `inputs` are arguments; `constants` are computed from params before run time."""
 
@@ -99,6 +110,7 @@ class Program:
     outputs: tuple[str, ...]
     cost_s: float = 0.0
     gap: float = 0.0
+    bands: tuple[Band, ...] = ()
     notes: dict[str, str] = field(default_factory=dict[str, str])
 
     @property

@@ -14,6 +14,7 @@ from frittata.egraph.program import Estimate, Join, Kernel, Output, Program, Ste
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import TensorType, Term, rebuild, walk
 from frittata.extract import check
+from frittata.extract.bands import choose_bands
 from frittata.extract.candidates import JOIN, VIEW, Candidate, Enumerator, view_offset
 from frittata.extract.collect import collect
 from frittata.extract.constants import Folder
@@ -102,6 +103,7 @@ def extract(
     problem, solution, program, settled = best
     steps = tuple(settled.kernel_by_name.get(step.name, step) for step in program.steps)
     program = replace(program, steps=steps, cost_s=solution.cost, gap=solution.gap)
+    program = replace(program, bands=choose_bands(program, templates, machine))
     solved = time.perf_counter()
     seconds = {"enumerate": enumerated - start, "solve": solved - enumerated}
     chosen = tuple(check.order(problem, solution.chosen))

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from frittata.egraph import program
-from frittata.egraph.terms import Term
+from frittata.egraph.terms import Scalar, Term
 
 ALIGNMENT_BYTES = 64
 
@@ -96,7 +96,55 @@ class Counter:
     """The address of one int64 that is 0 before the step, and that its chunks leave at 0."""
 
 
-Argument = Operand | Unread | Result | PackedConstant | Table | Scratch | Status | Counter
+@dataclass(frozen=True)
+class Number:
+    """No place: the number itself is what the kernel takes."""
+
+    value: int
+
+
+@dataclass(frozen=True)
+class Held:
+    """A place in the memory of a `Walk`, `offset` bytes in."""
+
+    offset: int
+
+
+@dataclass(frozen=True)
+class Within:
+    """A place in a buffer of the program, `offset` bytes in."""
+
+    buffer: str
+    offset: int
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """All chunks of a kernel, one after the other: where its operands and its result lie.
+
+    Its scratch memory is that of the `Walk`, `scratch` bytes in.
+    """
+
+    kernel: LoweredKernel
+    operands: tuple[Held | Within | Number, ...]
+    result: Held | Within | None = None
+    scratch: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """The address of rows (kernel, table, chunks), as the driver has them, then the row with which each chunk begins.
+
+    The calls of all chunks stand one after the other; the last number is how many they are. `size_bytes` of memory are
+    theirs alone: `borders` says which elements it begins with, by offset in bytes, number and value.
+    """
+
+    calls: tuple[tuple[Call, ...], ...]
+    size_bytes: int
+    borders: tuple[tuple[int, int, Scalar], ...]
+
+
+Argument = Operand | Unread | Result | PackedConstant | Table | Scratch | Status | Counter | Walk
 
 
 @dataclass(frozen=True, eq=False)

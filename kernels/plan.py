@@ -7,7 +7,7 @@ before the other is made. What has a border shares a slice only with what has th
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -85,15 +85,32 @@ class Plan:
     """The distances of neighbours in elements, of buffers that are not contiguous."""
     borders: tuple[tuple[str, Scalar], ...] = ()
     """The buffers, all in the arena, that are filled with a value before the first run, in order."""
+    kept: Mapping[int, int] = field(default_factory=dict[int, int])
+    """The arena offset of memory that is a step's alone, by its number."""
 
 
-def plan_buffers(program: Program, scratch_bytes: Mapping[tuple[int, int], int]) -> Plan:
+@dataclass(frozen=True)
+class Together:
+    """Steps that run together, as the last of them: `last` has its number for each; they hand on `buffers`.
+
+    Those have no place, but `kept_bytes` of memory are theirs, by the number of the last step.
+    """
+
+    last: Mapping[int, int] = field(default_factory=dict[int, int])
+    buffers: frozenset[str] = frozenset()
+    kept_bytes: Mapping[int, int] = field(default_factory=dict[int, int])
+
+
+def plan_buffers(
+    program: Program, scratch_bytes: Mapping[tuple[int, int], int], together: Together | None = None
+) -> Plan:
     """Place every buffer of a program.
 
     `scratch_bytes` gives the size of scratch memory by (number of kernel, number of argument).
 
     Raises: LoweringError if a join is wrong.
     """
+    together = together or Together()
     places = find_places(program)
     if places.wrong:
         raise LoweringError(f"the parts of {', '.join(sorted(places.wrong))} cannot be written in place")
@@ -107,22 +124,27 @@ def plan_buffers(program: Program, scratch_bytes: Mapping[tuple[int, int], int])
             fixed[found.root] = InOutput(index)
         else:
             copied.append(index)
-    lives = _lives(program, places)
+    lives = [life for life in _lives(program, places, together.last) if life.name not in together.buffers]
     slot_by_root = _slots(program, places, lives)
     always = 0, len(program.kernels)  # borders are written before the first run and read in all of them
     kept = {slot: Life(slot, size_bytes(types[slot]), *always) for slot in slot_by_root.values()}
     lives = [life for life in lives if life.name not in fixed and life.name not in slot_by_root] + list(kept.values())
     lives += [Life(key, size, key[0], key[0]) for key, size in scratch_bytes.items()]
+    lives += [Life(number, size, *always) for number, size in together.kept_bytes.items()]
     offsets, arena_bytes = assign_offsets(lives)
     place: dict[str, Place] = {}
     for name, found in places.by_name.items():
+        if found.root in together.buffers:
+            continue
         slot = slot_by_root.get(found.root, found.root)
         whole = fixed[slot] if slot in fixed else InArena(offsets[slot])
         place[name] = replace(whole, offset=whole.offset + found.offset * dtypes.itemsize(types[name].dtype))
     apart = {name: found.strides for name, found in places.by_name.items() if not found.is_contiguous}
     strides = {name: given for name, given in apart.items() if given is not None}
-    borders = tuple(places.border_by_join.items())
-    return Plan(arena_bytes, place, {key: offsets[key] for key in scratch_bytes}, tuple(copied), strides, borders)
+    borders = tuple((join, value) for join, value in places.border_by_join.items() if join in place)
+    scratch = {key: offsets[key] for key in scratch_bytes}
+    kept = {number: offsets[number] for number in together.kept_bytes}
+    return Plan(arena_bytes, place, scratch, tuple(copied), strides, borders, kept)
 
 
 def _fixed_places(program: Program) -> dict[str, Place]:
@@ -131,7 +153,7 @@ def _fixed_places(program: Program) -> dict[str, Place]:
     return places
 
 
-def _lives(program: Program, places: Places) -> list[Life]:
+def _lives(program: Program, places: Places, last_of: Mapping[int, int]) -> list[Life]:
     types = program.types()
     first: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -141,7 +163,7 @@ def _lives(program: Program, places: Places) -> list[Life]:
             first.setdefault(root_by_name[output.name], number)
             last[root_by_name[output.name]] = number
         for name in kernel.operands:
-            last[root_by_name[name]] = number
+            last[root_by_name[name]] = last_of.get(number, number)
     for name in program.outputs:
         last[root_by_name[name]] = len(program.kernels)
     return [Life(root, size_bytes(types[root]), start, last[root]) for root, start in first.items()]

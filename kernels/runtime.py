@@ -17,6 +17,7 @@ from frittata.egraph.places import find_places, placed_bodies, touches_apart
 from frittata.egraph.program import Join, Kernel, Program, View
 from frittata.egraph.terms import TensorType, Term
 from frittata.kernels import lookups, templates
+from frittata.kernels.bands import NOTHING, Banded, lower_bands, together
 from frittata.kernels.batch import KernelSource, compile_kernels
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.compile import CompiledKernel
@@ -35,31 +36,42 @@ def build(program_: Program, value_by_param: Mapping[str, Array], cache: KernelC
 
     Raises: LoweringError, CompileError; ModelError if a param has no value.
     """
-    lowered = lower_kernels(program_)
+    lowered, banded = lower_kernels(program_)
     kernels = [low for low in lowered if isinstance(low, LoweredKernel)]
-    sources = [KernelSource(k.source, k.name, k.namespace, k.key, tuple(sorted(k.fastmath))) for k in kernels]
+    every = list(dict.fromkeys([*kernels, *(called for band in banded for called in band.called)]))
+    sources = [KernelSource(k.source, k.name, k.namespace, k.key, tuple(sorted(k.fastmath))) for k in every]
     missing = {source.digest for source in sources if cache is None or not cache.has(source.digest)}
-    compiled = tuple(compile_kernels(sources, cache))
-    return Executable(program_, lowered, compiled, Constants(program_, value_by_param), len(missing))
+    compiled = dict(zip(every, compile_kernels(sources, cache), strict=True))
+    return Executable(program_, lowered, banded, compiled, Constants(program_, value_by_param), len(missing))
 
 
-def lower_kernels(program_: Program) -> tuple[Lowered, ...]:
-    """Lower the steps of a program, those equal up to the names of their buffers once.
+def lower_kernels(program_: Program) -> tuple[tuple[Lowered, ...], tuple[Banded, ...]]:
+    """Lower the steps of a program, those equal up to the names of their buffers once, and its bands.
+
+    A band stands at the place of its last kernel, and nothing at that of the others.
 
     Raises: LoweringError if a template cannot write a kernel where its buffers lie.
     """
     known: dict[Any, Lowered] = {}
-    out: list[Lowered] = []
+    constants = program_.constant_buffers()
     places = find_places(program_)
-    for kernel in program_.kernels:
+
+    def lower(template: str, *bodies: Term) -> Any:
+        renamed, named = canonical(bodies, constants)
+        key = (template, renamed, named)
+        if key not in known:
+            known[key] = _lower(template, renamed, named)
+        return known[key]
+
+    banded = lower_bands(program_, places, lower)
+    by_number = {number: NOTHING for band in banded for number in band.numbers}
+    by_number.update((band.numbers[-1], band.kernel) for band in banded)
+    out: list[Lowered] = []
+    for number, kernel in enumerate(program_.kernels):
         if touches_apart(kernel, places) and not templates.is_in_place(kernel.template):
             raise LoweringError(f"the template {kernel.template} cannot write or read {kernel.name} in place")
-        bodies, constants = canonical(placed_bodies(kernel, places), program_.constant_buffers())
-        key = (kernel.template, bodies, constants)
-        if key not in known:
-            known[key] = _lower(kernel.template, bodies, constants)
-        out.append(known[key])
-    return tuple(out)
+        out.append(by_number.get(number) or lower(kernel.template, *placed_bodies(kernel, places)))
+    return tuple(out), banded
 
 
 def _lower(template: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> Lowered:
@@ -106,7 +118,8 @@ class Executable:
         self,
         program_: Program,
         lowered: tuple[Lowered, ...],
-        compiled: tuple[CompiledKernel, ...],
+        banded: tuple[Banded, ...],
+        compiled: Mapping[LoweredKernel, CompiledKernel],
         constants: Constants,
         newly_compiled: int = 0,
     ) -> None:
@@ -114,11 +127,13 @@ class Executable:
         self.lowered = lowered
         self.newly_compiled = newly_compiled
         self._compiled = compiled
+        self._banded = banded
         types = program_.types()
         self._inputs = tuple((name, *_numpy_type(type_)) for name, type_ in program_.inputs.items())
         self._outputs = tuple(_numpy_type(types[name]) for name in program_.outputs)
-        self.plan = plan_buffers(program_, _scratch_bytes(lowered))
-        self._tables = Tables(program_, lowered, self.plan, constants)
+        self.plan = plan_buffers(program_, _scratch_bytes(lowered), together(banded))
+        code = {kernel: found.address for kernel, found in compiled.items()}
+        self._tables = Tables(program_, lowered, self.plan, constants, code)
         self._moving = self._tables.moving
         self._layout = Layout(program_, lowered, self.plan, self._tables.constants)
         self._free: list[_Context] = []
@@ -131,7 +146,7 @@ class Executable:
     @property
     def distinct_kernels(self) -> int:
         """How many of them differ: `newly_compiled` were compiled for this program, the others came from the cache."""
-        return len({compiled.digest for compiled in self._compiled})
+        return len({compiled.digest for compiled in self._compiled.values()})
 
     @property
     def arena_bytes(self) -> int:
@@ -195,7 +210,12 @@ class Executable:
         self._free.append(context)
         if not self.lowered:
             return np.zeros(0)
-        return np.min([np.concatenate(run) for run in runs[1:]], axis=0)
+        seconds = np.min([np.concatenate(run) for run in runs[1:]], axis=0)
+        predicted = np.array([kernel.estimate.seconds for kernel in self.program.kernels])
+        for band in self._banded:  # only the whole of a band is known
+            numbers = list(band.numbers)
+            seconds[numbers] = seconds[numbers].sum() * predicted[numbers] / predicted[numbers].sum()
+        return seconds
 
     def _checked(self, arrays: tuple[Array, ...]) -> list[Array]:
         if len(arrays) != len(self._inputs):
@@ -228,13 +248,18 @@ class Executable:
         table[self._tables.in_arena] += address(arena)
         status = np.zeros(self._tables.status_words, np.int64)
         table[self._tables.in_status] += address(status)
-        steps = np.zeros((len(self._compiled), 3), np.int64)
+        table[self._tables.in_tables] += address(table)
         kernels = [low for low in self.lowered if isinstance(low, LoweredKernel)]
-        rows = zip(self._compiled, self._tables.starts, kernels, strict=True)
-        for step, (compiled, start, lowered) in zip(steps, rows, strict=True):
-            step[:] = compiled.address, address(table) + 8 * start, lowered.chunks
+        steps = np.zeros((len(kernels), 3), np.int64)
+        for step, start, lowered in zip(steps, self._tables.starts, kernels, strict=True):
+            step[:] = self._compiled[lowered].address, address(table) + 8 * start, lowered.chunks
         copies = tuple((i, self._layout.bound(self.program.outputs[i], arena)) for i in self.plan.copied_outputs)
         self._layout.fill_borders(arena)
+        for band in self._banded:
+            memory = arena[self.plan.kept[band.numbers[-1]] :]
+            for start, count, value in band.walk.borders:
+                dtype = np.dtype(dtypes.to_numpy(value.dtype))
+                memory[start : start + count * dtype.itemsize].view(dtype)[:] = value.value
         return _Context(arena, table.data, self._layout.bind(steps, arena), status.data, copies)
 
     def _refuse(self, context: _Context) -> None:

@@ -99,8 +99,8 @@ class Layout:
                 out += [self._on_host(number, arena) for number, _ in members]
             else:
                 saved_s = sum(
-                    self.program.kernels[number].estimate.seconds * (min(low.chunks, threads) - 1)
-                    for number, low in members
+                    self.program.kernels[number].estimate.seconds * (min(low.chunks or threads, threads) - 1)
+                    for number, low in members  # what has no chunks runs together with a later one
                     if isinstance(low, LoweredKernel)
                 )
                 out.append(Compiled(driver.Steps(rows[row : row + len(members)]), saved_s))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -18,15 +20,20 @@ from frittata.kernels.constants import Constants
 from frittata.kernels.lowered import (
     ALIGNMENT_BYTES,
     Argument,
+    Call,
     Counter,
+    Held,
     HostStep,
     LoweredKernel,
+    Number,
     Operand,
     PackedConstant,
     Result,
     Scratch,
     Status,
     Unread,
+    Walk,
+    Within,
 )
 from frittata.kernels.plan import InArena, InArgument, InConstant, Place, Plan
 
@@ -39,12 +46,19 @@ class Tables:
     `fixed` holds addresses of constants and offsets into the arena, which `in_arena` points out; of `moving`, each
     triple (entry, source, offset) has an entry that takes the address of argument number `source` at each call, the
     outputs counted after the arguments, plus `offset` bytes; entries `in_status` are offsets into the `status_words`
-    words of status and counters; the table of the i-th compiled kernel begins at `starts[i]`.
+    words of status and counters; entries `in_tables` are offsets into the tables themselves; the table of the i-th
+    compiled kernel begins at `starts[i]`. `code` has the addresses of the kernels that others call.
     """
 
     def __init__(
-        self, program_: Program, lowered: Sequence[LoweredKernel | HostStep], plan: Plan, constants: Constants
+        self,
+        program_: Program,
+        lowered: Sequence[LoweredKernel | HostStep],
+        plan: Plan,
+        constants: Constants,
+        code: Mapping[LoweredKernel, int],
     ) -> None:
+        self._code = code
         self._constants = constants
         self._plan = plan
         self._inputs = len(program_.inputs)
@@ -56,6 +70,7 @@ class Tables:
         self.in_status: list[int] = []
         self.status_words = 0
         self._counters: list[int] = []
+        self._in_tables: list[int] = []
         self.starts: list[int] = []
         needed = self._needed(program_, lowered)
         self.constants = {name: constants.contiguous(name) for name in needed}
@@ -63,15 +78,20 @@ class Tables:
         for number, (kernel, low) in enumerate(zip(program_.kernels, lowered, strict=True)):
             if not isinstance(low, LoweredKernel):
                 continue
+            rows = [self._add_calls(walk, plan.kept[number]) for walk in low.arguments if isinstance(walk, Walk)]
             self.starts.append(len(self._entries))
+            for first, starts in rows:
+                self._add_entry(first)
+                self._entries += starts
             names = [leaf.attrs[0] for leaf in program.operands_of(*(output.body for output in kernel.outputs))]
             results = [output.name for output in kernel.outputs]
-            for position, argument in enumerate(low.arguments):
+            for position, argument in enumerate(low.arguments if not rows else ()):
                 self._add(argument, names, results, (number, position))
             constants.forget(term for term, reader in last.items() if reader == number)
         self._place_counters()
         self.fixed = np.array(self._entries, np.int64)
         self.in_arena = np.array(self._in_arena, np.intp)
+        self.in_tables = np.array(self._in_tables, np.intp)
 
     def _add(self, argument: Argument, names: list[str], results: list[str], key: tuple[int, int]) -> None:
         match argument:
@@ -92,8 +112,53 @@ class Tables:
                 self._add_place(InArena(self._plan.scratch[key]))
             case PackedConstant():
                 self._add_array(self._pack(argument, names))
+            case Walk():
+                raise AssertionError("rows are added before the table that points to them")
             case _:
                 self._add_array(np.ascontiguousarray(argument.array))
+
+    def _add_calls(self, walk: Walk, memory: int) -> tuple[int, list[int]]:
+        """Add the tables of calls, whose memory is `memory` bytes into the arena, and their rows.
+
+        Returns where the rows begin, and the row with which each chunk begins.
+        """
+        tables = [(call, self._add_call(call, memory)) for calls in walk.calls for call in calls]
+        first = len(self._entries)
+        for call, table in tables:
+            self._entries.append(self._code[call.kernel])
+            self._add_entry(table)
+            self._entries.append(call.kernel.chunks)
+        return first, [0, *accumulate(map(len, walk.calls))]
+
+    def _add_call(self, call: Call, memory: int) -> int:
+        start = len(self._entries)
+        names = [place.buffer if isinstance(place, Within) else "" for place in call.operands]
+        for argument in call.kernel.arguments:
+            match argument:
+                case Operand(index=index):
+                    self._add_within(call.operands[index], memory)
+                case Result():
+                    assert call.result is not None
+                    self._add_within(call.result, memory)
+                case Scratch():
+                    self._add_place(InArena(memory + call.scratch))
+                case _:
+                    self._add(argument, names, [], (0, 0))
+        return start
+
+    def _add_within(self, where: Held | Within | Number, memory: int) -> None:
+        if isinstance(where, Number):
+            self._entries.append(where.value)
+        elif isinstance(where, Held):
+            self._add_place(InArena(memory + where.offset))
+        else:
+            place = self._plan.place_by_name[where.buffer]
+            self._add_place(replace(place, offset=place.offset + where.offset))
+
+    def _add_entry(self, entry: int) -> None:
+        """Add the address of another entry."""
+        self._in_tables.append(len(self._entries))
+        self._entries.append(8 * entry)
 
     def _place_counters(self) -> None:
         """Let counters follow the words of status, which are numbered by look-ups."""
