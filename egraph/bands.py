@@ -1,8 +1,8 @@
 """Kernels over images line by line: what one line computes, and which elements of its buffers it reads and writes.
 
-Lines run along the outermost axis of a kernel's results, if two axes and more lie within. Where a kernel reads of the
-one before it a few neighbouring lines for each of its own, the two can run together, some lines at a time, and what is
-between them takes the memory of these lines only. A line of a body is a body of the same kind:
+Lines run along an axis of a kernel's results in which two others lie, images along one more around it. Where a kernel
+reads of the one before it a few neighbouring lines for each of its own, the two can run together, some lines at a time,
+and what is between them takes the memory of these lines only. A line of a body is a body of the same kind:
 
     build(e, (n, h, w, c))    line y    build(e at y, (n, 1, w, c))
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from frittata.egraph import dtypes, shapes
-from frittata.egraph.indexing import Affine, IndexMap, var
+from frittata.egraph.indexing import Affine, IndexMap, slice_map, var
 from frittata.egraph.ops import registry
 from frittata.egraph.places import Places, placed_bodies
 from frittata.egraph.program import Kernel, Program, operands_of
@@ -29,19 +29,24 @@ _SLOT_BYTES = 192 << 10
 
 @dataclass(frozen=True)
 class Span:
-    """The elements of a buffer that line y reads or writes: `length` of them, from `start + y * step` on."""
+    """The elements of a buffer that line y of an image reads or writes: `length`, from `start + y * step` on.
+
+    In the next image they are `image` elements further on.
+    """
 
     buffer: str
     start: int
     step: int
     length: int
+    image: int = 0
 
 
 @dataclass(frozen=True)
 class Line:
-    """One of `count` lines of a kernel: `body` computes it, `reads` says by name what its leaves stand for."""
+    """One of `count` lines of an image: `body` computes it, `reads` says by name what its leaves stand for."""
 
     body: Term
+    images: int
     count: int
     reads: Mapping[str, Span]
     writes: Span
@@ -55,27 +60,50 @@ def line_of(body: Term, name: str) -> Line | None:
     if body.op not in ("build", "part") or not all(isinstance(dim, int) for dim in body.shape):
         return None
     shape = shapes.concrete(body.shape)
-    axis = next((axis for axis in range(-len(shape), 0) if shape[axis] > 1), 0)
-    if axis > -_LEAST_AXES:
+    axes = [axis for axis in range(-len(shape), 1 - _LEAST_AXES) if shape[axis] > 1]
+    if not axes or len(axes) > 2:
         return None
-    slicer = _Slicer()
     try:
-        element = slicer.element(body.args[0], axis, var("y", shape[axis]), 1)
+        line, reads, writes = _sliced(body, axes[0])
+        images = 1
+        if len(axes) == 2:
+            images, of_image, image = shape[axes[0]], reads, writes.step
+            line, of_line, writes = _sliced(line, axes[1])
+            reads = {leaf: _composed(span, of_image[span.buffer]) for leaf, span in of_line.items()}
+            writes = replace(writes, image=image)
     except _Unlike:
         return None
-    one = (*shape[:axis], 1, *shape[axis + len(shape) + 1 :])
+    return Line(line, images, shape[axes[-1]], reads, replace(writes, buffer=name))
+
+
+def _composed(span: Span, image: Span) -> Span:
+    """Return where elements lie that are a span of a part of a buffer, one for each image."""
+    return replace(span, buffer=image.buffer, start=image.start + span.start, image=image.step)
+
+
+def _sliced(body: Term, axis: int) -> tuple[Term, dict[str, Span], Span]:
+    """Return a body at one place of an axis, what its leaves stand for, and where it is written.
+
+    Raises: _Unlike
+    """
+    shape = shapes.concrete(body.shape)
+    slicer = _Slicer()
+    element = slicer.element(body.args[0], axis, var("y", shape[axis]), 1)
+    inner = shape[axis + len(shape) + 1 :]
+    one = (*shape[:axis], 1, *inner)
     if body.op == "build":
-        length = prod(shape[axis + len(shape) + 1 :])
-        line, writes = registry.tensor("build", element, shape=one), Span(name, 0, length, length)
+        if prod(shape[:axis]) != 1:
+            raise _Unlike
+        line, writes = registry.tensor("build", element, shape=one), Span("", 0, prod(inner), prod(inner))
     else:
         at = body.attrs[1]
         step, inside = at.factor_of(axis), at.substitute({axis: Affine()})
         if not step or step < 0 or inside.bounds()[0] != 0:
-            return None
+            raise _Unlike
         line = registry.tensor("part", element, shape=one, at=inside)
-        writes = Span(name, 0, step, int(inside.bounds()[1]) + 1)
+        writes = Span("", 0, step, int(inside.bounds()[1]) + 1)
     whole = {leaf.attrs[0]: Span(leaf.attrs[0], 0, 0, shapes.size(leaf.shape)) for leaf in operands_of(line)}
-    return Line(line, shape[axis], {**whole, **slicer.reads}, writes)
+    return line, {**whole, **slicer.reads}, writes
 
 
 class _Unlike(Exception):
@@ -119,12 +147,13 @@ class _Slicer:
         name, shape, dtype = leaf.attrs
         rank = len(shape)
         outer, inner = prod(shape[:axis]), prod(shape[axis + rank + 1 :])
-        if outer != 1:
-            raise _Unlike
         part = f"{name}[{start}:{extent}]"
-        self.reads[part] = Span(name, start.constant * inner, (start.factor_of("y") or 0) * inner, extent * inner)
-        given = registry.make("input", "tensor", (), (part, (*shape[:axis], extent, *shape[axis + rank + 1 :]), dtype))
-        return registry.element("load", given)
+        places = extent if outer == 1 else shape[axis]  # else what is read has gaps, and is written as if it went on
+        length = ((outer - 1) * shape[axis] + extent) * inner
+        self.reads[part] = Span(name, start.constant * inner, (start.factor_of("y") or 0) * inner, length)
+        held = (*shape[:axis], places, *shape[axis + rank + 1 :])
+        load = registry.element("load", registry.make("input", "tensor", (), (part, held, dtype)))
+        return load if outer == 1 else registry.element("reindex", load, map=slice_map(held, axis, 0, 1, extent))
 
     def _view(self, term: Term, axis: int, start: Affine, extent: int) -> Term:
         (inner,), (mapping,) = term.args, term.attrs
@@ -159,18 +188,17 @@ class _Slicer:
 
 @dataclass(frozen=True)
 class Stage:
-    """A kernel of a band, and the buffer that it hands on, if it is not the last: `held` lines of `width` elements.
+    """A kernel of a band, and the buffer that it hands on, if it is not the last, in lines of `width` elements.
 
-    Its line y is line `first + y` of the buffer, `offset` elements in; the others, of `lines`, have the value `border`.
+    Its line y is line `first + y` of an image there; lines that it does not write have the value `border`. There is
+    memory for `held` lines.
     """
 
     kernel: Kernel
     line: Line
     root: str = ""
     width: int = 0
-    lines: int = 0
     first: int = 0
-    offset: int = 0
     held: int = 0
     border: Scalar | None = None
 
@@ -183,7 +211,7 @@ class Stages:
     places: Places
 
     def needed(self, number: int, low: int, high: int) -> tuple[int, int]:
-        """Return which lines of the buffer before a stage its own lines `low` to `high` need, without the last."""
+        """Return which lines of the buffer before a stage its own need from `low` on, before `high`: first, end."""
         before = self.stages[number - 1]
         reads = [span for span in self.stages[number].line.reads.values() if self._root(span) == before.root]
         starts = [span.start + self.places.by_name[span.buffer].offset for span in reads]
@@ -192,7 +220,7 @@ class Stages:
         return first, -(-max(ends) // before.width)
 
     def computed(self, low: int, high: int) -> list[int]:
-        """Return how many lines each stage computes for lines `low` to `high` of the last, without its last."""
+        """Return how many lines of an image each stage computes for those of the last from `low` on, before `high`."""
         counts = [high - low]
         for number in range(len(self.stages) - 1, 0, -1):
             before = self.stages[number - 1]
@@ -201,10 +229,19 @@ class Stages:
             counts.insert(0, high - low)
         return counts
 
-    def parts(self, count: int) -> Iterator[tuple[int, int]]:
-        """Visit `count` parts of the lines of the last stage: the first of each, and the first behind it."""
+    @property
+    def total(self) -> int:
+        """The lines of the last stage in all images."""
+        last = self.stages[-1].line
+        return last.images * last.count
+
+    def parts(self, count: int) -> Iterator[list[tuple[int, int, int]]]:
+        """Visit `count` parts of the last stage's lines: images, each with its first line and that behind its last."""
         lines = self.stages[-1].line.count
-        return ((part * lines // count, (part + 1) * lines // count) for part in range(count))
+        for part in range(count):
+            low, high = part * self.total // count, (part + 1) * self.total // count
+            images = range(low // lines, -(-high // lines))
+            yield [(n, max(low - n * lines, 0), min(high - n * lines, lines)) for n in images]
 
     def _root(self, span: Span) -> str:
         return self.places.by_name[span.buffer].root
@@ -289,17 +326,18 @@ class Finder:
         first, offset = divmod(place.offset + writes.start, width)
         reads = [span for span in reader.reads.values() if self._places.by_name[span.buffer].root == root]
         steps = {span.step for span in reads}
-        is_in_lines = len(steps) == 1 and min(steps) > 0 and min(steps) % width == 0
-        if size % width or offset + writes.length > width or not is_in_lines:
+        in_lines = len(steps) == 1 and min(steps) > 0 and min(steps) % width == 0 and offset + writes.length <= width
+        images = {writes.image, *(span.image for span in reads)}
+        image = writes.image or size
+        in_images = len(images) == 1 and image % width == 0 and image * stage.line.images == size
+        if not in_lines or not in_images or reader.images != stage.line.images:
             return None
         joins = self._places.border_by_join.items()
         borders = [value for join, value in joins if self._places.by_name[join].root == root]
-        if len(set(borders)) > 1 or (not borders and (first or offset or size // width != stage.line.count)):
+        is_whole = image // width == stage.line.count and writes.length == width
+        if len(set(borders)) > 1 or not (borders or is_whole):
             return None
-        found = replace(
-            stage, root=root, width=width, lines=size // width, first=first, offset=offset,
-            border=borders[0] if borders else None,
-        )  # fmt: skip
+        found = replace(stage, root=root, width=width, first=first, border=borders[0] if borders else None)
         low, high = Stages((found, Stage(following, reader)), self._places).needed(1, 0, 1)
         more = min(steps) // width
         most = _SLOT_BYTES // (width * self.size_bytes(root) // size)

@@ -57,7 +57,7 @@ class _Chooser:
             if stages is None:
                 break
             for parts in (self._machine.threads * each for each in _PARTS_A_THREAD):
-                saved = self._saved_s(stages, parts) if parts <= stages.stages[-1].line.count else 0.0
+                saved = self._saved_s(stages, parts) if parts <= stages.total else 0.0
                 if saved > most:
                     best, most = Band(tuple(kernel.name for kernel in kernels[:count]), parts), saved
         return best
@@ -69,11 +69,11 @@ class _Chooser:
     def _saved_s(self, stages: Stages, parts: int) -> float:
         """Return how much less kernels take together: what passes through memory, less what lines take more."""
         saved = 0.0
-        computed = [stages.computed(low, high) for low, high in stages.parts(parts)]
+        computed = [stages.computed(low, high) for part in stages.parts(parts) for _, low, high in part]
         before = 0
         for stage, counts in zip(stages.stages, zip(*computed, strict=True), strict=True):
             lines, seconds = sum(counts), stage.kernel.estimate.seconds
-            saved -= seconds * (lines / stage.line.count * self._share_of_lines(stage) - 1.0)
+            saved -= seconds * (lines / (stage.line.images * stage.line.count) * self._share_of_lines(stage) - 1.0)
             weights = self._finder.constant_bytes(stage.kernel)
             if weights > _SHARE_OF_CACHES * self._machine.l1_bytes:
                 saved -= lines * weights / self._machine.l3_bytes_per_s
@@ -94,6 +94,9 @@ class _Chooser:
             template = self._templates[stage.kernel.template]
             line = template.estimate((stage.line.body,), self._constants, alone)
             whole = template.estimate(self._finder.bodies(stage.kernel), self._constants, machine)
-            known = line is not None and whole is not None and whole.seconds > 0
-            self._longer[name] = line.seconds * stage.line.count / threads / whole.seconds if known else inf
+            lines = stage.line.images * stage.line.count
+            if line is None or whole is None or not whole.seconds:
+                self._longer[name] = inf
+            else:
+                self._longer[name] = line.seconds * lines / threads / whole.seconds
         return self._longer[name]

@@ -239,8 +239,9 @@ def extract_model(
 def _times_of(
     target: Target, model: Model, arrays: Callable[[Program], list[Any]], kernels: KernelCache, program: Program
 ) -> dict[str, float]:
-    """Compile and run a program; return the least seconds of each kernel by name."""
-    seconds = target.build(program, model.params, kernels).measure(*arrays(program), repeats=_TUNING_REPEATS)
+    """Compile and run a program, one kernel after the other; return the least seconds of each by name."""
+    apart = replace(program, bands=())
+    seconds = target.build(apart, model.params, kernels).measure(*arrays(program), repeats=_TUNING_REPEATS)
     return dict(zip((kernel.name for kernel in program.kernels), map(float, seconds), strict=True))
 
 

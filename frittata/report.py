@@ -87,6 +87,11 @@ class Report:
         return tuple(kernel.name for kernel in self._program.kernels if _is_extern(kernel))
 
     @property
+    def bands(self) -> tuple[tuple[str, ...], ...]:
+        """The kernels that run together, some lines of an image at a time; measured time is shared out among them."""
+        return tuple(band.kernels for band in self._program.bands)
+
+    @property
     def flops(self) -> float:
         """Floating-point operations of all kernels, as predicted."""
         return sum(kernel.estimate.flops for kernel in self._program.kernels)
@@ -216,6 +221,7 @@ class Report:
             "is_remembered": self.is_remembered,
             "library": list(self.library),
             "externs": list(self.externs),
+            "bands": [list(band) for band in self.bands],
             "folded": [_folded_dict(row) for row in self.folded],
             "rules": [vars(row) for row in self.rules],
             "phases": [vars(row) for row in self.phases],
@@ -251,6 +257,7 @@ class Report:
             lines.append(f"library calls, where they are cheaper: {', '.join(self.library)}")
         if self.externs:
             lines.append(f"fallbacks to the framework: {', '.join(self.externs)}")
+        lines += [f"some lines at a time, together: {', '.join(band)}" for band in self.bands]
         return lines
 
     def _kernel_table(self) -> list[str]:

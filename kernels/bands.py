@@ -159,8 +159,9 @@ class _Writer:
         """Return the calls of all parts."""
         calls: list[tuple[Call, ...]] = []
         borders: list[tuple[int, int, Scalar]] = []
-        for part, (low, high) in enumerate(self.stages.parts(parts)):
-            calls.append(tuple(_Part(self, part * self._size).calls(low, high)))
+        for part, segments in enumerate(self.stages.parts(parts)):
+            memory = part * self._size
+            calls.append(tuple(c for n, low, high in segments for c in _Part(self, memory, n).calls(low, high)))
             for slot, stage in zip(self.slots, self.stages.stages, strict=False):
                 if stage.border is not None:
                     borders.append((part * self._size + slot, (stage.held + 1) * stage.width, stage.border))
@@ -172,13 +173,13 @@ def _scratch_bytes(kernel: LoweredKernel) -> int:
 
 
 class _Part:
-    """Writes the calls of a part, whose memory begins `memory` bytes in.
+    """Writes the calls of a part for one image; the memory of the part begins `memory` bytes in.
 
     Of each buffer between kernels the lines from `low` on, before `end`, are in memory.
     """
 
-    def __init__(self, writer: _Writer, memory: int) -> None:
-        self._writer, self._memory = writer, memory
+    def __init__(self, writer: _Writer, memory: int, image: int) -> None:
+        self._writer, self._memory, self._image = writer, memory, image
         self._stages = writer.stages.stages
         self._low = [-1] * len(writer.slots)
         self._end = [-1] * len(writer.slots)
@@ -230,7 +231,7 @@ class _Part:
         moved = span.start + y * span.step
         number = self._writer.number_by_root.get(place.root)
         if number is None:
-            return Within(span.buffer, moved * itemsize)
+            return Within(span.buffer, (moved + self._image * span.image) * itemsize)
         line, rest = divmod(place.offset + moved, self._stages[number].width)
         return Held(self._slot(number, line) + rest * itemsize)
 
