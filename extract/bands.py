@@ -13,7 +13,7 @@ from math import inf
 from frittata.egraph.bands import Finder, Stage, Stages
 from frittata.egraph.machine import Machine
 from frittata.egraph.places import find_places
-from frittata.egraph.program import Band, Kernel, Program, Template
+from frittata.egraph.program import Band, Kernel, Program, Template, is_in_place
 
 _PARTS_A_THREAD = (2, 1)
 _SHARE_OF_CACHES = 0.5
@@ -47,11 +47,15 @@ class _Chooser:
         self._longer: dict[str, float] = {}
 
     def longest(self, kernels: Sequence[Kernel]) -> Band | None:
-        """Return the band that begins with the first of some kernels and saves most."""
+        """Return the band that begins with the first of some kernels and saves most.
+
+        Lines lie in the memory of other lines: only templates that read and write in place can have them.
+        """
         best: Band | None = None
         most = 0.0
         for count in range(2, len(kernels) + 1):
-            if not self._is_large(kernels[count - 2], kernels[count - 1]):
+            pair = kernels[count - 2 : count]
+            if not self._is_large(*pair) or not all(is_in_place(self._templates[kernel.template]) for kernel in pair):
                 break
             stages = self._finder.stages([kernel.name for kernel in kernels[:count]])
             if stages is None:

@@ -87,6 +87,8 @@ class Plan:
     """The buffers, all in the arena, that are filled with a value before the first run, in order."""
     kept: Mapping[int, int] = field(default_factory=dict[int, int])
     """The arena offset of memory that is a step's alone, by its number."""
+    last: Mapping[int, int] = field(default_factory=dict[int, int])
+    """The number of the step with which another runs."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def plan_buffers(
     borders = tuple((join, value) for join, value in places.border_by_join.items() if join in place)
     scratch = {key: offsets[key] for key in scratch_bytes}
     kept = {number: offsets[number] for number in together.kept_bytes}
-    return Plan(arena_bytes, place, scratch, tuple(copied), strides, borders, kept)
+    return Plan(arena_bytes, place, scratch, tuple(copied), strides, borders, kept, together.last)
 
 
 def _fixed_places(program: Program) -> dict[str, Place]:

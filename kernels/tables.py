@@ -197,9 +197,9 @@ class Tables:
         return {place.name for place in places if isinstance(place, InConstant)}
 
     def _last_reads(self, program_: Program) -> dict[Term, int]:
-        """Return for each constant term the number of the last kernel that reads it."""
+        """Return for each constant term with which kernel it is read last."""
         return {
-            self._constants.term(name): number
+            self._constants.term(name): self._plan.last.get(number, number)
             for number, kernel in enumerate(program_.kernels)
             for name in kernel.operands
             if name in self._constants

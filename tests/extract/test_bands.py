@@ -11,24 +11,33 @@ from frittata.egraph import archive
 from frittata.egraph.bands import Finder, line_of
 from frittata.egraph.machine import REFERENCE, Machine
 from frittata.egraph.places import find_places, placed_bodies
-from frittata.egraph.program import Band, Kernel, Program
+from frittata.egraph.program import Band, Kernel, Program, Template
 from frittata.extract.bands import choose_bands
 from frittata.kernels import templates
 
 
-def chosen(images: Images, machine: Machine = REFERENCE) -> tuple[Band, ...]:
-    """Price the kernels of a program and choose its bands."""
-    program = images.program()
-    places, constants = find_places(program), frozenset(images.params)
+class Apart:
+    """A template whose kernels neither read nor write in place."""
 
-    def priced(kernel: Kernel) -> Kernel:
-        bodies = placed_bodies(kernel, places)
-        estimate = templates.by_name(kernel.template).estimate(bodies, constants, machine)
+    def __init__(self, template: Template) -> None:
+        self.name, self.estimate = template.name, template.estimate
+
+
+def priced(program: Program, machine: Machine) -> Program:
+    """Give the kernels of a program the prices of their templates."""
+    places, constants = find_places(program), frozenset(program.constants)
+
+    def again(kernel: Kernel) -> Kernel:
+        estimate = templates.by_name(kernel.template).estimate(placed_bodies(kernel, places), constants, machine)
         assert estimate is not None
         return replace(kernel, estimate=estimate)
 
-    steps = tuple(priced(step) if isinstance(step, Kernel) else step for step in program.steps)
-    return choose_bands(replace(program, steps=steps), templates.TEMPLATES, machine)
+    return replace(program, steps=tuple(again(s) if isinstance(s, Kernel) else s for s in program.steps))
+
+
+def chosen(images: Images, machine: Machine = REFERENCE) -> tuple[Band, ...]:
+    """Choose the bands of a program."""
+    return choose_bands(priced(images.program(), machine), templates.TEMPLATES, machine)
 
 
 def expanded(size: int, inner: int = 16, outer: int = 96) -> Images:
@@ -44,6 +53,14 @@ def test_large_images_run_in_bands() -> None:
 def test_what_stays_in_the_caches_does_not() -> None:
     assert not chosen(expanded(14))
     assert not chosen(expanded(112), replace(REFERENCE, l2_bytes=64 << 20))
+
+
+def test_targets_that_do_not_write_in_place_have_none() -> None:
+    program = expanded(112).program()
+    kernels = templates.select("fast", library=True)
+    named = [Apart(template) for template in kernels]
+    assert choose_bands(priced(program, REFERENCE), kernels, REFERENCE)
+    assert not choose_bands(priced(program, REFERENCE), named, REFERENCE)
 
 
 def test_large_weights_are_not_read_for_every_line() -> None:
