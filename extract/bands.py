@@ -25,7 +25,7 @@ _HIDDEN_SHARE = 0.15
 
 
 def choose_bands(program: Program, templates: Sequence[Template], machine: Machine) -> tuple[Band, ...]:
-    """Return the bands of a program, each as long as it gets cheaper with one more kernel."""
+    """Return the bands of a program: from each kernel on the one that saves most, if any does."""
     chooser = _Chooser(program, templates, machine)
     found: list[Band] = []
     kernels = list(program.kernels)

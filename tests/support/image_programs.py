@@ -50,11 +50,9 @@ class Images:
 
     def reversed_lines(self) -> Images:
         """Add a copy whose lines stand the other way round."""
-        rank = len(self.shape)
         sources = list(indexing.axes_of(self.shape))
         sources[-3] = sources[-3] * -1 + (self.shape[-3] - 1)
         view = indexing.IndexMap(self.shape, self.shape, tuple(sources))
-        assert rank >= 3
         return self._kernel(reindex(self._load(), view), self.shape)
 
     def padded(self, margin: int, value: float = 0.0) -> Images:
