@@ -21,7 +21,7 @@ from frittata.egraph.ops.winograd import KERNEL
 from frittata.egraph.terms import Term
 from frittata.kernels.contractions import Index, Side, only_product, split_index
 from frittata.kernels.gemm_emitters import lanes_of
-from frittata.kernels.gemm_schedule import choose_tile, efficiency
+from frittata.kernels.gemm_schedule import NEAR_PART_BYTES, NEAR_ROWS, choose_tile, efficiency
 from frittata.kernels.packing import RegisterTile
 from frittata.kernels.stores import stored_at
 from frittata.kernels.tiles import fetched_lines, unroll_for
@@ -39,6 +39,8 @@ _BORDER_SLOTS = 1.5
 """How much longer it takes at the border of the image."""
 _WEIGHT_SLOTS = 5.0
 """What a vector of the weights takes to come from the third-level cache, for each block."""
+_PARTS_TRIED = 4
+"""Inputs are cut into equal parts; so many times as many as are needed, if need be."""
 _PRODUCT_SLOTS = 60.0
 """What a register tile takes besides its steps along the depth."""
 
@@ -234,9 +236,17 @@ class TiledPlan:
         return self.work.inputs * self.width * self.work.itemsize
 
     @property
+    def depth(self) -> int:
+        """The inputs that all tiles of a block take at a time of a panel."""
+        inputs, parts = self.work.inputs, -(-self.panel_bytes // NEAR_PART_BYTES)
+        if self.block > NEAR_ROWS or self.row_tiles == 1:
+            return inputs
+        return next((inputs // n for n in range(parts, _PARTS_TRIED * parts) if inputs % n == 0), inputs)
+
+    @property
     def fetched_lines(self) -> tuple[int, int]:
-        """How many lines of the next panel a register tile fetches a turn, and how many tiles fetch it all."""
-        return fetched_lines(unroll_for(self.work.inputs) * self.width * self.work.itemsize, self.row_tiles)
+        """How many lines of what comes next a register tile fetches a turn, and how many tiles fetch it all."""
+        return fetched_lines(unroll_for(self.depth) * self.width * self.work.itemsize, self.row_tiles)
 
     @property
     def image_slots(self) -> float:

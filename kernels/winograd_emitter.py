@@ -14,7 +14,7 @@ from frittata.kernels.index_values import Along
 from frittata.kernels.intrinsics import table_pointer
 from frittata.kernels.simd import I64, Builder, Lane, Value
 from frittata.kernels.stores import stored_at
-from frittata.kernels.tiles import emit_panels_tile, unroll_for
+from frittata.kernels.tiles import Accumulators, emit_panels_tile, unroll_for
 from frittata.kernels.winograd import Axis, TiledPlan
 
 Vectors = list[Value]
@@ -135,24 +135,32 @@ class TiledCode:
 
     # ---- products ----------------------------------------------------------------------------------------------------
 
-    def multiply(self, builder: Builder, _table: Value, rows: Value, panel: Value, sums: Value, ahead: Value) -> None:
-        """Emit `multiply(table, rows, panel, sums, ahead)`: some rows of a plane of the image by a panel of weights.
+    def multiply(
+        self, builder: Builder, _table: Value, rows: Value, panel: Value, sums: Value, ahead: Value, first: Value
+    ) -> None:
+        """Emit `multiply(table, rows, panel, sums, ahead, first)`: some rows of a plane of the image by a panel.
 
-        What lies at `ahead`, a part of the next panel, is fetched meanwhile.
+        Of the inputs those from `first` on are added, the first ones to nothing. What lies at `ahead`, a part of what
+        comes next of the weights, is fetched meanwhile.
         """
         plan, lane = self.plan, self._lane
         left, right, target, following = (
             memory.pointer_from_address(builder, lane, a) for a in (rows, panel, sums, ahead)
         )
-        depth = plan.work.inputs
+        places = [[r * plan.width + v * plan.lanes for v in range(plan.register.vectors)] for r in range(plan.rows)]
+        before: Accumulators | None = None
+        if plan.depth < plan.work.inputs:
+            begins, zero = builder.icmp_signed("==", first, I64(0)), simd.constant(lane, 0)
+            left_over = [[memory.load(builder, lane, target, place) for place in row] for row in places]
+            before = [[simd.select(builder, begins, zero, value) for value in row] for row in left_over]
         grid = emit_panels_tile(
-            builder, plan.rows, plan.register.vectors, plan.lanes, plan.work.dtype, depth,
-            [memory.advance(builder, left, r * plan.image_row) for r in range(plan.rows)], [right],
-            unroll=unroll_for(depth), prefetch_pointer=following, prefetch_lines=plan.fetched_lines[0],
+            builder, plan.rows, plan.register.vectors, plan.lanes, plan.work.dtype, plan.depth,
+            [memory.advance(builder, left, r * plan.image_row) for r in range(plan.rows)], [right], before,
+            unroll=unroll_for(plan.depth), prefetch_pointer=following, prefetch_lines=plan.fetched_lines[0],
         )  # fmt: skip
-        for r, line in enumerate(grid):
-            for v, total in enumerate(line):
-                memory.store(builder, total, target, r * plan.width + v * plan.lanes)
+        for row, line in zip(places, grid, strict=True):
+            for place, total in zip(row, line, strict=True):
+                memory.store(builder, total, target, place)
 
     # ---- the results -------------------------------------------------------------------------------------------------
 

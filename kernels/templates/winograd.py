@@ -74,7 +74,7 @@ def _lower(name: str, plan: TiledPlan) -> LoweredKernel:
     code = TiledCode(plan, operands)
     namespace = {
         "fill": make_tile_intrinsic("fill", code.fill, 4),
-        "multiply": make_tile_intrinsic("multiply", code.multiply, 4),
+        "multiply": make_tile_intrinsic("multiply", code.multiply, 5),
         "finish": make_tile_intrinsic("finish", code.finish, 5),
     }
     lines = [
@@ -97,7 +97,7 @@ def _loops(plan: TiledPlan) -> Iterator[str]:
     work, indent = plan.work, source.INDENT
     item, planes, rows = work.itemsize, work.planes, plan.rows
     per_image = work.line_tiles * work.pixel_tiles
-    parts = plan.fetched_lines[1]
+    parts, part_bytes = plan.fetched_lines[1], plan.depth * plan.width * item
     place = f"t // {per_image}, t % {per_image} // {work.pixel_tiles}, t % {work.pixel_tiles}"
     yield f"tile_part, panel_part = chunk // {plan.panel_parts}, chunk % {plan.panel_parts}"
     yield f"low, high = tile_part*{work.tiles} // {plan.tile_parts}, (tile_part + 1)*{work.tiles} // {plan.tile_parts}"
@@ -112,12 +112,14 @@ def _loops(plan: TiledPlan) -> Iterator[str]:
         f"(panel_part + 1)*{plan.panels} // {plan.panel_parts}):"
     )
     yield f"{indent * 2}for q in range({planes}):"
-    yield f"{indent * 3}panel = weights + (p*{planes} + q)*{plan.panel_bytes}"
-    yield f"{indent * 3}for r in range(count):"
+    yield f"{indent * 3}for d in range(0, {work.inputs}, {plan.depth}):"
+    yield f"{indent * 4}panel = weights + (p*{planes} + q)*{plan.panel_bytes} + d*{plan.width * item}"
+    yield f"{indent * 4}for r in range(count):"
     yield (
-        f"{indent * 4}multiply(table, image + q*{plan.image_plane * item} + r*{rows * plan.image_row * item}, "
-        f"panel, sums + q*{plan.result_plane * item} + r*{rows * plan.width * item}, "
-        f"panel + {plan.panel_bytes} + r % {parts}*{plan.panel_bytes // parts})"
+        f"{indent * 5}multiply(table, "
+        f"image + q*{plan.image_plane * item} + r*{rows * plan.image_row * item} + d*{item}, panel, "
+        f"sums + q*{plan.result_plane * item} + r*{rows * plan.width * item}, "
+        f"panel + {part_bytes} + r % {parts}*{part_bytes // parts}, d)"
     )
     yield f"{indent * 2}for t in range(first, last):"
     yield f"{indent * 3}finish(table, {place}, p*{plan.width}, sums + (t - first)*{plan.width * item})"

@@ -14,7 +14,7 @@ from frittata.egraph.machine import REFERENCE
 from frittata.egraph.terms import Term
 from frittata.kernels.gemm_emitters import lanes_of
 from frittata.kernels.gemm_kernel import sizes_of
-from frittata.kernels.gemm_schedule import Sizes, most_rows_by_vectors, schedule
+from frittata.kernels.gemm_schedule import NEAR_PART_BYTES, NEAR_ROWS, Sizes, most_rows_by_vectors, schedule
 from frittata.kernels.lowered import LoweredKernel
 from frittata.kernels.packing import pitch, tile_rows
 from frittata.kernels.processor import processor
@@ -86,16 +86,27 @@ def test_rows_of_scratch_memory_do_not_collide() -> None:
     assert (pitch(1024, 4), pitch(512, 8), pitch(1000, 4)) == (1040, 520, 1000)
 
 
-@pytest.mark.parametrize("rows", [2, 3, 4, 5, 8])
-def test_few_rows_read_panels_side_by_side_or_fetch_the_next_one(rows: int) -> None:
+@pytest.mark.parametrize("rows", [13, 16, 20, 21])
+@pytest.mark.parametrize("depth", [1024, 1531])
+def test_few_rows_take_parts_of_weights_that_the_nearest_cache_holds(rows: int, depth: int) -> None:
+    case = Case("few", (build(product(rows, depth, 331), rows, 331),))
+    work = describe(case.bodies)
+    assert work is not None
+    plan = schedule(sizes_of(work, frozenset("b")))
+    assert (plan.depth * plan.tile.width(lanes_of("f32")) * 4 <= NEAR_PART_BYTES) == (rows <= NEAR_ROWS)
+    check(case, NAME, ("b",))
+
+
+@pytest.mark.parametrize("rows", [2, 3, 4, 5, 8, 13])
+def test_few_rows_read_panels_side_by_side_and_tiles_that_read_them_again_fetch_the_next_one(rows: int) -> None:
     sizes = Sizes(1, rows, 133, 24, 8, 4, "direct", "packed")
     plan = schedule(sizes)
-    assert (plan.prefetch, plan.tile.panels > 1) == (rows > 4, rows <= 4)
+    assert (plan.prefetch, plan.tile.panels > 1) == (rows > plan.tile.rows, rows <= 4)
     assert rows > 4 or rows * plan.tile.vectors * plan.tile.panels in (8, 12)
     check(Case("product", (build(product(rows, 24, 133), rows, 133),)), NAME, ("b",))
 
 
-@pytest.mark.parametrize("rows", [6, 8, 18, 40])
+@pytest.mark.parametrize("rows", [13, 18, 40])
 def test_the_tiles_of_a_block_fetch_all_of_the_next_panel(rows: int) -> None:
     bodies = (build(product(rows, 16, 96), rows, 96),)
     code = CONTRACTION.lower("k", bodies, frozenset({"b"})).source

@@ -13,6 +13,7 @@ from frittata.egraph.ops.elements import window_extents
 from frittata.egraph.ops.winograd import as_window_dot
 from frittata.egraph.terms import Term
 from frittata.kernels import templates
+from frittata.kernels.gemm_schedule import NEAR_PART_BYTES
 from frittata.kernels.templates.convolution import CONVOLUTION
 from frittata.kernels.templates.nest import NEST
 from frittata.kernels.templates.winograd import WINOGRAD
@@ -120,6 +121,16 @@ def test_chunks_and_blocks(extents: tuple[int, int], inputs: int, outputs: int, 
     assert plan(work).chunks > 1
     assert (plan(work).panel_parts > 1) == (extents == (7, 7))
     check(Case("chunks", (body,)), tile, ("w", "b"))
+
+
+@pytest.mark.parametrize(("inputs", "can_be_cut"), [(258, True), (257, False)])
+def test_few_tiles_take_parts_of_weights_that_the_nearest_cache_holds(inputs: int, can_be_cut: bool) -> None:
+    e, shape = tiled((7, 7), inputs=inputs, outputs=70)
+    body = build(epilogue(e, shape), *shape)
+    work = describe((body,))
+    assert work is not None
+    assert (plan(work).depth * plan(work).width * work.itemsize <= NEAR_PART_BYTES) == can_be_cut
+    check(Case("parts", (body,)), constants=("w", "b"))
 
 
 def test_nan_and_infinity_reach_the_results_whose_windows_hold_them() -> None:
