@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from itertools import pairwise
 from math import inf
 from threading import Lock, Thread
 from typing import Any, NamedTuple
@@ -219,6 +220,13 @@ def _wait(looks: Any) -> None:
 def _first(queue: Any, queues: Any, chunks: Any) -> Any:
     """Return the first chunk of a queue; a single chunk is in the first queue."""
     return (queue * chunks + queues - 1) // queues
+
+
+def queues(chunks: int, threads: int) -> list[range]:
+    """Return the chunks of each queue in order; thread i begins with queue number i, and helps with those after it."""
+    count = min(threads, _MOST_QUEUES)
+    starts = [_first.py_func(queue, count, chunks) for queue in range(count + 1)]
+    return [range(*each) for each in pairwise(starts)]
 
 
 @compiled

@@ -5,11 +5,13 @@ Everything here is a function of sizes, never of the number of threads: results 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from frittata.kernels import driver
 from frittata.kernels.packing import MOST_BLOCK_ROWS, RegisterTile, block_rows, tile_rows
 from frittata.kernels.processor import processor
 
@@ -235,10 +237,15 @@ def part_sizes(count: int, parts: int) -> list[int]:
 
 
 def _makespan(sizes: Sequence[int], threads: int) -> int:
-    """Return when the last of so many threads ends, each of which takes the next chunk once it has none."""
+    """Return when the last of so many threads ends, each of which starts with chunks of its own: see `driver`."""
+    if min(sizes) == max(sizes):
+        return -(-len(sizes) // threads) * sizes[0]
+    waiting = [deque(sizes[queue.start : queue.stop]) for queue in driver.queues(len(sizes), threads)]
     ends = [0] * threads
-    for size in sorted(sizes, reverse=True):
-        ends[ends.index(min(ends))] += size
+    while any(waiting):
+        thread = ends.index(min(ends))
+        own = thread % len(waiting)
+        ends[thread] += next(queue for queue in waiting[own:] + waiting[:own] if queue).popleft()
     return max(ends)
 
 

@@ -12,9 +12,10 @@ from frittata.egraph.errors import LoweringError
 from frittata.egraph.indexing import IndexMap, var
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.terms import Term
+from frittata.kernels import driver
 from frittata.kernels.gemm_emitters import lanes_of
 from frittata.kernels.gemm_kernel import sizes_of
-from frittata.kernels.gemm_schedule import NEAR_PART_BYTES, NEAR_ROWS, Sizes, most_rows_by_vectors, schedule
+from frittata.kernels.gemm_schedule import NEAR_PART_BYTES, NEAR_ROWS, Sizes, most_rows_by_vectors, part_sizes, schedule
 from frittata.kernels.lowered import LoweredKernel
 from frittata.kernels.packing import pitch, tile_rows
 from frittata.kernels.processor import processor
@@ -84,6 +85,15 @@ def test_rows_of_scratch_memory_do_not_collide() -> None:
     prologue = element("dot", element("max", load("a", 9, 1024), number(0)), load("b", 1024, 40), depth=1024)
     check(Case("scratch", (build(prologue, 9, 40),)), NAME, ("b",))
     assert (pitch(1024, 4), pitch(512, 8), pitch(1000, 4)) == (1040, 520, 1000)
+
+
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(49, 960, 320), (49, 320, 1280), (196, 576, 96)])
+def test_chunks_fall_evenly_among_two_threads_as_the_driver_shares_them(rows: int, depth: int, columns: int) -> None:
+    plan = schedule(Sizes(1, rows, columns, depth, lanes_of("f32"), 4, "direct", "packed"))
+    tiles = tile_rows(rows, plan.tile.rows).tiles
+    sizes = [r * p for r in part_sizes(tiles, plan.row_parts) for p in part_sizes(plan.panels, plan.panel_parts)]
+    first, second = (sum(sizes[chunk] for chunk in queue) for queue in driver.queues(plan.chunks, 2))
+    assert max(first, second) <= 0.53 * sum(sizes)
 
 
 @pytest.mark.parametrize("rows", [13, 16, 20, 21])

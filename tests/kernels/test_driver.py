@@ -89,6 +89,14 @@ def test_steps_of_few_and_of_many_chunks_may_follow_each_other(affine: CompiledK
     np.testing.assert_array_equal(data, expected)
 
 
+@pytest.mark.parametrize(("chunks", "threads"), [(1, 1), (1, 4), (5, 2), (7, 3), (64, 8)])
+def test_chunks_fall_into_queues_in_order(chunks: int, threads: int) -> None:
+    found = driver.queues(chunks, threads)
+    assert [chunk for queue in found for chunk in queue] == list(range(chunks))
+    assert len(found) == min(threads, 4)
+    assert chunks > 1 or len(found[0]) == 1
+
+
 def test_a_program_may_have_no_steps() -> None:
     driver.run(driver.Steps([]))
 
