@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from frittata.egraph import dtypes, shapes
+from frittata.egraph import shapes
 from frittata.egraph.indexing import Affine, IndexMap, slice_map, var
 from frittata.egraph.ops import registry
 from frittata.egraph.places import Places, placed_bodies
 from frittata.egraph.program import Kernel, Program, operands_of
-from frittata.egraph.terms import Scalar, Term
+from frittata.egraph.terms import Scalar, Term, size_bytes
 
 _LEAST_AXES = 3
 _SLOT_BYTES = 192 << 10
@@ -297,8 +297,7 @@ class Finder:
 
     def size_bytes(self, root: str) -> int:
         """Return the size of a buffer."""
-        type_ = self._types[root]
-        return shapes.size(type_.shape) * dtypes.itemsize(type_.dtype)
+        return size_bytes(self._types[root])
 
     def stages(self, names: Sequence[str]) -> Stages | None:
         """Return the stages of a band; None if these kernels cannot run together."""

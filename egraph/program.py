@@ -8,7 +8,7 @@ those that lie in another: see `places`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from frittata.egraph import shapes, terms
@@ -111,7 +111,6 @@ class Program:
     cost_s: float = 0.0
     gap: float = 0.0
     bands: tuple[Band, ...] = ()
-    notes: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:

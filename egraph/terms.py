@@ -46,6 +46,11 @@ class ElementType:
 Type = TensorType | ElementType
 
 
+def size_bytes(tensor: TensorType | Term) -> int:
+    """Return what the elements of a tensor take in memory, in bytes."""
+    return shapes.size(tensor.shape) * dtypes.itemsize(tensor.dtype)
+
+
 @dataclass(frozen=True)
 class Scalar:
     """A constant, known by its dtype and bit pattern: 0.0 is not -0.0, 1 is neither 1.0 nor True."""

@@ -15,7 +15,7 @@ from itertools import islice, product
 from math import inf
 from typing import Any
 
-from frittata.egraph import dtypes, shapes, terms
+from frittata.egraph import shapes, terms
 from frittata.egraph.errors import ModelError
 from frittata.egraph.machine import Machine
 from frittata.egraph.ops import externs, registry
@@ -24,7 +24,7 @@ from frittata.egraph.places import JOINS, can_be_placed
 from frittata.egraph.program import HOST, Estimate, Template, is_in_place, operands_of
 from frittata.egraph.shapes import Shape
 from frittata.egraph.snapshot import Node, Snapshot
-from frittata.egraph.terms import Term
+from frittata.egraph.terms import Term, size_bytes
 from frittata.extract.cuts import (
     ATTENDED,
     CONTRACTED,
@@ -384,7 +384,7 @@ class Enumerator:
         for position, part in enumerate(parts):
             most = inf
             if position == 0 and term.op in ("reindex", "at"):
-                most = float(shapes.size(term.shape) * dtypes.itemsize(term.dtype))
+                most = float(size_bytes(term))
             for class_, size in part.reads.items():
                 reads[class_] = min(reads.get(class_, 0.0) + min(size, most), self._bytes(class_))
         return reads
@@ -455,7 +455,7 @@ class Enumerator:
     def _bytes(self, class_: int) -> float:
         if class_ not in self._bytes_by_class:
             type_ = self.snapshot.tensor_type(class_)
-            self._bytes_by_class[class_] = float(shapes.size(type_.shape) * dtypes.itemsize(type_.dtype))
+            self._bytes_by_class[class_] = float(size_bytes(type_))
         return self._bytes_by_class[class_]
 
 

@@ -9,10 +9,9 @@ from typing import Any, TypeAlias
 import networkx as nx
 
 from frittata.account import Account
-from frittata.egraph import dtypes, shapes
 from frittata.egraph.program import Kernel, View
 from frittata.egraph.snapshot import Node
-from frittata.egraph.terms import TensorType
+from frittata.egraph.terms import TensorType, size_bytes
 from frittata.labels import Labels
 
 Graph: TypeAlias = "nx.DiGraph[str]"
@@ -66,7 +65,7 @@ def program_graph(account: Account) -> Graph:
 
 
 def _connect(graph: Graph, source: str, target: str, buffer: str, type_: TensorType) -> None:
-    size = shapes.size(type_.shape) * dtypes.itemsize(type_.dtype)
+    size = size_bytes(type_)
     if graph.has_edge(source, target):
         edge = graph.edges[source, target]
         if buffer not in edge["buffers"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from frittata.egraph import program
 from frittata.egraph.machine import Machine
 from frittata.egraph.program import Estimate
+from frittata.egraph.terms import size_bytes
 from frittata.kernels.attention_schedule import AttentionPlan
 from frittata.kernels.gemm_estimate import (
     TILE_CYCLES,
@@ -15,7 +16,6 @@ from frittata.kernels.gemm_estimate import (
 )  # fmt: skip
 from frittata.kernels.gemm_schedule import tile_cycles
 from frittata.kernels.roofline import balance
-from frittata.kernels.traffic import size_bytes
 
 _SOFTMAX_UNITS = 10.0
 """Additions that a score is worth from its maximum to its share, the exponential with them."""

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from frittata.egraph import dtypes, shapes
+from frittata.egraph import dtypes
 from frittata.egraph.errors import LoweringError
 from frittata.egraph.interpret import Interpreter
 from frittata.egraph.places import Places, find_places
 from frittata.egraph.program import Program
-from frittata.egraph.terms import Scalar, TensorType, Term, walk
+from frittata.egraph.terms import Scalar, Term, size_bytes, walk
 from frittata.kernels.lowered import aligned
 
 Array = NDArray[Any]
@@ -191,11 +191,6 @@ def _slots(program: Program, places: Places, lives: list[Life]) -> dict[str, str
             slot_by_root[root] = slot = free[0] if free else root
             last_by_slot[slot] = life.last
     return slot_by_root
-
-
-def size_bytes(type_: TensorType) -> int:
-    """Return the size of a buffer."""
-    return shapes.size(type_.shape) * dtypes.itemsize(type_.dtype)
 
 
 def assign_offsets(lives: list[Life]) -> tuple[dict[Hashable, int], int]:

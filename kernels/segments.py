@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from frittata.egraph import dtypes, program, shapes
 from frittata.egraph.program import Program
-from frittata.egraph.terms import TensorType
+from frittata.egraph.terms import TensorType, size_bytes
 from frittata.kernels import driver
 from frittata.kernels.lowered import HostStep, LoweredKernel
-from frittata.kernels.plan import InArena, InArgument, InConstant, Plan, size_bytes
+from frittata.kernels.plan import InArena, InArgument, InConstant, Plan
 
 Array = NDArray[Any]
 Lowered = LoweredKernel | HostStep

@@ -78,14 +78,10 @@ class Tables:
         for number, (kernel, low) in enumerate(zip(program_.kernels, lowered, strict=True)):
             if not isinstance(low, LoweredKernel):
                 continue
-            rows = [self._add_calls(walk, plan.kept[number]) for walk in low.arguments if isinstance(walk, Walk)]
-            self.starts.append(len(self._entries))
-            for first, starts in rows:
-                self._add_entry(first)
-                self._entries += starts
             names = [leaf.attrs[0] for leaf in program.operands_of(*(output.body for output in kernel.outputs))]
             results = [output.name for output in kernel.outputs]
-            for position, argument in enumerate(low.arguments if not rows else ()):
+            self.starts.append(len(self._entries))
+            for position, argument in enumerate(low.arguments):
                 self._add(argument, names, results, (number, position))
             constants.forget(term for term, reader in last.items() if reader == number)
         self._place_counters()
@@ -113,22 +109,24 @@ class Tables:
             case PackedConstant():
                 self._add_array(self._pack(argument, names))
             case Walk():
-                raise AssertionError("rows are added before the table that points to them")
+                self._add_walk(argument, self._plan.kept[key[0]])
             case _:
                 self._add_array(np.ascontiguousarray(argument.array))
 
-    def _add_calls(self, walk: Walk, memory: int) -> tuple[int, list[int]]:
-        """Add the tables of calls, whose memory is `memory` bytes into the arena, and their rows.
+    def _add_walk(self, walk: Walk, memory: int) -> None:
+        """Add where rows begin and the row of each chunk; behind them the tables of calls, then the rows.
 
-        Returns where the rows begin, and the row with which each chunk begins.
+        The memory of the calls is `memory` bytes into the arena.
         """
+        rows = len(self._entries)
+        self._add_entry(0)
+        self._entries += [0, *accumulate(map(len, walk.calls))]
         tables = [(call, self._add_call(call, memory)) for calls in walk.calls for call in calls]
-        first = len(self._entries)
+        self._entries[rows] = 8 * len(self._entries)
         for call, table in tables:
             self._entries.append(self._code[call.kernel])
             self._add_entry(table)
             self._entries.append(call.kernel.chunks)
-        return first, [0, *accumulate(map(len, walk.calls))]
 
     def _add_call(self, call: Call, memory: int) -> int:
         start = len(self._entries)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
-from frittata.egraph import dtypes, program, shapes
-from frittata.egraph.terms import Term
+from frittata.egraph import program
+from frittata.egraph.terms import Term, size_bytes
 
 
 def moved_bytes(bodies: tuple[Term, ...]) -> float:
@@ -29,10 +29,10 @@ def read_bytes(bodies: tuple[Term, ...]) -> dict[Term, float]:
             read[leaf] = min(read[leaf] + most, size_bytes(leaf))
         elif term.op == "at":
             looked_up, indices = term.args
-            places = float(shapes.size(term.shape)) * dtypes.itemsize(term.dtype)
+            places = float(size_bytes(term))
             stack += [(looked_up, min(most, places)), (indices, most)]
         elif term.op == "reindex":
-            places = float(shapes.size(term.shape)) * dtypes.itemsize(term.dtype)
+            places = float(size_bytes(term))
             stack.append((term.args[0], min(most, places)))
         else:
             stack += [(arg, most) for arg in term.args]
@@ -42,12 +42,3 @@ def read_bytes(bodies: tuple[Term, ...]) -> dict[Term, float]:
 def constant_bytes(bodies: tuple[Term, ...], constants: frozenset[str]) -> float:
     """Return the size of the operands whose values are known before run time."""
     return sum(size_bytes(leaf) for leaf in program.operands_of(*bodies) if leaf.attrs[0] in constants)
-
-
-def size_bytes(tensor: Term) -> float:
-    """Return the size of a tensor."""
-    return _bytes(tensor, shapes.size(tensor.shape))
-
-
-def _bytes(term: Term, count: int) -> float:
-    return float(count * dtypes.itemsize(term.dtype))

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from frittata.egraph import dtypes, program, shapes
+from frittata.egraph import dtypes, program
 from frittata.egraph.machine import Machine
 from frittata.egraph.ops import registry
 from frittata.egraph.program import Estimate
-from frittata.egraph.terms import Term
+from frittata.egraph.terms import Term, size_bytes
 from frittata.kernels.cuda.kernel import ceil_div
 from frittata.kernels.loops import Apply, Array, Load, Loop, Statement, Store, parts, values_of
 
@@ -94,8 +94,3 @@ def rounds_s(steps: float, rounds: int) -> float:
 def waves(blocks: int, threads: int, machine: Machine) -> int:
     """Return how often every multiprocessor is filled with blocks."""
     return ceil_div(blocks, machine.threads * max(1, 2048 // threads))
-
-
-def size_bytes(term: Term) -> float:
-    """Return the size of a tensor."""
-    return float(shapes.size(term.shape) * dtypes.itemsize(term.dtype))

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from frittata.egraph import dtypes, program, shapes
+from frittata.egraph import program, shapes
 from frittata.egraph.errors import LoweringError, ModelError
 from frittata.egraph.machine import Machine
 from frittata.egraph.ops import externs, indices, registry
 from frittata.egraph.program import HOST, Estimate
-from frittata.egraph.terms import Term
+from frittata.egraph.terms import Term, size_bytes
 from frittata.kernels.host_library import call_of
 from frittata.kernels.lowered import Array, HostStep
 
@@ -37,7 +37,7 @@ class OpaqueTemplate:
         leaves = tuple(program.operands_of(*bodies))
         values = max(shapes.size(term.shape) for term in (*bodies, *leaves))
         flops = registry.get(bodies[0].op).cost * values
-        moved = float(sum(shapes.size(t.shape) * dtypes.itemsize(t.dtype) for t in (*bodies, *leaves)))
+        moved = float(sum(map(size_bytes, (*bodies, *leaves))))
         seconds = STEP_S + flops / (machine.scalar_per_s * _SHARE_OF_ONE_CORE) + moved / machine.memory_bytes_per_s
         return Estimate(seconds, flops, moved)
 

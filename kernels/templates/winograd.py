@@ -13,7 +13,7 @@ from frittata.egraph.machine import Machine
 from frittata.egraph.ops import registry
 from frittata.egraph.ops.winograd import KERNEL, TRANSFORMS
 from frittata.egraph.program import Estimate
-from frittata.egraph.terms import Term
+from frittata.egraph.terms import Term, size_bytes
 from frittata.kernels import source
 from frittata.kernels.contractions import leaves_beside, loads_of, packer, structure
 from frittata.kernels.index_values import Along, IndexValues
@@ -157,7 +157,7 @@ def _estimate(plan: TiledPlan, machine: Machine) -> Estimate:
     work = plan.work
     slots = _SLOT * plan.slots * (processor().width // 4) / machine.fma_f32_per_s
     units = (_image_units(plan) + _body_units(work)) * work.itemsize / 4
-    moved = sum(_bytes(term) for term in (*work.bodies, *program.operands_of(*work.bodies)))
+    moved = float(sum(map(size_bytes, (*work.bodies, *program.operands_of(*work.bodies)))))
     transformed = float(work.planes * work.inputs * plan.panels * plan.width * work.itemsize)
     traffic = machine.transfer_s(moved + transformed, transformed)
     seconds = max((slots + units / machine.scalar_per_s) / balance(plan.chunks, machine), traffic)
@@ -182,7 +182,3 @@ def _body_units(work: TiledConvolution) -> float:
 
 def _cost(*elements: Term) -> float:
     return sum(registry.get(term.op, "element").cost for term in terms.walk(*elements) if term.sort == "element")
-
-
-def _bytes(term: Term) -> float:
-    return float(shapes.size(term.shape) * dtypes.itemsize(term.dtype))
