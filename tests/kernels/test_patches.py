@@ -76,7 +76,7 @@ def test_windows_in_place(
 
 @pytest.mark.parametrize(("extents", "kernel"), [((9, 9), (3, 3)), ((52,), (9,))])
 def test_windows_of_a_great_depth_are_taken_in_parts(extents: tuple[int, ...], kernel: tuple[int, ...]) -> None:
-    shape = (1, *extents, 520)
+    shape = (1, *extents, 1040)
     total, out = patches(load("x", *shape), shape, kernel, 70)
     work = describe((build(total, *out),))
     assert work is not None
