@@ -29,11 +29,9 @@ def read_bytes(bodies: tuple[Term, ...]) -> dict[Term, float]:
             read[leaf] = min(read[leaf] + most, size_bytes(leaf))
         elif term.op == "at":
             looked_up, indices = term.args
-            places = float(size_bytes(term))
-            stack += [(looked_up, min(most, places)), (indices, most)]
+            stack += [(looked_up, min(most, size_bytes(term))), (indices, most)]
         elif term.op == "reindex":
-            places = float(size_bytes(term))
-            stack.append((term.args[0], min(most, places)))
+            stack.append((term.args[0], min(most, size_bytes(term))))
         else:
             stack += [(arg, most) for arg in term.args]
     return read

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from frittata.egraph import dtypes, program, shapes
 from frittata.egraph.errors import CompileError, ModelError
 from frittata.egraph.program import Kernel, Program
-from frittata.egraph.terms import TensorType, Term
+from frittata.egraph.terms import TensorType, Term, size_bytes
 from frittata.kernels import lookups
 from frittata.kernels.cuda import device, templates
 from frittata.kernels.cuda.kernel import CudaKernel
@@ -25,7 +25,6 @@ from frittata.kernels.plan import (
     InOutput,
     evaluate_constants,
     plan_buffers,
-    size_bytes,
 )
 from frittata.kernels.runtime import canonical
 from frittata.kernels.templates import host_by_name

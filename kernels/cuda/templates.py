@@ -10,7 +10,7 @@ from frittata.egraph.errors import LoweringError
 from frittata.egraph.machine import REFERENCE_GPU, Machine
 from frittata.egraph.ops import registry
 from frittata.egraph.program import Estimate
-from frittata.egraph.terms import Term
+from frittata.egraph.terms import Term, size_bytes
 from frittata.kernels.contractions import BINDERS, Contraction
 from frittata.kernels.cuda import work
 from frittata.kernels.cuda.flat import OUTPUT, flat_launch, flat_nest, flat_threads, write_flat
@@ -167,7 +167,7 @@ def _product_estimate(found: Contraction, machine: Machine) -> Estimate:
     tile = choose_tile(found, machine)
     lines, columns = tile.blocks(found)
     bodies = found.bodies
-    moved = sum(work.size_bytes(term) for term in (*bodies, *program.operands_of(*bodies)))
+    moved = sum(size_bytes(term) for term in (*bodies, *program.operands_of(*bodies)))
     left = found.rows * columns * _units(found.left.element)
     right = found.columns * lines * _units(found.right.element)
     size = float(shapes.size(bodies[0].shape))
