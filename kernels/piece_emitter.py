@@ -132,11 +132,13 @@ class PieceEmitter(RowEmitter):
         self._each_column(columns, lambda k, valid: self._combine(chunk, k, self._builder.sub(k, columns.first), valid))
 
     def _fetch_steps(self, emitter: ElementEmitter, count: int) -> None:
-        """Ask for what is read so many steps later: the processor does not see far enough, for rows are apart.
+        """Ask for what is read so many steps later, where slices are narrow: the next row is too far for the processor.
 
-        Source: two Zen 5 cores, 128 rows of 128 KiB: 1.05 times as fast.
+        Source: two Zen 4 cores, slices of 1, 2, 4 and 8 KiB: 1.1 to 1.2, 1.09, 0.97 to 1.04 and 0.9 times as fast.
         """
         for point, apart in self._plan.steps_apart.items():
+            if not self._pieces.is_narrow(Lane(point.term.dtype).itemsize):
+                continue
             first = emitter.values.first(self._plan.points.offset(point))
             at = self._builder.add(first, I64(apart * count))
             memory.prefetch(self._builder, self._pointers[point.term.args[0]], at, locality=3)
