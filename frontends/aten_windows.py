@@ -273,8 +273,6 @@ def conv_transpose(rank: int) -> Row:
         groups: int = 1,
         dilation: Any = 1,
     ) -> Term:
-        if rank > 2:
-            raise UnsupportedOpError(f"transposed convolution with {rank} spatial axes")
         batched = x if len(x.shape) == rank + 2 else idioms.reshape(x, (1, *x.shape))
         out = tensor(
             "conv_transpose",
@@ -379,6 +377,7 @@ ROWS: dict[str, Row] = {
     },
     "aten.conv_transpose1d.default": conv_transpose(1),
     "aten.conv_transpose2d.input": conv_transpose(2),
+    "aten.conv_transpose3d.input": conv_transpose(3),
     "aten.group_norm.default": _group_norm,
     "aten.native_group_norm.default": _native_group_norm,
     "aten.instance_norm.default": _instance_norm,

@@ -22,7 +22,7 @@ from frittata.kernels.simd import I64, Builder, Lane, Value
 _SLICE_BYTES = 1024
 """The least that is read in one go of a long column's neighbours: enough lines for the processor to fetch ahead."""
 _WIDE_BYTES = 4096
-"""The wanted width of a slice, a page, if there are `_LEAST_SLICES` of it: within a page the processor fetches ahead."""
+"""The wanted width of a slice, a page, if there are so many: within a page the processor fetches ahead."""
 _LEAST_SLICES = 8
 STEPS = 4
 """How many steps of the sequence are folded at a time into accumulators that lie in memory.

@@ -81,6 +81,16 @@ def swap_last(axes: int) -> tuple[int, ...]:
     return (*range(axes - 2), axes - 1, axes - 2)
 
 
+def to_last(axes: int) -> tuple[int, ...]:
+    """Return the permutation (batch, channels, *spatial) -> (batch, *spatial, channels): to_last(4) = (0, 2, 3, 1)."""
+    return (0, *range(2, axes), 1)
+
+
+def is_back(p: tuple[int, ...]) -> bool:
+    """Whether a permutation takes the channels of an image or a volume from the last place to behind the batch."""
+    return len(p) in (4, 5) and inverse(p) == to_last(len(p))
+
+
 def is_identity(p: tuple[int, ...]) -> bool:
     """Whether a permutation moves nothing."""
     return p == tuple(range(len(p)))
@@ -176,6 +186,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "compose": compose,
     "inverse": inverse,
     "swap_last": swap_last,
+    "to_last": to_last,
+    "is_back": is_back,
     "is_identity": is_identity,
     "permute_map": indexing.permute_map,
     "reshape_map": indexing.reshape_map,

@@ -141,6 +141,12 @@ def pooled_last(shape: Shape, kernel: Ints, stride: Ints, padding: Ints, dilatio
     return pool_view_last(shape, kernel, stride, padding, dilation, ceil).result[len(kernel) :]
 
 
+def convolved_last(shape: Shape, weights: Shape, stride: Ints, dilation: Ints) -> Shape:
+    """Return the shape (batch, *out, outputs) of a convolution with the channels last, all windows inside."""
+    spatial = elements.window_extents(shape[1:-1], weights[2:], stride, on_all(stride, 0), dilation)
+    return shape[0], *spatial, weights[0]
+
+
 def counts_all(shape: Shape, kernel: Ints, stride: Ints, padding: Ints, ceil: bool, include: bool) -> bool:
     """Whether each window of an average counts as many values as the kernel has."""
     ones = (1,) * len(kernel)
@@ -233,8 +239,8 @@ _OWN = (
     on_axis, on_all, added, without, padded_axes, padded, grouped, elements.fold_identity, are_slices, pool_low,
     pool_high, pool_view, inner_view, counts_all, bordered, clipped, windows.stuffed, interleaved, stuffing,
     weights_by_group, inputs_by_group, reached, taps, tap_steps, tap_padding, tap_view, indexing.pad_map,
-    indexing.windows_map, indexing.resample_map, pool_view_last, pooled_last, kernel_first, moved, moved_axis,
-    indexing.patches_map, group_view_last, grouped_last, by_lines, parts_map,
+    indexing.windows_map, indexing.resample_map, pool_view_last, pooled_last, convolved_last, kernel_first, moved,
+    moved_axis, indexing.patches_map, group_view_last, grouped_last, by_lines, parts_map,
 )  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., Any]] = {function.__name__: function for function in _OWN}
 """What rules may call."""

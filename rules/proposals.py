@@ -69,9 +69,9 @@ def random_dim(rng: np.random.Generator) -> int:
 
 
 def random_shape(rng: np.random.Generator) -> Shape:
-    """Draw a shape of rank 0 to 4."""
+    """Draw a shape of rank 0 to 5."""
     while True:
-        shape = tuple(random_dim(rng) for _ in range(int(rng.integers(0, 5))))
+        shape = tuple(random_dim(rng) for _ in range(int(rng.integers(0, 6))))
         if prod(shape) <= MOST_ELEMENTS:
             return shape
 
@@ -271,7 +271,12 @@ def _permute(place: Place) -> Proposal:
 
 
 def _permutation(rng: np.random.Generator, rank: int) -> tuple[int, ...]:
-    return tuple(range(rank)) if rng.random() < 0.25 else tuple(map(int, rng.permutation(rank)))
+    """Draw a permutation: often none at all, or of images one that takes the last axis behind the first."""
+    if rng.random() < 0.25:
+        return tuple(range(rank))
+    if rank > 3 and rng.random() < 0.5:
+        return (0, rank - 1, *range(1, rank - 1))
+    return tuple(map(int, rng.permutation(rank)))
 
 
 def _reshape(place: Place) -> Proposal:

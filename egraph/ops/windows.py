@@ -211,7 +211,7 @@ def _conv_transpose(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Ty
     x, w = types
     stride, padding, output_padding, dilation, groups = attrs
     rank = len(stride)
-    if rank > 2 or not len(x.shape) == len(w.shape) == rank + 2 or x.dtype != w.dtype or x.dtype == "bool":
+    if rank > 3 or not len(x.shape) == len(w.shape) == rank + 2 or x.dtype != w.dtype or x.dtype == "bool":
         raise ModelError(f"conv_transpose with {rank} spatial axes of {x} and {w}")
     inputs, outputs = shapes.concrete(w.shape[:2])
     if x.shape[1] != inputs or inputs % groups:

@@ -190,6 +190,7 @@ def test_transposed_convolution_is_that_of_torch(case: tuple[int, ...]) -> None:
     more = (kernel, stride, padding, extra, groups, True, dilation)
     assert_imported(nn.ConvTranspose2d(inputs, outputs, *more), IMAGE)
     assert_imported(nn.ConvTranspose1d(inputs, outputs, *more), ROW)
+    assert_imported(nn.ConvTranspose3d(inputs, outputs, *more), VOLUME)
 
 
 def test_infinite_weights_of_a_transposed_convolution_touch_what_they_reach() -> None:
@@ -259,6 +260,21 @@ COMPILED: dict[str, Forward | nn.Module] = {
 }
 
 
+VOLUMES: dict[str, nn.Module] = {
+    "down": nn.Sequential(nn.Conv3d(4, 6, 3, 2, 1), nn.BatchNorm3d(6), nn.ReLU(), nn.Conv3d(6, 5, (1, 3, 2))),
+    "dilated, with groups": nn.Sequential(nn.Conv3d(4, 4, 3, dilation=2, padding=2), nn.Conv3d(4, 6, 3, groups=2)),
+    "pools": nn.Sequential(nn.Conv3d(4, 5, 1), nn.MaxPool3d(2, 2, 1), nn.Conv3d(5, 3, 2), nn.AvgPool3d(2, 1)),
+    "up": nn.Sequential(nn.Conv3d(4, 5, 3, padding=1), nn.LeakyReLU(0.1), nn.ConvTranspose3d(5, 3, 2, 2), nn.SiLU()),
+    "norms": nn.Sequential(nn.Conv3d(4, 6, 3, padding=1), nn.InstanceNorm3d(6), nn.GELU(), nn.Flatten(), nn.Softmax(1)),
+}
+
+
+@pytest.mark.parametrize("name", VOLUMES)
+def test_volumes_compile(name: str) -> None:
+    torch.manual_seed(0)
+    assert_compiled(VOLUMES[name], drawn(2, 4, 5, 6, 7))
+
+
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("name", COMPILED)
 def test_it_compiles(name: str) -> None:
@@ -277,11 +293,6 @@ def test_where_a_maximum_stands_has_no_definition() -> None:
 
     with pytest.raises(UnsupportedOpError, match="max_pool2d"):
         from_module(Indices().eval(), (IMAGE,))
-
-
-def test_a_transposed_convolution_of_three_axes_is_refused() -> None:
-    with pytest.raises(UnsupportedOpError, match="3 spatial axes"):
-        from_module(nn.ConvTranspose3d(4, 3, 2).double().eval(), (VOLUME,))
 
 
 def test_terms_that_do_not_fit_are_refused() -> None:

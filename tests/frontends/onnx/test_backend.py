@@ -21,7 +21,6 @@ REFUSED = (
     r"operand \d is computed at run time",
     r"the condition is computed at run time",
     r"powers of integers",
-    r"conv_transpose with 3 spatial axes",
     r"Resize \((antialias|mode cubic|mode nearest, not_|coordinate_transformation_mode tf_crop)",
     r"MaxPool \(result 1\)",
     r"EyeLike \(k=1\)",
