@@ -82,24 +82,25 @@ def pool_view_last(shape: Shape, kernel: Ints, stride: Ints, padding: Ints, dila
 
 
 def group_view_last(shape: Shape, weights: Shape, stride: Ints, dilation: Ints) -> IndexMap:
-    """Return the map (batch, height, width, channels) -> (lines, inputs, columns, batch, *out, outputs) of windows.
+    """Return the map (batch, *spatial, channels) -> (*lines, inputs, columns, batch, *out, outputs) of windows.
 
-    Each output channel reads the `inputs` channels of its group in windows of so many lines and columns, all inside.
+    Each output channel reads the `inputs` channels of its group in windows of so many columns, the last axis of the
+    kernel, and lines, its others; all inside.
     """
     outputs, inputs, *kernel = shapes.concrete(weights)
-    lines, columns = kernel
     (channels,) = shapes.concrete(shape[-1:])
-    out = pooled_last(shape, (lines, columns), stride, (0, 0), dilation, False)[1:-1]
-    result = (lines, inputs, columns, shape[0], *out, outputs)
-    line, channel, column, batch, y, x, output = indexing.axes_of(result)
+    result = (*kernel[:-1], inputs, kernel[-1], *convolved_last(shape, weights, stride, dilation))
+    *lines, channel, column, batch = indexing.axes_of(result)[: len(kernel) + 2]
+    *out, output = indexing.axes_of(result)[len(kernel) + 2 :]
     group = output // (outputs * inputs // channels)
-    at = (y * stride[0] + line * dilation[0], x * stride[1] + column * dilation[1])
+    at = (y * s + k * d for y, s, k, d in zip(out, stride, (*lines, column), dilation, strict=True))
     return IndexMap(shape, result, (batch, *at, group * inputs + channel))
 
 
-def grouped_last(shape: Shape, weights: Shape, stride: Ints, dilation: Ints) -> Shape:
-    """Return the shape (batch, *out, outputs) that folds over lines, inputs and columns leave of `group_view_last`."""
-    return group_view_last(shape, weights, stride, dilation).result[3:]
+def convolved_last(shape: Shape, weights: Shape, stride: Ints, dilation: Ints) -> Shape:
+    """Return the shape (batch, *out, outputs) of a convolution with the channels last, all windows inside."""
+    spatial = elements.window_extents(shape[1:-1], weights[2:], stride, on_all(stride, 0), dilation)
+    return shape[0], *spatial, weights[0]
 
 
 def by_lines(shape: Shape) -> Shape:
@@ -109,15 +110,21 @@ def by_lines(shape: Shape) -> Shape:
     return outputs // part, part, *others
 
 
-def parts_map(shape: Shape) -> IndexMap:
-    """Return the map of weights (parts, lines, inputs, columns, outputs of a part) to what `group_view_last` meets.
+def part_last(axes: int) -> Ints:
+    """Return the permutation (parts, outputs of a part, inputs, *lines, columns) -> (parts, *lines, inputs, columns,
+    outputs of a part): part_last(5) = (0, 3, 2, 4, 1)."""
+    return (0, *range(3, axes - 1), 2, axes - 1, 1)
 
-    That has the shape (lines, inputs, columns, 1, 1, 1, outputs).
+
+def parts_map(shape: Shape) -> IndexMap:
+    """Return the map of weights (parts, *lines, inputs, columns, outputs of a part) to what `group_view_last` meets.
+
+    That has the shape (*lines, inputs, columns, 1, ..., 1, outputs).
     """
-    parts, lines, inputs, columns, part = shapes.concrete(shape)
-    result = (lines, inputs, columns, 1, 1, 1, parts * part)
-    line, channel, column, _, _, _, output = indexing.axes_of(result)
-    return IndexMap(shape, result, (output // part, line, channel, column, output % part))
+    parts, *window, part = shapes.concrete(shape)
+    result = (*window, *on_all(tuple(window), 1), parts * part)
+    *at, output = indexing.axes_of(result)
+    return IndexMap(shape, result, (output // part, *at[: len(window)], output % part))
 
 
 def kernel_first(rank: int) -> Ints:
@@ -139,12 +146,6 @@ def moved_axis(axis: int, permutation: Ints) -> int:
 def pooled_last(shape: Shape, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil: bool) -> Shape:
     """Return the shape (batch, *out, channels) that folds over the kernel leave of `pool_view_last`."""
     return pool_view_last(shape, kernel, stride, padding, dilation, ceil).result[len(kernel) :]
-
-
-def convolved_last(shape: Shape, weights: Shape, stride: Ints, dilation: Ints) -> Shape:
-    """Return the shape (batch, *out, outputs) of a convolution with the channels last, all windows inside."""
-    spatial = elements.window_extents(shape[1:-1], weights[2:], stride, on_all(stride, 0), dilation)
-    return shape[0], *spatial, weights[0]
 
 
 def counts_all(shape: Shape, kernel: Ints, stride: Ints, padding: Ints, ceil: bool, include: bool) -> bool:
@@ -240,7 +241,7 @@ _OWN = (
     pool_high, pool_view, inner_view, counts_all, bordered, clipped, windows.stuffed, interleaved, stuffing,
     weights_by_group, inputs_by_group, reached, taps, tap_steps, tap_padding, tap_view, indexing.pad_map,
     indexing.windows_map, indexing.resample_map, pool_view_last, pooled_last, convolved_last, kernel_first, moved,
-    moved_axis, indexing.patches_map, group_view_last, grouped_last, by_lines, parts_map,
+    moved_axis, indexing.patches_map, group_view_last, by_lines, part_last, parts_map,
 )  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., Any]] = {function.__name__: function for function in _OWN}
 """What rules may call."""

@@ -57,7 +57,7 @@ def grouped(
     view = reindex(load("x", *shape), geometry.group_view_last(shape, weights, strides, dilations))
     e = element("mul", view, reindex(v, geometry.parts_map(v.args[0].shape)))
     e = fold("sum", fold("sum", fold("sum", e, -5, columns), -6, inputs), -7, lines)
-    return e, shapes.concrete(geometry.grouped_last(shape, weights, strides, dilations))
+    return e, shapes.concrete(geometry.convolved_last(shape, weights, strides, dilations))
 
 
 @pytest.mark.parametrize("channels", [2, 7, 8, 17, 40])
