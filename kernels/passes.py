@@ -131,16 +131,17 @@ class Passes:
     @cached_property
     def tile_loop(self) -> Loop | None:
         """The row loop along which most strided loads are consecutive, if tiles of it and the lanes are worthwhile."""
-        loops = [loop for loop in self.frame.rows if loop.extent >= self.tile]
-        if not loops or self.frame.extent < self.tile or self.frame.bound:
+        lanes = self.frame.lanes
+        loops = [loop for loop in self.frame.rows if loop.extent >= lanes]
+        if not loops or self.frame.extent < lanes or self.frame.bound:
             return None
         best = max(loops, key=lambda loop: len(self._strided(loop)))
         return best if self._strided(best) else None
 
     @property
     def tile(self) -> int:
-        """How many lanes a tile has."""
-        return 2 * self.frame.lanes
+        """How many lanes a tile has: those of two vectors, if there are so many."""
+        return min(2, self.frame.extent // self.frame.lanes) * self.frame.lanes
 
     @property
     def tile_rows(self) -> int:
@@ -149,8 +150,8 @@ class Passes:
         The last tile begins where it fits; of heights that compute as few rows twice, the greatest.
         """
         assert self.tile_loop is not None
-        extent = self.tile_loop.extent
-        heights = range(self.tile, min(_MOST_TILE_ROWS, extent) + 1, self.tile)
+        extent, step = self.tile_loop.extent, min(2, self.tile_loop.extent // self.frame.lanes) * self.frame.lanes
+        heights = range(step, min(_MOST_TILE_ROWS, extent) + 1, step)
         return min(heights, key=lambda height: (-(-extent // height) * height, -height))
 
     @cached_property

@@ -162,8 +162,11 @@ class RowEmitter:
 
     # ---- tiles of rows and lanes -------------------------------------------------------------------------------------
 
-    def emit_tiles(self, row: Value) -> None:
-        """Emit a tile from `row` on, in squares: loads that stride along the lanes run along the rows instead."""
+    def emit_tiles(self, row: Value, start: Value, stop: Value) -> None:
+        """Emit the tiles from `row` on and from lane `start` to `stop`, whole tiles, or the end.
+
+        They fall into squares: loads that stride along the lanes run along the rows instead.
+        """
         loop, tile, lanes = self._plan.tile_loop, self._plan.tile, self._frame.lanes
         assert loop is not None
         builder, last = self._builder, I64(self._frame.extent - tile)
@@ -190,7 +193,7 @@ class RowEmitter:
 
             return for_range(builder, 0, tile, lanes, [], body)
 
-        for_range(builder, 0, self._frame.extent, tile, [], block)
+        for_range(builder, start, stop, tile, [], block)
 
     def _turned(self, point: Point, variables: Variables, loop: Loop) -> list[Value]:
         """Load a square along the rows and return it along the lanes."""

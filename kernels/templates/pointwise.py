@@ -19,6 +19,7 @@ from frittata.kernels.roofline import roofline
 from frittata.kernels.row_emitter import RowEmitter
 from frittata.kernels.row_kernel import row_kernel
 from frittata.kernels.simd import I64, Builder, Value
+from frittata.kernels.stores import in_order
 
 
 class PointwiseTemplate:
@@ -47,7 +48,7 @@ POINTWISE = PointwiseTemplate()
 
 @lru_cache(maxsize=4096)
 def _plan(bodies: tuple[Term, ...]) -> tuple[tuple[Term, ...], Passes] | None:
-    bodies = without_unit_folds(bodies)
+    bodies = in_order(without_unit_folds(bodies))
     frame = choose_frame(bodies)
     if frame is None or frame.bound:
         return None
@@ -61,7 +62,7 @@ def _turn(plan: Passes) -> int:
 def _split(plan: Passes) -> Split:
     if plan.tile_loop is None:
         return split(plan.frame.row_count, plan.frame.extent, plan.units, _turn(plan))
-    return split(prod(loop.extent for loop in _tiled_rows(plan)), plan.frame.extent, plan.units, None)
+    return split(prod(loop.extent for loop in _tiled_rows(plan)), plan.frame.extent, plan.units, plan.tile)
 
 
 def _tiled_rows(plan: Passes) -> list[Loop]:
@@ -71,13 +72,19 @@ def _tiled_rows(plan: Passes) -> list[Loop]:
 
 
 def _tiled_lines(plan: Passes, cut: Split) -> list[str]:
-    rows, tiled = _tiled_rows(plan), plan.tile_loop
+    rows, tiled, extent = _tiled_rows(plan), plan.tile_loop, plan.frame.extent
     assert tiled is not None
     at = row_indices(rows)
     position = plan.frame.rows.index(tiled)
     number = at[position] if at[position].isidentifier() else f"({at[position]})"
     at[position] = f"min({number}*{plan.tile_rows}, {tiled.extent - plan.tile_rows})"
-    return indented(row_loop(cut, prod(loop.extent for loop in rows)), [f"tiles({', '.join(['table', *at])})"])
+    call = f"tiles({', '.join(['table', *at, *_span(cut, extent)])})"
+    return indented(row_loop(cut, prod(loop.extent for loop in rows)), [call])
+
+
+def _span(cut: Split, stop: int) -> tuple[str, str]:
+    """Spell where the part of a row begins that a chunk computes, and where it ends."""
+    return (f"piece*{cut.width}", f"min((piece + 1)*{cut.width}, {stop})") if cut.pieces > 1 else ("0", str(stop))
 
 
 def _lines(plan: Passes, cut: Split) -> list[str]:
@@ -86,10 +93,7 @@ def _lines(plan: Passes, cut: Split) -> list[str]:
     frame = plan.frame
     full = frame.extent - frame.extent % _turn(plan)
     at = ["table", *row_indices(frame.rows)]
-    first, stop = "0", str(full)
-    if cut.pieces > 1:
-        first, stop = f"piece*{cut.width}", f"min((piece + 1)*{cut.width}, {full})"
-    inner = [f"span({', '.join([*at, first, stop])})"] if full else []
+    inner = [f"span({', '.join([*at, *_span(cut, full)])})"] if full else []
     if full != frame.extent:
         rest = [f"rest({', '.join(at)})"]
         inner = indented([*inner, f"if piece == {cut.pieces - 1}:"], rest) if cut.pieces > 1 else inner + rest
@@ -109,10 +113,10 @@ def _namespace(bodies: tuple[Term, ...], plan: Passes) -> dict[str, Any]:
         tiled = plan.tile_loop
         assert tiled is not None
         position = plan.frame.rows.index(tiled)
-        RowEmitter(builder, plan, bodies, table, values, I64(0)).emit_tiles(values[position])
+        RowEmitter(builder, plan, bodies, table, values[:rows], I64(0)).emit_tiles(values[position], *values[rows:])
 
     return {
-        "tiles": make_tile_intrinsic("tiles", tiles, rows),
+        "tiles": make_tile_intrinsic("tiles", tiles, rows + 2),
         "span": make_tile_intrinsic("span", span, rows + 2),
         "rest": make_tile_intrinsic("rest", rest, rows),
     }

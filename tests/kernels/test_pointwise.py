@@ -56,6 +56,14 @@ def test_rows_of_one_tile() -> None:
     check(build(reindex(load("x", 40, 32), indexing.permute_map((40, 32), (1, 0))), 32, 40))
 
 
+@pytest.mark.parametrize("rows", [16, 17, 40, 64])
+def test_few_turned_rows_fall_into_pieces(rows: int) -> None:
+    shape = (10_007, rows)
+    body = build(gelu(reindex(load("x", *shape), indexing.permute_map(shape, (1, 0)))), rows, 10_007)
+    assert POINTWISE.lower("turned", (body,), frozenset()).chunks > 1
+    check(body)
+
+
 @pytest.mark.parametrize(("length", "start", "step", "divisor"), [(7, -1, -1, 3), (13, -5, 1, 1), (33, 4, -1, 2)])
 def test_an_index_is_clamped_to_each_view_that_it_goes_through(
     length: int, start: int, step: int, divisor: int
