@@ -8,7 +8,7 @@ What is held at an outer loop level, rather than recomputed, the templates decid
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice, product
@@ -345,12 +345,8 @@ class Enumerator:
             bodies, met = self._search(arg, inner)
             low = min(low, met)
             choices.append([b for b in bodies if may_stand_under(use_of(node.op, position), b.kind)])
-        out: list[Body] = []
-        for combination in islice(product(*choices), _COMBINATION_LIMIT):
-            body = self._combine(class_, node, combination)
-            if body is not None:
-                out.append(body)
-        return out, low
+        made = (self._combine(class_, node, combination) for combination in _combinations(choices))
+        return [body for body in made if body is not None], low
 
     def _combine(self, class_: int, node: Node, parts: tuple[Body, ...]) -> Body | None:
         kind = max((part.kind for part in parts), default=POINTWISE)
@@ -404,18 +400,20 @@ class Enumerator:
     def pruned(self, found: list[Body]) -> list[Body]:
         """Keep at most OPTION_LIMIT bodies, none worse than another of its kind in both work and loads.
 
-        The best of each kind is kept in any case: what may stand over a body depends on its kind.
+        The best of each kind is kept in any case, for what may stand over a body depends on its kind; and so is the
+        best of those with each contraction, for a sum of two has bodies with one, and with the other.
         """
         unique = {body.term: body for body in found if not self._repeats(body)}
         ranked = sorted(unique.values(), key=self._rank)
         kept: list[Body] = []
-        kinds: set[int] = set()
+        kinds: set[Any] = set()
         for body in ranked:
-            if len(kept) >= OPTION_LIMIT and body.kind in kinds:
+            kind = body.kind, body.binders if body.anchor is not None else None
+            if len(kept) >= OPTION_LIMIT and kind in kinds:
                 continue
             if not any(self._dominates(other, body) for other in kept):
                 kept.append(body)
-                kinds.add(body.kind)
+                kinds.add(kind)
         return kept
 
     def _repeats(self, body: Body) -> bool:
@@ -457,6 +455,22 @@ class Enumerator:
             type_ = self.snapshot.tensor_type(class_)
             self._bytes_by_class[class_] = float(size_bytes(type_))
         return self._bytes_by_class[class_]
+
+
+def _combinations(choices: list[list[Body]]) -> Iterator[tuple[Body, ...]]:
+    """Visit combinations of bodies, one of each list, with no contraction or with one, which several may hold.
+
+    Those that hold a contraction are visited apart, so that a limit on the number of combinations leaves out none of
+    them: max(c, 0.1 * c) has c twice, of each there are as many bodies as algorithms and layouts, and few of the pairs
+    are of the same.
+    """
+    without = [[body for body in bodies if body.anchor is None] for bodies in choices]
+    yield from islice(product(*without), _COMBINATION_LIMIT)
+    for anchor in dict.fromkeys(body.anchor for bodies in choices for body in bodies if body.anchor is not None):
+        with_it = [[body for body in bodies if body.anchor is anchor] for bodies in choices]
+        either = ([*held, *others] for held, others in zip(with_it, without, strict=True))
+        found = islice(product(*either), _COMBINATION_LIMIT)
+        yield from (parts for parts in found if any(part.anchor is anchor for part in parts))
 
 
 def _call_key(node: Node) -> tuple[Any, ...]:
