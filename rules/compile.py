@@ -243,12 +243,14 @@ class _Compiler:
         for name, value in env.items():
             if name in self.sort_by_name:
                 type_by_name[_term(name)] = value if isinstance(value, TensorType) else ElementType((), value)
-        name_by_local = {built: name for name, built in self.result_by_name.items() if name not in self.roots}
+        built_by_local = {name: built for name, built in self.result_by_name.items() if name not in self.roots}
+        name_by_local = {built: name for name, built in built_by_local.items()}
         out: list[int] = []
         for built in self.built:
             pattern = built.pattern
             if isinstance(pattern, Number):
-                like = type_by_name[_term(pattern.like or self.rule.left[0].name)]
+                beside = pattern.like or self.rule.left[0].name
+                like = type_by_name[built_by_local.get(beside, _term(beside))]
                 scalar = Scalar.of(pattern.value, like.dtype)
                 type_: Any = TensorType((), like.dtype) if pattern.sort == "tensor" else ElementType((), like.dtype)
                 out.append(interning.intern(scalar))
