@@ -10,7 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from bench import blocks, workloads
-from bench.models import MODELS, convnext, efficientnet, messages, mixer, nasrnn, recommender, scan, waves
+from bench.models import (
+    MODELS,
+    convnext,
+    darknet,
+    efficientnet,
+    messages,
+    mixer,
+    nasrnn,
+    recommender,
+    scan,
+    volumes,
+    waves,
+)
 from bench.models.weights import Workload, seeded
 
 _MATRIX = (4096, 1024)
@@ -37,6 +49,10 @@ def _nasrnn_cell(hidden: int) -> Workload:
 
 def _over(module: Callable[[], nn.Module], shape: tuple[int, ...]) -> Workload:
     return seeded(module, lambda: (torch.randn(shape),))
+
+
+def _volumes(*shape: int) -> Workload:
+    return _over(lambda: volumes.VolumeUNet(norm=volumes.instance_norm), shape)
 
 
 def _messages(nodes: int, edges: int) -> Workload:
@@ -94,6 +110,8 @@ def _all() -> tuple[Row, ...]:
         Row("other: messages", partial(_messages, 500, 3000), 1.0),
         Row("other: bags", partial(_bags, 128, 4), 1.0),
         Row("other: squeezed windows", partial(_over, efficientnet.EfficientNet, (1, 3, 224, 224)), 1.0),
+        Row("other: volumes", partial(_volumes, 1, 1, 32, 48, 48), 1.0),
+        Row("other: leaky residuals", partial(_over, darknet.Darknet, (1, 3, 224, 224)), 1.0),
     )
 
 

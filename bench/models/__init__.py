@@ -27,6 +27,7 @@ from bench.models import (
     unet,
     vgg,
     vit,
+    volumes,
 )
 from bench.models.weights import Args, Workload, seeded
 
@@ -79,6 +80,10 @@ def _cached(batch: int, past: int, vocabulary: int, d: int, heads: int, layers: 
 
 def _nasrnn(batch: int, steps: int, hidden: int) -> Args:
     return torch.randn(batch, steps, hidden), torch.randn(batch, hidden)
+
+
+def _volumes(batch: int, size: tuple[int, int, int]) -> Args:
+    return (torch.randn(batch, 1, *size),)
 
 
 def _noise(batch: int, noise: int, size: tuple[int, int] = (1, 1)) -> Args:
@@ -144,6 +149,15 @@ MODELS: dict[str, Entry] = {
     ),
     "U-Net, transposed": _images(
         lambda **given: unet.UNet(bilinear=False, **given), {"width": 3, "depth": 2}, full=(1, 128, 128)
+    ),
+    "U-Net of volumes": Entry(
+        volumes.VolumeUNet,
+        _volumes,
+        {
+            "full": ({}, {"batch": 1, "size": (32, 48, 48)}),
+            "odd": ({}, {"batch": 3, "size": (4, 12, 20)}),
+            "narrow": ({"width": 3, "depth": 1}, {"batch": 3, "size": (2, 6, 10)}),
+        },
     ),
     "DCGAN generator": Entry(
         dcgan.Generator,

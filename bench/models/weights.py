@@ -11,8 +11,9 @@ from torch import Tensor, nn
 Args = tuple[Any, ...]
 Workload = tuple[nn.Module, Args]
 
-_NORMS = (nn.BatchNorm2d, nn.LayerNorm)
-_LINEAR = (nn.Linear, nn.Conv2d, nn.ConvTranspose2d)
+_BATCH_NORMS = (nn.BatchNorm2d, nn.BatchNorm3d)
+_NORMS = (*_BATCH_NORMS, nn.LayerNorm)
+_LINEAR = (nn.Linear, nn.Conv2d, nn.ConvTranspose2d, nn.Conv3d, nn.ConvTranspose3d)
 
 
 def seeded(build: Callable[[], nn.Module], inputs: Callable[[], Args], seed: int = 0) -> Workload:
@@ -62,7 +63,7 @@ class _Calibrate:
         return output * scale
 
 
-def _settle_norm(part: nn.BatchNorm2d | nn.LayerNorm, x: Tensor) -> Tensor:
+def _settle_norm(part: nn.BatchNorm2d | nn.BatchNorm3d | nn.LayerNorm, x: Tensor) -> Tensor:
     """Draw scales, shifts and statistics.
 
     A batch norm that takes its statistics from the data amplifies rounding by about 1.2 a layer, with ReLU: dozens of
@@ -70,7 +71,7 @@ def _settle_norm(part: nn.BatchNorm2d | nn.LayerNorm, x: Tensor) -> Tensor:
     """
     part.weight.copy_(1 + 0.1 * torch.randn_like(part.weight))
     part.bias.copy_(0.1 * torch.randn_like(part.bias))
-    if isinstance(part, nn.BatchNorm2d):
+    if isinstance(part, _BATCH_NORMS):
         assert part.running_mean is not None and part.running_var is not None
         part.running_mean.copy_(0.1 * torch.randn_like(part.running_mean))
         part.running_var.copy_(torch.exp(0.2 * torch.randn_like(part.running_var)))
