@@ -187,7 +187,7 @@ class Code:
                     continue
                 waiting[number].append((value, at.substitute(there)))
                 if len(waiting[number]) == min(_COLUMN_ROWS, self.lanes) or row == len(sums) - 1:
-                    _store_columns(builder, emitter.values, waiting[number], target)
+                    _store_columns(builder, emitter.values, waiting[number], target, at.factor_of("i") is None)
                     waiting[number] = []
 
     # ---- scratch memory ----------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ def moves_along(side: Side, key: str, lanes: int) -> bool:
 
 
 def stores_columns(offset: Affine, lanes: int) -> bool:
-    """Whether rows of the product, not its columns, are neighbours in an output."""
+    """Whether rows of the product, not its columns, are neighbours in an output, but for the ends of batches."""
 
     def slope(key: str) -> int | None:
         return IndexValues(ir.IRBuilder(), {}, Along(key, lanes, lanes)).slope(offset)
@@ -316,8 +316,17 @@ def stores_columns(offset: Affine, lanes: int) -> bool:
     return slope("j") not in (0, 1) and slope("i") == 1
 
 
-def _store_columns(builder: Builder, values: IndexValues, rows: Sequence[tuple[Value, Affine]], target: Value) -> None:
-    """Store vectors of rows that are neighbours in memory: as many elements of a column at once as there are rows."""
+def _store_columns(
+    builder: Builder,
+    values: IndexValues,
+    rows: Sequence[tuple[Value, Affine]],
+    target: Value,
+    may_part: bool,
+) -> None:
+    """Store vectors of rows that are neighbours in memory: as many elements of a column at once as there are rows.
+
+    `may_part`: a batch may end among them, and the next begin elsewhere.
+    """
     assert values.along is not None
     while rows:
         count = 1 << (len(rows).bit_length() - 1)
@@ -327,7 +336,18 @@ def _store_columns(builder: Builder, values: IndexValues, rows: Sequence[tuple[V
             offsets = [builder.add(values.first(at), I64(lane * slope)) for lane in range(lanes)]
         else:
             offsets = [simd.extract(builder, values.value(at), lane) for lane in range(lanes)]
-        memory.store_columns(builder, [value for value, _ in rows[:count]], target, offsets, values.along.valid)
+        vectors = [value for value, _ in rows[:count]]
+        if not may_part:
+            memory.store_columns(builder, vectors, target, offsets, values.along.valid)
+        else:  # they are together if the last is as far away as it should be
+            every = [values.value(row) for _, row in rows[:count]]
+            far = builder.sub(values.first(rows[count - 1][1]), values.first(at))
+            with builder.if_else(builder.icmp_signed("==", far, I64(count - 1)), likely=True) as (together, apart):
+                with together:
+                    memory.store_columns(builder, vectors, target, offsets, values.along.valid)
+                with apart:
+                    for value, places in zip(vectors, every, strict=True):
+                        memory.store_scatter(builder, value, target, places, values.along.valid)
         rows = rows[count:]
 
 

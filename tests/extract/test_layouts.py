@@ -43,7 +43,7 @@ def layers(count: int) -> Term:
 
 
 def test_a_chain_of_wide_convolutions_is_computed_by_tiles() -> None:
-    """Nothing goes on with channels last beside `r`: permutations stand at both ends, two in the middle in one kernel."""
+    """Nothing goes on with channels last beside `r`: permutations stand at both ends, those in the middle together."""
     program = chosen(layers(2))
     assert [k.template for k in program.kernels] == ["pointwise", "winograd", "pointwise", "winograd", "pointwise"]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kernel_cases import CASES, Case, assert_agrees, build, case_named, element, leaf
+from kernel_cases import CASES, Case, assert_agrees, build, case_named, element, leaf, load
 
 import frittata as ft
 from frittata.egraph import shapes, terms
@@ -112,12 +112,9 @@ _TURNED = {
 }
 
 
-@pytest.mark.parametrize(("template", "name"), [(t, n) for t, names in _TURNED.items() for n in names])
-def test_results_are_stored_with_the_axis_of_the_rows_last(template: str, name: str) -> None:
-    """Of a product as many of a column as stand in registers are stored at once; others go over their axes that way."""
-    case = case_named(name)
-    (body, *_) = case.bodies
-    case = replace(case, bodies=(body,))
+def check_turned(case: Case, template: str) -> None:
+    """Run a body whose results lie with the axis of the rows last."""
+    (body,) = case.bodies
     rank = len(body.shape)
     order = (0, 2, 3, 1) if rank == 4 else (*range(rank - 2), rank - 1, rank - 2)
     out = typed("out", body)
@@ -131,6 +128,21 @@ def test_results_are_stored_with_the_axis_of_the_rows_last(template: str, name: 
     (wanted,) = case.expected(values)
     (got,) = runtime.build(program, {})(*values)
     assert_agrees(case, (got.transpose(np.argsort(order)),), (wanted,))
+
+
+@pytest.mark.parametrize(("template", "name"), [(t, n) for t, names in _TURNED.items() for n in names])
+def test_results_are_stored_with_the_axis_of_the_rows_last(template: str, name: str) -> None:
+    """Of a product as many of a column as stand in registers are stored at once; others go over their axes that way."""
+    case = case_named(name)
+    check_turned(replace(case, bodies=case.bodies[:1]), template)
+
+
+@pytest.mark.parametrize("rows", [4, 16, 17, 32, 48])
+@pytest.mark.parametrize("columns", [20, 64, 128])
+def test_rows_side_by_side_end_with_their_batch(rows: int, columns: int) -> None:
+    """A register tile reaches from one batch to the next, where what is stored side by side does not."""
+    product = element("dot", load("x", 7, rows, 24), load("w", 24, columns), depth=24)
+    check_turned(Case("turned", (build(product, 7, rows, columns),)), "contraction")
 
 
 TILED = """
