@@ -140,8 +140,8 @@ class Passes:
 
     @property
     def tile(self) -> int:
-        """How many lanes a tile has: those of two vectors, if there are so many."""
-        return min(2, self.frame.extent // self.frame.lanes) * self.frame.lanes
+        """How many lanes a tile has."""
+        return self._two_vectors(self.frame.extent)
 
     @property
     def tile_rows(self) -> int:
@@ -150,9 +150,13 @@ class Passes:
         The last tile begins where it fits; of heights that compute as few rows twice, the greatest.
         """
         assert self.tile_loop is not None
-        extent, step = self.tile_loop.extent, min(2, self.tile_loop.extent // self.frame.lanes) * self.frame.lanes
+        extent, step = self.tile_loop.extent, self._two_vectors(self.tile_loop.extent)
         heights = range(step, min(_MOST_TILE_ROWS, extent) + 1, step)
         return min(heights, key=lambda height: (-(-extent // height) * height, -height))
+
+    def _two_vectors(self, extent: int) -> int:
+        """Return the lanes of two vectors, or those of one if there are no more."""
+        return min(2, extent // self.frame.lanes) * self.frame.lanes
 
     @cached_property
     def transposed(self) -> frozenset[Point]:

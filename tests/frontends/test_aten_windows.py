@@ -275,6 +275,12 @@ def test_volumes_compile(name: str) -> None:
     assert_compiled(VOLUMES[name], drawn(2, 4, 5, 6, 7))
 
 
+def test_volumes_are_computed_by_tiles_with_the_planes_of_a_window_as_channels() -> None:
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Conv3d(16, 24, 3, padding=(0, 1, 1)), nn.ReLU(), nn.Conv3d(24, 16, (2, 3, 3)))
+    assert "winograd" in assert_compiled(layers, drawn(2, 16, 5, 13, 17))
+
+
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("name", COMPILED)
 def test_it_compiles(name: str) -> None:
