@@ -13,11 +13,16 @@ from functools import cached_property
 from math import prod
 from typing import Any, TypeVar
 
+import numpy as np
+
 from frittata.egraph import shapes
 from frittata.egraph.errors import ModelError
 from frittata.egraph.shapes import Dim, Shape, Sym
 
 T = TypeVar("T")
+
+_MOST_LOOKED_AT = 1 << 16
+"""How many places of an index are tried one by one where the normal form does not tell."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +166,19 @@ class Affine:
             out = out + value * factor
         return out
 
+    def is_always(self, number: int, shape: tuple[int, ...]) -> bool:
+        """Whether the value is a number wherever the axes of a shape are; False if that is too long to look at.
+
+        The normal form says so but for chains of reshapes that cut across each other.
+        """
+        if all(isinstance(atom, Var) for atom, _ in self.terms):
+            return not self.terms and self.constant == number
+        last = {axis: extent - 1 for axis, extent in zip(range(-len(shape), 0), shape, strict=True)}
+        if self.evaluate(last.__getitem__) != number or prod(shape) > _MOST_LOOKED_AT:
+            return False
+        every = np.indices(shape, sparse=True)
+        return bool(np.all(self.evaluate(lambda axis: every[axis]) == number))
+
     def __str__(self) -> str:
         parts = [_atom_text(atom) + (f"*{factor}" if factor != 1 else "") for atom, factor in self.terms]
         if self.constant or not parts:
@@ -292,7 +310,8 @@ class IndexMap:
         if any(low < 0 or high >= n for (low, high), n in zip((s.bounds() for s in self.sources), source, strict=True)):
             return None
         between = flatten(self.sources, source) + flatten(axes_of(result), result) * -1
-        return None if between.terms else between.constant
+        first = between.evaluate(lambda _: 0)
+        return first if between.is_always(first, result) else None
 
 
 def flatten(indices: tuple[Affine, ...], shape: tuple[int, ...]) -> Affine:

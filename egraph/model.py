@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -86,6 +86,25 @@ class Model:
     def bind_dims(self, extent_by_name: Mapping[str, int]) -> Model:
         """Replace symbolic dims by numbers."""
         return replace(self, functions={n: _bind_function(f, extent_by_name) for n, f in self.functions.items()})
+
+    def rewritten(self, new_term: Callable[[Term, tuple[Term, ...]], Term]) -> Model:
+        """Rebuild every function bottom-up: `new_term` gets each node and its new arguments; inputs stay as they are.
+
+        What stands in the place of a term has its origin.
+        """
+        origins: dict[Term, str] = {}
+
+        def rebuilt(term: Term, args: tuple[Term, ...]) -> Term:
+            new = new_term(term, args)
+            if term in self.origin_by_term:
+                origins.setdefault(new, self.origin_by_term[term])
+            return new
+
+        functions = {
+            name: Function(function.inputs, terms.rebuild_all(function.outputs, rebuilt))
+            for name, function in self.functions.items()
+        }
+        return Model(functions, self.params, origins)
 
 
 def _bind_function(function: Function, extent_by_name: Mapping[str, int]) -> Function:

@@ -8,10 +8,9 @@ What is held at an outer loop level, rather than recomputed, the templates decid
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice, product
 from math import inf
 from typing import Any
 
@@ -25,9 +24,11 @@ from frittata.egraph.program import HOST, Estimate, Template, is_in_place, opera
 from frittata.egraph.shapes import Shape
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import Term, size_bytes
+from frittata.extract.bodies import Body, Search, combinations, ran
 from frittata.extract.cuts import (
     ATTENDED,
     CONTRACTED,
+    DEEPEST,
     FOLDED,
     FOLDS,
     POINTWISE,
@@ -42,34 +43,7 @@ from frittata.extract.prices import Prices, structure
 OPTION_LIMIT = 16
 """How many bodies of one element class are kept."""
 
-_COMBINATION_LIMIT = 128
 _COMPARISONS = frozenset({"ge", "gt", "le", "lt"})
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Body:
-    """One way to compute an element class: a term, the classes it loads, and those it computes on the way.
-
-    `inlined` has the storable tensor classes whose value the term passes through at the kernel's own index, by term,
-    `passed` those at any index. `anchor` is the contraction inside, if there is one. `work` counts additions over the
-    whole context. `binders` are the element classes of its folds and contractions. `reads` has the classes that it
-    loads, with the bytes of each that it reads.
-    """
-
-    term: Term
-    reads: Mapping[int, float]
-    inlined: Mapping[int, Term]
-    passed: Mapping[int, Term]
-    kind: int
-    anchor: Term | None
-    work: float
-    rules: frozenset[int]
-    binders: frozenset[int] = frozenset()
-
-    @property
-    def loads(self) -> frozenset[int]:
-        """The tensor classes that it loads."""
-        return frozenset(self.reads)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +97,7 @@ class Enumerator:
         self.evaluated = always_evaluated(self.snapshot, self.free)
         self._sizes: dict[Term, float] = {}
         self._works: dict[Term, float] = {}
+        self._depths: dict[Term, int] = {}
         self._bytes_by_class: dict[int, float] = {}
 
     def candidates(self, class_: int) -> list[Candidate]:
@@ -250,7 +225,7 @@ class Enumerator:
         found: list[Body] = []
         nodes = self._nodes(class_)
         for node in nodes:
-            bodies = self._load(node, shape) if node.op == "load" else self._apply(class_, node, shape)[0]
+            bodies = self._load(node, shape) if node.op == "load" else ran(self._apply(class_, node, shape))[0]
             found.extend(bodies if node.op == "load" else self._passing(nodes, bodies, shape))
         return self.pruned(found)
 
@@ -261,10 +236,10 @@ class Enumerator:
             return nodes
         return [*(node for node in nodes if node.op == "load"), *computed(nodes)]
 
-    def _search(self, class_: int, context: Shape) -> tuple[list[Body], int]:
-        """Return the bodies of an element class where the axes in reach have the extents of `context`.
+    def _search(self, class_: int, context: Shape) -> Search:
+        """Find the bodies of an element class where the axes in reach have the extents of `context`.
 
-        Also return the outermost open class that was met again: results cut short by a cycle are not remembered.
+        Also find the outermost open class that was met again: results cut short by a cycle are not remembered.
         """
         key = (class_, context)
         known = self._bodies.get(key)
@@ -284,7 +259,7 @@ class Enumerator:
         settled = found and any(node.args[0] in self._settled for node in loads)
         if not settled or any(map(self._compares_places, inline)):
             for node in inline:
-                bodies, met = self._apply(class_, node, context)
+                bodies, met = yield self._apply(class_, node, context)
                 low = min(low, met)
                 found.extend(self._passing(nodes, bodies, context))
         del self._open[key]
@@ -334,7 +309,7 @@ class Enumerator:
         reads = {tensor: self._bytes(tensor)}
         return [Body(term, reads, {}, {}, POINTWISE, None, self._size(term), frozenset((node.rule,)))]
 
-    def _apply(self, class_: int, node: Node, context: Shape) -> tuple[list[Body], int]:
+    def _apply(self, class_: int, node: Node, context: Shape) -> Search:
         """Combine the bodies of a node's arguments."""
         contexts = _contexts(node, context)
         if contexts is None:
@@ -342,10 +317,10 @@ class Enumerator:
         low = len(self._open)
         choices: list[list[Body]] = []
         for position, (arg, inner) in enumerate(zip(node.args, contexts, strict=True)):
-            bodies, met = self._search(arg, inner)
+            bodies, met = yield self._search(arg, inner)
             low = min(low, met)
             choices.append([b for b in bodies if may_stand_under(use_of(node.op, position), b.kind)])
-        made = (self._combine(class_, node, combination) for combination in _combinations(choices))
+        made = (self._combine(class_, node, combination) for combination in combinations(choices))
         return [body for body in made if body is not None], low
 
     def _combine(self, class_: int, node: Node, parts: tuple[Body, ...]) -> Body | None:
@@ -356,6 +331,8 @@ class Enumerator:
         try:
             term = registry.make(node.op, "element", tuple(part.term for part in parts), node.attrs)
         except ModelError:
+            return None
+        if self._depth(term) > DEEPEST:
             return None
         anchor = next(iter(anchors), None)
         if node.op in CONTRACTIONS:
@@ -390,6 +367,12 @@ class Enumerator:
         if term not in self._works:
             self._works[term] = sum(self._size(t) for t in terms.walk(term) if t.sort == "element")
         return self._works[term]
+
+    def _depth(self, term: Term) -> int:
+        """How many operators are computed from each other; those of the arguments are known."""
+        if term not in self._depths:
+            self._depths[term] = 1 + max((self._depths.get(arg, 0) for arg in term.args), default=0)
+        return self._depths[term]
 
     def _size(self, term: Term) -> float:
         """Additions for all distinct values of one node, with everything hoisted as far out as it goes."""
@@ -455,22 +438,6 @@ class Enumerator:
             type_ = self.snapshot.tensor_type(class_)
             self._bytes_by_class[class_] = float(size_bytes(type_))
         return self._bytes_by_class[class_]
-
-
-def _combinations(choices: list[list[Body]]) -> Iterator[tuple[Body, ...]]:
-    """Visit combinations of bodies, one of each list, with no contraction or with one, which several may hold.
-
-    Those that hold a contraction are visited apart, so that a limit on the number of combinations leaves out none of
-    them: max(c, 0.1 * c) has c twice, of each there are as many bodies as algorithms and layouts, and few of the pairs
-    are of the same.
-    """
-    without = [[body for body in bodies if body.anchor is None] for bodies in choices]
-    yield from islice(product(*without), _COMBINATION_LIMIT)
-    for anchor in dict.fromkeys(body.anchor for bodies in choices for body in bodies if body.anchor is not None):
-        with_it = [[body for body in bodies if body.anchor is anchor] for bodies in choices]
-        either = ([*held, *others] for held, others in zip(with_it, without, strict=True))
-        found = islice(product(*either), _COMBINATION_LIMIT)
-        yield from (parts for parts in found if any(part.anchor is anchor for part in parts))
 
 
 def _call_key(node: Node) -> tuple[Any, ...]:

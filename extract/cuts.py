@@ -4,13 +4,14 @@ Between a tensor and the place where all its uses meet again, its immediate post
 kernel unless something blocks: a contraction or a view reads the tensor, windows slide over it, a fold reads a
 contraction or what depends on folds along another axis, two contractions meet, or a broadcast would repeat one. A
 tensor without a block never needs memory: the kernel that computes it can hold it and go on. All others, the outputs,
-and those whose uses never meet, may be cut at.
+and those whose uses never meet, may be cut at; and so may, in long chains, a tensor now and then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from itertools import product
 
 import networkx as nx
@@ -31,6 +32,12 @@ POINTWISE, FOLDED, CONTRACTED, ATTENDED = range(4)
 SCORES = "scores"
 """What `attend` is to its first operand, which may be a contraction: its only use that may."""
 FOLDS = ("fold", "scan")
+
+DEEPEST = 256
+"""So many operators may be computed from each other in one kernel: what compiles it recurses."""
+
+_APART = 64
+"""After so many operators a kernel may end."""
 
 _SINK = -1
 
@@ -86,10 +93,42 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
                 may.update(tensors)
                 if class_ in slid_over or class_ in loaded:
                     must.update(tensors)
+    may |= _now_and_then(snapshot, must)
     exchanged = _exchanged(snapshot, must | outputs)
     may.update(node.args[0] for class_ in exchanged for node in snapshot.nodes[class_] if node.op == "load")
     meeting = {c: other for c, other in meeting.items() if c != _SINK}
     return Cuts(frozenset(may), frozenset(must), meeting, exchanged)
+
+
+def _now_and_then(snapshot: Snapshot, stored: Collection[int]) -> set[int]:
+    """Return tensors that lie so far apart, on the shortest way to compute them, that no kernel is too deep.
+
+    Source: Knuth, A generalization of Dijkstra's algorithm, 1977.
+    """
+    users: dict[int, list[tuple[int, Node]]] = {}
+    ready: list[tuple[int, int, int]] = []
+    for class_, nodes in enumerate(snapshot.nodes):
+        for node in nodes if snapshot.sorts[class_] == "element" else ():
+            (arg, *_) = node.args or (None,)
+            if arg is None or (node.op == "load" and (arg in stored or _is_given(snapshot, arg))):
+                ready.append((0, class_, 0))
+            for arg in set(node.args) if node.op != "load" else ():
+                users.setdefault(arg, []).append((class_, node))
+    heapify(ready)
+    depth: dict[int, int] = {}
+    since: dict[int, int] = {}
+    found: set[int] = set()
+    while ready:
+        deep, class_, chain = heappop(ready)
+        if class_ in depth:
+            continue
+        tensors = [node.args[0] for node in snapshot.nodes[class_] if node.op == "load"] if chain >= _APART else []
+        found.update(tensors)
+        depth[class_], since[class_] = deep, 0 if tensors else chain
+        for user, node in users.get(class_, ()):
+            if user not in depth and all(arg in depth for arg in node.args):
+                heappush(ready, (1 + max(depth[a] for a in node.args), user, 1 + max(since[a] for a in node.args)))
+    return found
 
 
 def _exchanged(snapshot: Snapshot, stored: Iterable[int]) -> frozenset[int]:

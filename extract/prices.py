@@ -10,6 +10,7 @@ from typing import Any
 
 from frittata.egraph import terms
 from frittata.egraph.program import Estimate, Kernel, Program
+from frittata.egraph.slices import sliced
 from frittata.egraph.terms import Term
 
 
@@ -53,7 +54,11 @@ def key_of(template: str, bodies: tuple[Term, ...], constants: Collection[str]) 
 
 
 def structure(bodies: tuple[Term, ...], is_constant: Callable[[Term], bool]) -> tuple[Any, ...]:
-    """Return what bodies are up to the names of their operands; constants are known before run time."""
+    """Return what bodies are up to the names of their operands and where in them the parts begin that they read.
+
+    Constants are known before run time.
+    """
+    bodies, _ = sliced(bodies, is_constant)
     position: dict[Term, int] = {}
     rows: list[Any] = []
     for term in terms.walk(*bodies):

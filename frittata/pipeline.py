@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frittata import arguments, cache, remembered, sources, tuning
+from frittata.egraph.balance import balanced
 from frittata.egraph.errors import ModelError, RuleError
 from frittata.egraph.machine import Machine
 from frittata.egraph.model import Model
@@ -95,7 +96,7 @@ def compile_model(source: Any, args: Sequence[Any], options: Options) -> Compila
     with _timed("rules", seconds):
         families = choose_rules(options)
     with _timed("transform", seconds):
-        model = apply_transforms(model, [rule for family in families for rule in family.rules])
+        model = balanced(apply_transforms(model, [rule for family in families for rule in family.rules]))
     folder = cache.folder_of(options.cache)
     with _timed("machine", seconds):
         target = targets.by_name(options.target)

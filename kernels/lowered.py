@@ -30,9 +30,13 @@ def aligned(size_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class Operand:
-    """The address of a buffer that the kernel reads: number `index` of `program.operands_of(*bodies)`."""
+    """The address of what the kernel reads of a buffer, number `index` of `program.operands_of(*bodies)`.
+
+    It begins `start` bytes in.
+    """
 
     index: int
+    start: int = 0
 
 
 @dataclass(frozen=True)

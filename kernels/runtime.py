@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +15,7 @@ from frittata.egraph.errors import LoweringError, ModelError
 from frittata.egraph.ops import registry
 from frittata.egraph.places import find_places, placed_bodies, touches_apart
 from frittata.egraph.program import Join, Kernel, Program, View
+from frittata.egraph.slices import sliced
 from frittata.egraph.terms import TensorType, Term
 from frittata.kernels import lookups, templates
 from frittata.kernels.bands import NOTHING, Banded, lower_bands, together
@@ -22,7 +23,7 @@ from frittata.kernels.batch import KernelSource, compile_kernels
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.compile import CompiledKernel
 from frittata.kernels.constants import Constants, part_of
-from frittata.kernels.lowered import LoweredKernel, Scratch, Status
+from frittata.kernels.lowered import LoweredKernel, Operand, Scratch, Status
 from frittata.kernels.plain import compile_plain
 from frittata.kernels.plan import evaluate_constants, plan_buffers
 from frittata.kernels.segments import Bound, Layout, Lowered, Segment
@@ -63,6 +64,13 @@ def lower_kernels(program_: Program) -> tuple[tuple[Lowered, ...], tuple[Banded,
             known[key] = _lower(template, renamed, named)
         return known[key]
 
+    def lower_sliced(template: str, *bodies: Term) -> Lowered:
+        parts, starts = sliced(bodies, lambda leaf: leaf.attrs[0] in constants)
+        try:
+            return _beginning(lower(template, *parts), [*program.operands_of(*bodies)], starts)
+        except LoweringError:  # the template knows these bodies by the shapes of what they read
+            return lower(template, *bodies)
+
     banded = lower_bands(program_, places, lower)
     by_number = {number: NOTHING for band in banded for number in band.numbers}
     by_number.update((band.numbers[-1], band.kernel) for band in banded)
@@ -70,8 +78,17 @@ def lower_kernels(program_: Program) -> tuple[tuple[Lowered, ...], tuple[Banded,
     for number, kernel in enumerate(program_.kernels):
         if touches_apart(kernel, places) and not templates.is_in_place(kernel.template):
             raise LoweringError(f"the template {kernel.template} cannot write or read {kernel.name} in place")
-        out.append(by_number.get(number) or lower(kernel.template, *placed_bodies(kernel, places)))
+        out.append(by_number.get(number) or lower_sliced(kernel.template, *placed_bodies(kernel, places)))
     return tuple(out), banded
+
+
+def _beginning(lowered: Lowered, leaves: Sequence[Term], starts: Mapping[Term, int]) -> Lowered:
+    """Let a kernel read its operands from those elements on."""
+    if not isinstance(lowered, LoweredKernel) or not any(starts.values()):
+        return lowered
+    first = [starts.get(leaf, 0) * dtypes.itemsize(leaf.dtype) for leaf in leaves]
+    arguments = (replace(a, start=first[a.index]) if isinstance(a, Operand) else a for a in lowered.arguments)
+    return replace(lowered, arguments=tuple(arguments))
 
 
 def _lower(template: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> Lowered:

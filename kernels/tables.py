@@ -91,8 +91,9 @@ class Tables:
 
     def _add(self, argument: Argument, names: list[str], results: list[str], key: tuple[int, int]) -> None:
         match argument:
-            case Operand(index=index):
-                self._add_place(self._plan.place_by_name[names[index]])
+            case Operand(index=index, start=start):
+                place = self._plan.place_by_name[names[index]]
+                self._add_place(replace(place, offset=place.offset + start))
             case Unread():
                 self._entries.append(0)
             case Result(index=index):

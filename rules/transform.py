@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
-from frittata.egraph import terms
 from frittata.egraph.errors import ModelError, RuleError
-from frittata.egraph.model import Function, Model
+from frittata.egraph.model import Model
 from frittata.egraph.ops import registry
 from frittata.egraph.terms import Term
 from frittata.rules.facts import NotApplicable
@@ -32,11 +30,7 @@ def apply_transforms(model: Model, rules: Iterable[Rule]) -> Model:
             new = _replaced(rule, new)
         return new
 
-    def function(before: Function) -> Function:
-        outputs = terms.rebuild_all((*before.inputs, *before.outputs), rewrite)[len(before.inputs) :]
-        return Function(before.inputs, outputs)
-
-    return replace(model, functions={name: function(before) for name, before in model.functions.items()})
+    return model.rewritten(rewrite)
 
 
 def _replaced(rule: Rule, term: Term) -> Term:

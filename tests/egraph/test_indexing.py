@@ -118,6 +118,11 @@ def test_a_linear_offset_says_where_a_view_lies_in_memory(case: tuple[Array, lis
         assert offset == (first if contiguous else None)
 
 
+def test_reshapes_that_cut_across_each_other_are_a_view_in_the_end() -> None:
+    across, back = indexing.reshape_map((5, 2, 2), (2, 2, 5)), indexing.reshape_map((2, 2, 5), (4, 5))
+    assert indexing.compose(back, across).linear_offset() == 0
+
+
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 30), st.integers(-7, 7), st.integers(0, 9))
 def test_quotients_and_remainders_are_those_of_python(a: int, b: int, by: int, factor: int, constant: int) -> None:
     value = var("i", a) * factor + var("j", b) * 3 + constant

@@ -14,7 +14,8 @@ from frittata.egraph.saturate import Saturation
 from frittata.egraph.script import parse
 from frittata.egraph.terms import Scalar
 from frittata.extract import check
-from frittata.extract.candidates import OPTION_LIMIT, Body, Candidate, Enumerator
+from frittata.extract.bodies import Body
+from frittata.extract.candidates import OPTION_LIMIT, Candidate, Enumerator
 from frittata.extract.choose import build_program, extract
 from frittata.extract.collect import collect
 from frittata.extract.constants import Folder

@@ -1,14 +1,22 @@
 """Steps of a recurrence: equal ones have as many candidates, and the best choice is proven best."""
 
+from functools import partial, reduce
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import frittata as ft
 from bench.models import nasrnn, recurrent, vit
 from bench.models.weights import seeded
 from frittata.egraph.indexing import IndexMap, permute_map, slice_map
 from frittata.egraph.machine import REFERENCE
+from frittata.egraph.model import Function, Model
+from frittata.egraph.ops.registry import make, tensor
 from frittata.egraph.snapshot import Node
+from frittata.egraph.terms import Term
 from frittata.extract.choose import ENOUGH, ENOUGH_AGAIN, Extraction
 from frittata.extract.layouts import computed
 from frittata.frontends.torch_export import from_module
@@ -101,3 +109,33 @@ def test_only_views_of_all_values_are_layouts(mapping: IndexMap, is_layout: bool
     view = Node("reindex", "element", (2,), (mapping,), 0, False)
     assert computed([product, view]) == ([product] if is_layout else [product, view])
     assert computed([view]) == [view]
+
+
+def steps_of(count: int) -> tuple[tuple[Term, ...], list[Term]]:
+    """Return the inputs of a recurrence that is point-wise, and the product of each of its states with a matrix."""
+    x, w, state = (
+        make("input", "tensor", (), (*given, "f32")) for given in (("x", (count, 8)), ("w", (8, 8)), ("s", (1, 8)))
+    )
+    inputs, outputs = (x, w, state), list[Term]()
+    for step in range(count):
+        row = tensor("slice", x, axis=-2, start=step, step=1, length=1)
+        state = tensor("add", tensor("mul", tensor("sigmoid", row), tensor("sub", state, row)), row)
+        outputs.append(tensor("matmul", state, w))
+    return inputs, outputs
+
+
+def test_states_that_could_be_computed_from_the_first_do_not_nest_calls() -> None:
+    inputs, outputs = steps_of(240)
+    model, options = Model({"main": Function(inputs, (outputs[-1],))}), Options()
+    found = extract_model(model, saturate_model(model, choose_rules(options)), REFERENCE, options)
+    assert len(found.program.kernels) < 4
+
+
+def test_steps_that_read_and_write_rows_of_their_own_are_compiled_once(tmp_path: Path) -> None:
+    inputs, outputs = steps_of(72)
+    model = Model({"main": Function(inputs, (reduce(partial(tensor, "concat", axis=-2), outputs),))})
+    fast = ft.optimize(model, machine=REFERENCE, cache=tmp_path)
+    values = [np.random.default_rng(0).standard_normal(term.shape).astype(np.float32) for term in inputs]
+    np.testing.assert_allclose(np.asarray(fast(*values)), model.interpret(*values)[0], rtol=0, atol=1e-4)
+    assert len(fast.program.kernels) > 72
+    assert fast.compilation.executable.distinct_kernels < 36

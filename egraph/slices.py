@@ -1,0 +1,105 @@
+"""What a kernel reads of a buffer, if it is a part of it: kernels that read different parts of buffers are one code.
+
+    load(x) at (7, j), x of 100 x 16  ->  load(x') at (0, j), where x' are 1 x 16 elements that begin with number 112
+
+So the steps of a recurrence, each of which reads a row of its own, are compiled once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from frittata.egraph import shapes
+from frittata.egraph.indexing import Affine, IndexMap, flatten
+from frittata.egraph.ops import registry
+from frittata.egraph.shapes import Sym
+from frittata.egraph.terms import Term, rebuild_all, walk
+
+Index = tuple[Affine, ...]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of a buffer, under a shape of its own, and the number of its first element.
+
+    It has the axes of the buffer, of which the first begin with `least`; or one, if it is `flat`.
+    """
+
+    shape: tuple[int, ...]
+    start: int
+    least: tuple[int, ...]
+    flat: bool
+
+    def index(self, at: Index, extents: tuple[int, ...]) -> Index:
+        """Return the index into the part of an element of the buffer."""
+        if self.flat:
+            return (flatten(at, extents) + -self.start,)
+        return tuple(axis + -low for axis, low in zip(at, self.least, strict=True))
+
+
+def sliced(bodies: tuple[Term, ...], is_whole: Callable[[Term], bool]) -> tuple[tuple[Term, ...], dict[Term, int]]:
+    """Return bodies over the parts of buffers that they read, and the number of the element with which each begins.
+
+    A part is contiguous. Operands that are `is_whole` stay, and so do those that are not read by views alone, whose
+    first element is read, or whose index may be out of range.
+    """
+    views: dict[Term, list[Term] | None] = {}
+    for term in walk(*bodies):
+        for arg in term.args:
+            if arg.op == "load" and not is_whole(arg.args[0]):
+                known = views.setdefault(arg, [])
+                if term.op != "reindex":
+                    views[arg] = None
+                elif known is not None:
+                    known.append(term)
+    part_by_load = {load: part for load, found in views.items() if found and (part := _part(load, found)) is not None}
+    if not part_by_load:
+        return bodies, {}
+
+    def replace(term: Term, args: tuple[Term, ...]) -> Term:
+        part = part_by_load.get(term.args[0]) if term.op == "reindex" else None
+        if part is None:
+            return term if args == term.args else registry.make(term.op, term.sort, args, term.attrs)
+        (leaf,) = term.args[0].args
+        index = part.index(_index(leaf, term), shapes.concrete(leaf.shape))
+        name, _, dtype = leaf.attrs
+        load = registry.element("load", registry.make("input", "tensor", (), (name, part.shape, dtype)))
+        return registry.element("reindex", load, map=IndexMap(part.shape, term.attrs[0].result, index))
+
+    return rebuild_all(bodies, replace), {load.args[0]: part.start for load, part in part_by_load.items()}
+
+
+def _part(load: Term, views: Sequence[Term]) -> _Part | None:
+    """Return the part that views show of a buffer, None if it is to stay as it is."""
+    (leaf,) = load.args
+    maps = [view.attrs[0] for view in views]
+    if any(isinstance(dim, Sym) for dim in (*leaf.shape, *(dim for m in maps for dim in (*m.source, *m.result)))):
+        return None
+    extents = shapes.concrete(leaf.shape)
+    spans = [_span(axis) for axis in zip(*(_index(leaf, view) for view in views), strict=True)]
+    if any(low < 0 or high >= extent for (low, high), extent in zip(spans, extents, strict=True)):
+        return None
+    first = next((axis for axis, (low, high) in enumerate(spans) if low < high), len(spans) - 1)
+    flat = any(0 < low == high for low, high in spans[first + 1 :])
+    if not flat:
+        spans[first + 1 :] = [(0, extent - 1) for extent in extents[first + 1 :]]
+    least, most = zip(*spans, strict=True) if spans else ((), ())
+    start, stop = (
+        sum(at * step for at, step in zip(ends, shapes.strides(extents), strict=True)) for ends in (least, most)
+    )
+    if start == 0:
+        return None
+    return _Part((stop - start + 1,) if flat else tuple(high - low + 1 for low, high in spans), start, least, flat)
+
+
+def _span(values: Sequence[Affine]) -> tuple[int, int]:
+    bounds = [value.bounds() for value in values]
+    return int(min(low for low, _ in bounds)), int(max(high for _, high in bounds))
+
+
+def _index(leaf: Term, view: Term) -> Index:
+    """Return the index into a buffer that a view shows; an axis of one place has none."""
+    sources = dict(zip(range(-len(view.attrs[0].sources), 0), view.attrs[0].sources, strict=True))
+    axes = enumerate(leaf.shape, -len(leaf.shape))
+    return tuple(Affine() if extent == 1 else sources[axis] for axis, extent in axes)

@@ -1,0 +1,72 @@
+"""Bodies of element classes, and the search for them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice, product
+from typing import Any
+
+from frittata.egraph.terms import Term
+
+_COMBINATION_LIMIT = 128
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Body:
+    """One way to compute an element class: a term, the classes it loads, and those it computes on the way.
+
+    `inlined` has the storable tensor classes whose value the term passes through at the kernel's own index, by term,
+    `passed` those at any index. `anchor` is the contraction inside, if there is one. `work` counts additions over the
+    whole context. `binders` are the element classes of its folds and contractions. `reads` has the classes that it
+    loads, with the bytes of each that it reads.
+    """
+
+    term: Term
+    reads: Mapping[int, float]
+    inlined: Mapping[int, Term]
+    passed: Mapping[int, Term]
+    kind: int
+    anchor: Term | None
+    work: float
+    rules: frozenset[int]
+    binders: frozenset[int] = frozenset()
+
+    @property
+    def loads(self) -> frozenset[int]:
+        """The tensor classes that it loads."""
+        return frozenset(self.reads)
+
+
+Search = Generator["Search", tuple[list[Body], int], tuple[list[Body], int]]
+"""A search that asks for others and is sent what they found: a state of a recurrence is computed from all before it."""
+
+
+def ran(search: Search) -> tuple[list[Body], int]:
+    """Run a search and those that it asks for, without recursion."""
+    stack = [search]
+    found: Any = None
+    while stack:
+        try:
+            stack.append(stack[-1].send(found))
+            found = None
+        except StopIteration as end:
+            stack.pop()
+            found = end.value
+    return found
+
+
+def combinations(choices: list[list[Body]]) -> Iterator[tuple[Body, ...]]:
+    """Visit combinations of bodies, one of each list, with no contraction or with one, which several may hold.
+
+    Those that hold a contraction are visited apart, so that a limit on the number of combinations leaves out none of
+    them: max(c, 0.1 * c) has c twice, of each there are as many bodies as algorithms and layouts, and few of the pairs
+    are of the same.
+    """
+    without = [[body for body in bodies if body.anchor is None] for bodies in choices]
+    yield from islice(product(*without), _COMBINATION_LIMIT)
+    for anchor in dict.fromkeys(body.anchor for bodies in choices for body in bodies if body.anchor is not None):
+        with_it = [[body for body in bodies if body.anchor is anchor] for bodies in choices]
+        either = ([*held, *others] for held, others in zip(with_it, without, strict=True))
+        found = islice(product(*either), _COMBINATION_LIMIT)
+        yield from (parts for parts in found if any(part.anchor is anchor for part in parts))
