@@ -173,11 +173,12 @@ class Affine:
         """
         if all(isinstance(atom, Var) for atom, _ in self.terms):
             return not self.terms and self.constant == number
-        last = {axis: extent - 1 for axis, extent in zip(range(-len(shape), 0), shape, strict=True)}
+        axes = range(-len(shape), 0)
+        last: dict[int | str, Any] = {axis: shape[axis] - 1 for axis in axes}
         if self.evaluate(last.__getitem__) != number or prod(shape) > _MOST_LOOKED_AT:
             return False
-        every = np.indices(shape, sparse=True)
-        return bool(np.all(self.evaluate(lambda axis: every[axis]) == number))
+        every: dict[int | str, Any] = dict(zip(axes, np.indices(shape, sparse=True), strict=True))
+        return bool(np.all(self.evaluate(every.__getitem__) == number))
 
     def __str__(self) -> str:
         parts = [_atom_text(atom) + (f"*{factor}" if factor != 1 else "") for atom, factor in self.terms]

@@ -93,7 +93,7 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
                 may.update(tensors)
                 if class_ in slid_over or class_ in loaded:
                     must.update(tensors)
-    may |= _now_and_then(snapshot, must)
+    may |= _now_and_then(snapshot, may)
     exchanged = _exchanged(snapshot, must | outputs)
     may.update(node.args[0] for class_ in exchanged for node in snapshot.nodes[class_] if node.op == "load")
     meeting = {c: other for c, other in meeting.items() if c != _SINK}

@@ -14,7 +14,7 @@ from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Dim
 from frittata.egraph.terms import Term
-from frittata.frontends import aten_indices, aten_layers, aten_scalars, aten_views, aten_windows, idioms
+from frittata.frontends import aten_indices, aten_layers, aten_recurrent, aten_scalars, aten_views, aten_windows, idioms
 from frittata.frontends.idioms import Number, Operand
 
 Row = Callable[..., Any]
@@ -294,6 +294,7 @@ ROWS: dict[str, Row] = {
     **aten_views.ROWS,
     **aten_layers.ROWS,
     **aten_windows.ROWS,
+    **aten_recurrent.ROWS,
     **aten_scalars.ROWS,
     **aten_indices.ROWS,
 }

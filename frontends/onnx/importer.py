@@ -428,4 +428,6 @@ def _attribute(attribute: AttributeProto) -> Any:
     value: Any = helper.get_attribute_value(attribute)
     if isinstance(value, float):
         return float(str(np.float32(value)))
+    if attribute.type == AttributeProto.STRINGS:
+        return [text.decode() for text in value]
     return value.decode() if isinstance(value, bytes) else value

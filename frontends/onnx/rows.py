@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from frittata.frontends.onnx import rows_layers, rows_math, rows_views
+from frittata.frontends.onnx import rows_layers, rows_math, rows_recurrent, rows_views
 from frittata.frontends.onnx.tables import Row
 
-ROWS: dict[str, tuple[Row, ...]] = {**rows_math.ROWS, **rows_layers.ROWS, **rows_views.ROWS}
+ROWS: dict[str, tuple[Row, ...]] = {
+    **rows_math.ROWS,
+    **rows_layers.ROWS,
+    **rows_views.ROWS,
+    **rows_recurrent.ROWS,
+}
 """What each operator of the default domain means: the newest row that is not newer than the model's opset."""

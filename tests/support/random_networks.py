@@ -133,7 +133,7 @@ class Attention(nn.Module):
 class Recurrent(nn.Module):
     """The outputs of a recurrent layer over the middle axis."""
 
-    def __init__(self, kind: type[nn.RNNBase], width: int, hidden: int, both: bool) -> None:
+    def __init__(self, kind: Callable[..., nn.Module], width: int, hidden: int, both: bool) -> None:
         super().__init__()
         self.inner = kind(width, hidden, batch_first=True, bidirectional=both)
 
@@ -193,9 +193,9 @@ def norm(draw: Draw, shape: Sequence[int]) -> nn.Module:
             return nn.LocalResponseNorm(3, 0.1)
         case name:
             made = of_rank(name, rank)(channels, eps=1e-2, affine=True)
-            if name == "BatchNorm":
-                made.running_mean.normal_()
-                made.running_var.uniform_(0.5, 2)
+            for statistics in made.buffers():
+                if statistics.dtype.is_floating_point:
+                    statistics.uniform_(0.5, 2)
             return made
 
 
