@@ -14,7 +14,7 @@ from functools import cached_property
 from math import inf
 from typing import Any
 
-from frittata.egraph import shapes, terms
+from frittata.egraph import shapes
 from frittata.egraph.errors import ModelError
 from frittata.egraph.machine import Machine
 from frittata.egraph.ops import externs, registry
@@ -363,9 +363,21 @@ class Enumerator:
         return reads
 
     def _work(self, term: Term) -> float:
-        """Additions for all distinct values of all nodes of a body."""
+        """Additions for all distinct values of all nodes of a body; what a view shows is computed for it alone."""
         if term not in self._works:
-            self._works[term] = sum(self._size(t) for t in terms.walk(term) if t.sort == "element")
+            total, seen, stack = 0.0, {term}, [term]
+            while stack:
+                node = stack.pop()
+                if node.sort != "element":
+                    continue
+                total += self._size(node)
+                (arg, *_) = node.args or (None,)
+                if node.op == "reindex" and arg is not None and arg.op != "load":
+                    total += self._work(arg) * shapes.size(node.shape) / shapes.size(arg.shape)
+                    continue
+                stack += {*node.args} - seen
+                seen.update(node.args)
+            self._works[term] = total
         return self._works[term]
 
     def _depth(self, term: Term) -> int:

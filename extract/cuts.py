@@ -2,7 +2,8 @@
 
 Between a tensor and the place where all its uses meet again, its immediate post-dominator, everything can stand in one
 kernel unless something blocks: a contraction or a view reads the tensor, windows slide over it, a fold reads a
-contraction or what depends on folds along another axis, two contractions meet, or a broadcast would repeat one. A
+contraction or what depends on folds along another axis, two contractions meet, or a broadcast would repeat one, or a
+fold in an inner loop; or views read more places than there are. A
 tensor without a block never needs memory: the kernel that computes it can hold it and go on. All others, the outputs,
 and those whose uses never meet, may be cut at; and so may, in long chains, a tensor now and then.
 """
@@ -13,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import product
+from math import prod
 
 import networkx as nx
 
@@ -80,13 +82,14 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
     kinds = possible_kinds(snapshot, operators_over)
     meeting: dict[int, int] = nx.immediate_dominators(graph.reverse(copy=False), _SINK)
     looked_up, slid_over = _looked_up(snapshot), _slid_over(snapshot)
+    read_again = _read_again(snapshot, graph, extents)
     loaded = {c for c in graph if c != _SINK and _must_be_loaded(snapshot, c, kinds[c], operators_over)}
     may, must = set(outputs) | _computed_by_the_host(snapshot), set(passed)
     for class_ in range(len(snapshot.nodes)):
         if snapshot.sorts[class_] == "element" and class_ in graph:
             tensors = [node.args[0] for node in snapshot.nodes[class_] if node.op == "load"]
-            if class_ in looked_up or any(node.op == "scan" for node in snapshot.nodes[class_]):
-                may.update(tensors)  # there may be more look-ups than places; scans of one kernel run along one axis
+            if class_ in looked_up or class_ in read_again or any(node.op == "scan" for node in snapshot.nodes[class_]):
+                may.update(tensors)  # places may be read more than once; scans of one kernel run along one axis
             if tensors and _is_blocked(
                 snapshot, graph, class_, meeting.get(class_, _SINK), kinds, extents, axes, loaded
             ):
@@ -168,6 +171,44 @@ def _looked_up(snapshot: Snapshot) -> set[int]:
         found |= new
         new = {node.args[0] for c in new for node in snapshot.nodes[c] if node.op in MOVES} - found
     return found
+
+
+def _read_again(snapshot: Snapshot, graph: nx.DiGraph[int], extents: Mapping[int, shapes.Shape]) -> set[int]:
+    """The element classes of which views, and what reads them as they are, read more places than there are."""
+    read: dict[int, int] = {}
+    viewed: set[int] = set()
+    last = ends(snapshot)
+    for class_, nodes in enumerate(snapshot.nodes):
+        if snapshot.sorts[class_] != "element" or class_ not in graph:
+            continue
+        found: dict[int, int] = {}
+        for node in computed(nodes, last):
+            is_view = node.op == "reindex"
+            viewed.update(node.args if is_view else ())
+            for arg in node.args:
+                places = _places_shown(node.attrs[0]) if is_view else _places(extents.get(arg, ()))
+                found[arg] = max(places, found.get(arg, 0))
+        for arg, places in found.items():
+            read[arg] = read.get(arg, 0) + places
+    return {class_ for class_ in viewed if read[class_] > _places(extents.get(class_, ()))}
+
+
+def _places_shown(view: IndexMap) -> int:
+    """Return how many places a view reads, those that it reads several times counted as often.
+
+    What is beyond an axis is not read, but by what joins the parts of a whole, or makes a border.
+    """
+    extents: dict[int | str, shapes.Dim] = {}
+    for source, dim in zip(view.sources, view.source, strict=True):
+        for axis in source.variables():
+            shown = shapes.dim_at(view.result, axis) if isinstance(axis, int) else 1
+            is_shifted = source.factor_of(axis) == 1 and isinstance(dim, int) and isinstance(shown, int)
+            extents[axis] = min(shown, dim) if is_shifted else shown
+    return _places((*extents.values(),))
+
+
+def _places(shape: shapes.Shape) -> int:
+    return prod(dim for dim in shape if isinstance(dim, int))
 
 
 def _slid_over(snapshot: Snapshot) -> set[int]:
@@ -348,10 +389,18 @@ def _blocks(
         return bool(here & {FOLDED, CONTRACTED})
     if node.op in MOVES:
         return bool(here & {FOLDED, CONTRACTED}) or (node.op == "reindex" and _slides(node.attrs[0]))
+    if FOLDED in here and _is_outside(extents.get(current, ()), extents.get(user, ())):
+        return True
     if node.op == "load" or not here & {CONTRACTED, ATTENDED}:
         return False
     others = set().union(*(kinds[arg] for arg in node.args if arg != current))
     return node.op == "fold" or bool(others - {POINTWISE}) or extents.get(user) != extents.get(current)
+
+
+def _is_outside(one: shapes.Shape, many: shapes.Shape) -> bool:
+    """Whether a value is the same along an axis around one of its own: loops would compute it again."""
+    own = [axis for axis in range(-len(one), 0) if one[axis] != 1]
+    return bool(own) and any(many[axis] != 1 and shapes.dim_at(one, axis) == 1 for axis in range(-len(many), own[-1]))
 
 
 def _is_across(node: Node, axes: set[int]) -> bool:

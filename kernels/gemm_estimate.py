@@ -5,6 +5,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from frittata.egraph import program, shapes, terms
+from frittata.egraph.indexing import Affine
 from frittata.egraph.machine import Machine
 from frittata.egraph.ops import registry
 from frittata.egraph.program import Estimate
@@ -29,6 +30,10 @@ _TRANSPOSE_UNITS = 4.0
 """Additions that moving one element into scratch memory is worth."""
 _CLAMPED_UNITS = 30.0
 """The same where the index may be clamped: lane by lane."""
+_FAR_UNITS = 50.0
+"""The same where neighbours along every axis lie in other cache lines: the second-level cache is waited for."""
+_LINE = 16
+"""Elements: a cache line of float32."""
 _STRIDED_ROWS = 1.4
 """How much longer steps take that read the left side in place, each from another cache line."""
 _COLUMN_UNITS = 6.0
@@ -131,10 +136,19 @@ def _scratch_units(work: Contraction, sizes: Sizes, plan: Schedule, pack_units: 
     return units
 
 
+def _is_far(offset: Affine) -> bool:
+    """Whether neighbours along all axes of a side lie in cache lines of their own."""
+    steps = [offset.factor_of(key) for key in ("i", "j", "k") if key in offset.variables()]
+    return all(step is None or abs(step) >= _LINE for step in steps)
+
+
 def move_units(side: Side, keys: tuple[str, ...], lanes: int) -> float:
     """Return what evaluating an element of a side takes, by whether its loads are consecutive along the first key."""
     smooth = [moves_along(side, key, lanes) for key in keys]
     move = _COPY_UNITS if smooth[0] else _TRANSPOSE_UNITS if any(smooth) else GATHER_UNITS
-    if any(offset is None for _, offset in loads_of(side.element, side.index)):
+    loads = [offset for _, offset in loads_of(side.element, side.index)]
+    if any(offset is None for offset in loads):
         move = _CLAMPED_UNITS
+    elif not any(smooth) and any(map(_is_far, loads)):
+        move = _FAR_UNITS
     return move + cost_of(side.element)

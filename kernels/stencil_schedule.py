@@ -18,6 +18,7 @@ from frittata.kernels.stencils import DOT, Stencil, span
 
 _MOST_LINES = 8
 _MOST_OUTPUTS = 6
+_MOST_VECTORS = 8
 _MOST_SUMS = 12
 _LATENCY = 8
 """Independent sums that keep two multiply-adds a cycle going."""
@@ -191,7 +192,7 @@ def _candidates(work: Stencil) -> Iterator[StencilPlan]:
     wide = -(-work.pixels.result // lanes_of(work.dtype))
     for outputs in range(1, min(work.outputs, _MOST_OUTPUTS) + 1):
         for lines in range(1, min(work.lines.result, _MOST_LINES) + 1):
-            for vectors in range(1, min(wide, 3) + 1 if lines == 1 else 2):
+            for vectors in range(1, min(wide, _MOST_VECTORS) + 1 if lines == 1 else 2):
                 steps = outputs * lines * vectors * work.pixels.kernel * (work.lines.kernel if outputs == 1 else 1)
                 if outputs * lines * vectors <= _MOST_SUMS and steps <= _MOST_STEPS:
                     whole = StencilPlan(work, outputs, lines, vectors, 1)

@@ -5,12 +5,15 @@ Units: additions, as in the registry's `cost`. An element is counted once for ea
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from frittata.egraph import shapes, terms
 from frittata.egraph.attend import expanded
 from frittata.egraph.ops import registry
 from frittata.egraph.ops.winograd import as_window_dot
 from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import Term
+from frittata.kernels.loops import Apply, Expression, Load, Loop, Statement, parts, values_of
 from frittata.kernels.scans import scanned_axes
 
 _PRODUCT_UNITS = 4.0
@@ -64,7 +67,10 @@ def _work(e: Term, times: float, seen: set[tuple[Term, float]]) -> float:
         case "load":
             return count
         case "reindex":
-            return _work(e.args[0], count / _size(e.args[0].shape), seen)
+            (inner,) = e.args
+            if inner.op != "load":
+                seen = set()  # what is computed is computed anew for each view of it
+            return _work(inner, count / _size(inner.shape), seen)
         case "scan":
             return count * registry.get("scan", "element").cost + _work(e.args[0], times, seen)
         case "at":
@@ -89,6 +95,24 @@ def _work(e: Term, times: float, seen: set[tuple[Term, float]]) -> float:
             return _work(as_window_dot(e), times, seen)
         case _:
             return count * registry.get(e.op, "element").cost + sum(_work(arg, times, seen) for arg in e.args)
+
+
+def evaluated_units(block: Iterable[Statement]) -> float:
+    """Return what the statements of a block take, those in loops as often as they run, the least for each.
+
+    The least is that of vector code, a product and a sum in one.
+    """
+    return sum(
+        statement.extent * evaluated_units(statement.body)
+        if isinstance(statement, Loop)
+        else sum(map(_value_units, values_of(statement)))
+        for statement in block
+    )
+
+
+def _value_units(value: Expression) -> float:
+    every = (registry.get(part.op, "element").cost for part in parts(value) if isinstance(part, Apply))
+    return sum(every, 1.0 if isinstance(value, Load) else 0.0)
 
 
 def _rows(dot: Term) -> int:

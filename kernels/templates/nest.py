@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frittata.egraph import dtypes, program, shapes
+from frittata.egraph import dtypes, program, shapes, terms
 from frittata.egraph.machine import Machine
 from frittata.egraph.program import Estimate
 from frittata.egraph.shapes import Sym
@@ -19,10 +19,12 @@ from frittata.kernels.lower import lower, result_names
 from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch, Status, aligned
 from frittata.kernels.pointers import POINTERS
 from frittata.kernels.traffic import constant_bytes, moved_bytes
-from frittata.kernels.work import units_without, work_units
+from frittata.kernels.work import evaluated_units, units_without, work_units
 
 _MOST_CHUNKS = 16
 _LEAST_CHUNK_UNITS = 20_000.0
+_MOST_LOWERED = 200
+"""Larger bodies are priced without being lowered."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +82,20 @@ NEST = NestTemplate()
 def _units(bodies: tuple[Term, ...]) -> float:
     """Return what all chunks take together: each computes for itself what is outside of the loop that is cut."""
     units, shape = work_units(bodies), shapes.concrete(bodies[0].shape)
+    if _may_repeat(bodies):
+        units = max(units, evaluated_units(lower(bodies).body))
     outer = next((axis for axis in range(-len(shape), 0) if shapes.dim_at(shape, axis) != 1), None)
     if outer is None or units < 2 * _LEAST_CHUNK_UNITS:
         return units
     chunks = min(_MOST_CHUNKS, units // _LEAST_CHUNK_UNITS)
     return units + (chunks - 1) * units_without(bodies, outer)
+
+
+def _may_repeat(bodies: tuple[Term, ...]) -> bool:
+    """Whether folds are computed from folds: for which loops the inner ones run again is seen in the nest alone."""
+    every = [*terms.walk(*bodies)]
+    folds = [term for term in every if term.op == "fold"] if len(every) <= _MOST_LOWERED else []
+    return any(inner.op == "fold" for fold in folds for inner in terms.walk(*fold.args))
 
 
 def _row_bytes(row: Row) -> int:
