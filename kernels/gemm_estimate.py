@@ -139,16 +139,17 @@ def _scratch_units(work: Contraction, sizes: Sizes, plan: Schedule, pack_units: 
 def _is_far(offset: Affine) -> bool:
     """Whether neighbours along all axes of a side lie in cache lines of their own."""
     steps = [offset.factor_of(key) for key in ("i", "j", "k") if key in offset.variables()]
-    return all(step is None or abs(step) >= _LINE for step in steps)
+    return bool(steps) and all(step is not None and abs(step) >= _LINE for step in steps)
 
 
 def move_units(side: Side, keys: tuple[str, ...], lanes: int) -> float:
     """Return what evaluating an element of a side takes, by whether its loads are consecutive along the first key."""
     smooth = [moves_along(side, key, lanes) for key in keys]
     move = _COPY_UNITS if smooth[0] else _TRANSPOSE_UNITS if any(smooth) else GATHER_UNITS
-    loads = [offset for _, offset in loads_of(side.element, side.index)]
-    if any(offset is None for offset in loads):
+    found = [offset for _, offset in loads_of(side.element, side.index)]
+    known = [offset for offset in found if offset is not None]
+    if len(known) < len(found):
         move = _CLAMPED_UNITS
-    elif not any(smooth) and any(map(_is_far, loads)):
+    elif not any(smooth) and any(map(_is_far, known)):
         move = _FAR_UNITS
     return move + cost_of(side.element)

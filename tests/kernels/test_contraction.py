@@ -261,6 +261,19 @@ def test_the_estimate_grows_with_work_and_packing() -> None:
     assert seconds(1, 4096, 4096, "b") > 4096 * 4096 * 4 / REFERENCE.memory_bytes_per_s
 
 
+def test_packing_is_dearer_where_each_element_lies_in_a_cache_line_of_its_own() -> None:
+    """The batch is the innermost axis of both sides: i and k, or k and j, are 32 elements apart at least."""
+    apart, together = (64, 64, 32), (32, 64, 64)
+    turned = (2, 0, 1)
+    sides = [reindex(load(name, *apart), indexing.permute_map(apart, turned)) for name in ("a", "b")]
+    found = [
+        CONTRACTION.estimate((build(element("dot", *given, depth=64), *together),), frozenset(), REFERENCE)
+        for given in (sides, [load("a", *together), load("b", *together)])
+    ]
+    far, near = (estimate.seconds for estimate in found if estimate is not None)
+    assert far > 2 * near
+
+
 def test_tiles_fit_registers_and_chunks_cover_everything() -> None:
     for rows in (1, 2, 3, 4, 5, 8, 49, 64, 128, 1000):
         for columns in (1, 7, 8, 10, 16, 24, 40, 256, 1000):

@@ -84,6 +84,16 @@ def test_an_image_in_bands_and_chunks_is_the_same_on_one_thread() -> None:
     np.testing.assert_array_equal(got[0], alone)
 
 
+@pytest.mark.parametrize(("pixels", "size"), [(33, 33), (200, 39), (129, 17)])
+def test_long_windows_along_a_line_have_many_vectors_of_it_at_once(pixels: int, size: int) -> None:
+    e, shape = convolution((pixels,), (size,), (6, 6, 6), padding=size // 2)
+    case = Case("line", (build(e, *shape),))
+    work = stencils.describe(case.bodies)
+    found = plan(work) if work is not None else None
+    assert found is not None and found.vectors >= min(4, -(-pixels // found.lanes))
+    check(case, NAME, ("w",))
+
+
 def test_a_prologue_does_not_touch_the_margin_and_an_epilogue_is_fused() -> None:
     x = element("exp", element("add", load("x", 2, 4, 9, 9), load("t", 4, 1, 1)))
     w = element("mul", load("w", 4, 1, 3, 3), load("v", 4, 1, 1, 1))
