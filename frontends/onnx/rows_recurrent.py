@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,129 +16,97 @@ from frittata.frontends.onnx.tables import Row
 
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
-MakeCell = Callable[[int, Term, Term | None], Cell]
-"""From the number of a direction and the state's weight and bias to a cell."""
+
+@dataclass(frozen=True)
+class _Given:
+    """What one direction has of its own: the state's weight and bias, peepholes, and what it is asked for."""
+
+    weight: Term
+    bias: Term | None
+    peepholes: Term | None
+    activations: Sequence[str]
+    linear_before_reset: int
 
 
-def _run(
-    x: Term,
-    weights: Term,
-    held: Term,
-    biases: Term | None,
-    lengths: Any,
-    state: Sequence[Term | None],
-    make: MakeCell,
-    direction: str,
-    layout: int,
-) -> tuple[Term, ...]:
-    """Run all directions; x is (T, B, I), with `layout` 1 (B, T, I); weights are (directions, gates * H, width)."""
-    x = idioms.swap(x, 0, 1) if layout else x
-    steps, batch = (idioms.number(dim) for dim in x.shape[:2])
-    if lengths is not None and (np.asarray(lengths) != steps).any():
-        raise UnsupportedOpError("sequence_lens of several lengths")
-    nothing = idioms.filled(0, (batch, idioms.number(held.shape[-1])), x.dtype)
-    outputs: list[Term] = []
-    last: list[State] = []
-    for number, backward in enumerate(_DIRECTIONS[direction]):
-        begin = tuple(nothing if s is None else idioms.select(s, 1 if layout else 0, number) for s in state)
-        weight, own = (idioms.select(part, 0, number) for part in (weights, held))
-        bias = own_bias = None
-        if biases is not None:
-            bias, own_bias = idioms.split(idioms.select(biases, 0, number), [idioms.number(own.shape[0])] * 2, 0)
-        cell = make(number, own, own_bias)
-        output, end = idioms_recurrent.run(idioms.linear(x, weight, bias), begin, cell, backward)
-        outputs.append(output)
-        last.append(end)
-    ends = (
-        idioms_windows.concat([idioms.unsqueeze(p, layout) for p in parts], layout) for parts in zip(*last, strict=True)
-    )
-    found = idioms_windows.concat([idioms.unsqueeze(output, 1) for output in outputs], 1)
-    return idioms.permute(found, (2, 0, 1, 3)) if layout else found, *ends
+def _row(make: Callable[[_Given], Cell], usual: tuple[str, ...], parts: int = 1) -> Row:
+    """Return the row of an operator: its cell, the activations of a direction unless told, the parts of its state."""
+
+    def meaning(
+        x: Term,
+        weights: Term,
+        held: Term,
+        biases: Term | None = None,
+        lengths: Any = None,
+        output: Term | None = None,
+        kept: Term | None = None,
+        peepholes: Term | None = None,
+        *,
+        hidden_size: int | None = None,
+        direction: str = "forward",
+        layout: int = 0,
+        activations: Sequence[str] = (),
+        linear_before_reset: int = 0,
+    ) -> tuple[Term, ...]:
+        """Run all directions; x is (T, B, I), with `layout` 1 (B, T, I); weights are (directions, gates * H, width)."""
+        x = idioms.swap(x, 0, 1) if layout else x
+        steps, batch = (idioms.number(dim) for dim in x.shape[:2])
+        if lengths is not None and (np.asarray(lengths) != steps).any():
+            raise UnsupportedOpError("sequence_lens of several lengths")
+        nothing = idioms.filled(0, (batch, idioms.number(held.shape[-1])), x.dtype)
+        outputs: list[Term] = []
+        last: list[State] = []
+        for number, backward in enumerate(_DIRECTIONS[direction]):
+            weight, own = (idioms.select(part, 0, number) for part in (weights, held))
+            bias = own_bias = None
+            if biases is not None:
+                bias, own_bias = idioms.split(idioms.select(biases, 0, number), [idioms.number(own.shape[0])] * 2, 0)
+            seen = None if peepholes is None else idioms.select(peepholes, 0, number)
+            named = activations[number * len(usual) :][: len(usual)] or usual
+            cell = make(_Given(own, own_bias, seen, named, linear_before_reset))
+            begun = (nothing if s is None else idioms.select(s, layout, number) for s in (output, kept)[:parts])
+            found, end = idioms_recurrent.run(idioms.linear(x, weight, bias), tuple(begun), cell, backward)
+            outputs.append(idioms.unsqueeze(found, 1))
+            last.append(end)
+        ends = ([idioms.unsqueeze(part, layout) for part in every] for every in zip(*last, strict=True))
+        joined = idioms_windows.concat(outputs, 1)
+        first = idioms.permute(joined, (2, 0, 1, 3)) if layout else joined
+        return first, *(idioms_windows.concat(end, layout) for end in ends)
+
+    return Row(meaning, known=(4,))
 
 
-def _usual(activations: Sequence[str], usual: Sequence[str]) -> None:
-    """Refuse activations that are not the usual ones, of each direction."""
-    if any(name != usual[at % len(usual)] for at, name in enumerate(activations)):
-        raise UnsupportedOpError(f"activations {', '.join(activations)}")
+def _expect(given: _Given, *usual: str) -> None:
+    if tuple(given.activations) != usual:
+        raise UnsupportedOpError(f"activations {', '.join(given.activations)}")
 
 
-def _lstm(
-    x: Term,
-    weights: Term,
-    held: Term,
-    biases: Term | None = None,
-    lengths: Any = None,
-    output: Term | None = None,
-    kept: Term | None = None,
-    peepholes: Term | None = None,
-    *,
-    hidden_size: int | None = None,
-    direction: str = "forward",
-    layout: int = 0,
-    activations: Sequence[str] = (),
-) -> tuple[Term, ...]:
-    _usual(activations, ("Sigmoid", "Tanh", "Tanh"))
-
-    def make(number: int, weight: Term, bias: Term | None) -> Cell:
-        seen = None
-        if peepholes is not None:
-            width = idioms.number(weight.shape[-1])
-            taken, shown, left = idioms.split(idioms.select(peepholes, 0, number), [width] * 3, 0)
-            seen = (taken, left, shown)
-        return idioms_recurrent.lstm(weight, bias, (0, 2, 3, 1), peepholes=seen)
-
-    return _run(x, weights, held, biases, lengths, (output, kept), make, direction, layout)
+def _lstm(given: _Given) -> Cell:
+    _expect(given, "Sigmoid", "Tanh", "Tanh")
+    seen = None
+    if given.peepholes is not None:
+        width = idioms.number(given.weight.shape[-1])
+        taken, shown, left = idioms.split(given.peepholes, [width] * 3, 0)
+        seen = (taken, left, shown)
+    return idioms_recurrent.lstm(given.weight, given.bias, (0, 2, 3, 1), peepholes=seen)
 
 
-def _gru(
-    x: Term,
-    weights: Term,
-    held: Term,
-    biases: Term | None = None,
-    lengths: Any = None,
-    output: Term | None = None,
-    *,
-    hidden_size: int | None = None,
-    direction: str = "forward",
-    layout: int = 0,
-    linear_before_reset: int = 0,
-    activations: Sequence[str] = (),
-) -> tuple[Term, ...]:
-    _usual(activations, ("Sigmoid", "Tanh"))
-
-    def make(number: int, weight: Term, bias: Term | None) -> Cell:
-        cell = idioms_recurrent.gru if linear_before_reset else idioms_recurrent.gru_reset_first
-        return cell(weight, bias, (1, 0))
-
-    return _run(x, weights, held, biases, lengths, (output,), make, direction, layout)
+def _gru(given: _Given) -> Cell:
+    _expect(given, "Sigmoid", "Tanh")
+    cell = idioms_recurrent.gru if given.linear_before_reset else idioms_recurrent.gru_reset_first
+    return cell(given.weight, given.bias, (1, 0))
 
 
-def _rnn(
-    x: Term,
-    weights: Term,
-    held: Term,
-    biases: Term | None = None,
-    lengths: Any = None,
-    output: Term | None = None,
-    *,
-    hidden_size: int | None = None,
-    direction: str = "forward",
-    layout: int = 0,
-    activations: Sequence[str] = ("Tanh", "Tanh"),
-) -> tuple[Term, ...]:
+def _elman(given: _Given) -> Cell:
+    (name,) = given.activations
     known = {"Tanh": "tanh", "Relu": "relu"}
-    if not set(activations) <= known.keys():
-        raise UnsupportedOpError(f"activations {', '.join(activations)}")
-
-    def make(number: int, weight: Term, bias: Term | None) -> Cell:
-        return idioms_recurrent.elman(weight, bias, known[activations[number]])
-
-    return _run(x, weights, held, biases, lengths, (output,), make, direction, layout)
+    if name not in known:
+        raise UnsupportedOpError(f"activations {name}")
+    return idioms_recurrent.elman(given.weight, given.bias, known[name])
 
 
 ROWS: dict[str, tuple[Row, ...]] = {
-    "LSTM": (Row(_lstm, known=(4,)),),
-    "GRU": (Row(_gru, known=(4,)),),
-    "RNN": (Row(_rnn, known=(4,)),),
+    "LSTM": (_row(_lstm, ("Sigmoid", "Tanh", "Tanh"), parts=2),),
+    "GRU": (_row(_gru, ("Sigmoid", "Tanh")),),
+    "RNN": (_row(_elman, ("Tanh",)),),
 }
 """What each operator means, by opset."""
