@@ -375,8 +375,9 @@ class Enumerator:
                 if node.op == "reindex" and arg is not None and arg.op != "load":
                     total += self._work(arg) * shapes.size(node.shape) / shapes.size(arg.shape)
                     continue
-                stack += {*node.args} - seen
-                seen.update(node.args)
+                new = [arg for arg in dict.fromkeys(node.args) if arg not in seen]
+                stack += new
+                seen.update(new)
             self._works[term] = total
         return self._works[term]
 

@@ -6,6 +6,7 @@ Units: additions, as in the registry's `cost`. An element is counted once for ea
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from frittata.egraph import shapes, terms
 from frittata.egraph.attend import expanded
@@ -68,9 +69,8 @@ def _work(e: Term, times: float, seen: set[tuple[Term, float]]) -> float:
             return count
         case "reindex":
             (inner,) = e.args
-            if inner.op != "load":
-                seen = set()  # what is computed is computed anew for each view of it
-            return _work(inner, count / _size(inner.shape), seen)
+            each = count / _size(inner.shape)
+            return _work(inner, each, seen) if inner.op == "load" else each * _shown_units(inner)
         case "scan":
             return count * registry.get("scan", "element").cost + _work(e.args[0], times, seen)
         case "at":
@@ -95,6 +95,12 @@ def _work(e: Term, times: float, seen: set[tuple[Term, float]]) -> float:
             return _work(as_window_dot(e), times, seen)
         case _:
             return count * registry.get(e.op, "element").cost + sum(_work(arg, times, seen) for arg in e.args)
+
+
+@lru_cache(maxsize=4096)
+def _shown_units(e: Term) -> float:
+    """Count an element that a view shows: what is computed is computed anew for each view of it."""
+    return _work(e, 1.0, set())
 
 
 def evaluated_units(block: Iterable[Statement]) -> float:
