@@ -103,8 +103,8 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
     return Cuts(frozenset(may), frozenset(must), meeting, exchanged)
 
 
-def _now_and_then(snapshot: Snapshot, stored: Collection[int]) -> set[int]:
-    """Return tensors that lie so far apart, on the shortest way to compute them, that no kernel is too deep.
+def _now_and_then(snapshot: Snapshot, cut: Collection[int]) -> set[int]:
+    """Return tensors beside those where kernels may end, so that no kernel is too deep on the shortest way.
 
     Source: Knuth, A generalization of Dijkstra's algorithm, 1977.
     """
@@ -113,7 +113,7 @@ def _now_and_then(snapshot: Snapshot, stored: Collection[int]) -> set[int]:
     for class_, nodes in enumerate(snapshot.nodes):
         for node in nodes if snapshot.sorts[class_] == "element" else ():
             (arg, *_) = node.args or (None,)
-            if arg is None or (node.op == "load" and (arg in stored or _is_given(snapshot, arg))):
+            if arg is None or (node.op == "load" and (arg in cut or _is_given(snapshot, arg))):
                 ready.append((0, class_, 0))
             for arg in set(node.args) if node.op != "load" else ():
                 users.setdefault(arg, []).append((class_, node))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from frittata.egraph.errors import ModelError
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms, idioms_recurrent, idioms_windows
 from frittata.frontends.idioms_recurrent import Cell, State
@@ -27,6 +28,8 @@ def _layers(make: MakeCell) -> Callable[..., Any]:
         batch_first: bool = False,
     ) -> tuple[Term, ...]:
         """Run all layers, (T, B, I) or batch first; `state` is (layers * directions, B, H), for each part of it."""
+        if train and dropout:
+            raise ModelError("dropout in training mode is random", do="call model.eval() before the export")
         first = [state] if isinstance(state, Term) else list(state)
         x = idioms.swap(x, 0, 1) if batch_first else x
         directions = 2 if bidirectional else 1

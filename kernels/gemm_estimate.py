@@ -17,6 +17,7 @@ from frittata.kernels.gemm_schedule import Schedule, Sizes, schedule, tile_cycle
 from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.packing import tile_rows
 from frittata.kernels.roofline import balance
+from frittata.kernels.tiles import CACHE_LINE_BYTES
 from frittata.kernels.traffic import constant_bytes, moved_bytes, read_bytes
 from frittata.kernels.units import GATHER_UNITS
 
@@ -32,8 +33,8 @@ _CLAMPED_UNITS = 30.0
 """The same where the index may be clamped: lane by lane."""
 _FAR_UNITS = 50.0
 """The same where neighbours along every axis lie in other cache lines: the second-level cache is waited for."""
-_LINE = 16
-"""Elements: a cache line of float32."""
+_LINE = CACHE_LINE_BYTES // 4
+"""Elements of float32."""
 _STRIDED_ROWS = 1.4
 """How much longer steps take that read the left side in place, each from another cache line."""
 _COLUMN_UNITS = 6.0

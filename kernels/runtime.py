@@ -84,8 +84,9 @@ def lower_kernels(program_: Program) -> tuple[tuple[Lowered, ...], tuple[Banded,
 
 def _beginning(lowered: Lowered, leaves: Sequence[Term], starts: Mapping[Term, int]) -> Lowered:
     """Let a kernel read its operands from those elements on."""
-    if not isinstance(lowered, LoweredKernel) or not any(starts.values()):
+    if not starts:
         return lowered
+    assert isinstance(lowered, LoweredKernel)  # a host step takes whole arrays, and views are no part of its body
     first = [starts.get(leaf, 0) * dtypes.itemsize(leaf.dtype) for leaf in leaves]
     arguments = (replace(a, start=first[a.index]) if isinstance(a, Operand) else a for a in lowered.arguments)
     return replace(lowered, arguments=tuple(arguments))
@@ -206,9 +207,7 @@ class Executable:
         """Whether kernels read memory between two addresses that is a constant's, and no copy of it."""
         return any(low < stop and start < high for low, high in self._tables.constant_memory)
 
-    def _run(
-        self, context: _Context, moving: Sequence[Array], meanwhile: Callable[[], None] | None = None
-    ) -> None:
+    def _run(self, context: _Context, moving: Sequence[Array], meanwhile: Callable[[], None] | None = None) -> None:
         for segment in context.segments:
             segment.run(moving, meanwhile)
             meanwhile = None

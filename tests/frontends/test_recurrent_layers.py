@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from frittata.egraph.errors import ModelError
 from frittata.frontends.onnx.importer import from_onnx
-from frittata.frontends.torch_export import from_module
+from frittata.frontends.torch_export import from_exported_program, from_module
 
 STEPS, BATCH, INPUTS, HIDDEN = 5, 3, 4, 6
 LAYERS: dict[str, Callable[..., nn.RNNBase]] = {
@@ -71,6 +71,13 @@ def test_one_sequence_without_a_batch() -> None:
     layer, x = made("lstm"), torch.randn(STEPS, INPUTS, dtype=torch.float64)
     model = from_module(Flat(layer).eval(), (x,)).model
     assert_equal(model.interpret(x.numpy()), Flat(layer)(x))
+
+
+def test_dropout_in_training_mode_is_refused() -> None:
+    layer = nn.LSTM(INPUTS, HIDDEN, num_layers=2, dropout=0.5)
+    program = torch.export.export(Flat(layer).train(), (torch.randn(STEPS, BATCH, INPUTS),))
+    with pytest.raises(ModelError, match="random"):
+        from_exported_program(program)
 
 
 ORDERS = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
