@@ -52,7 +52,7 @@ class Kernel:
     @property
     def is_opaque(self) -> bool:
         """Whether it runs an operator that has no definition by elements."""
-        return self.template == HOST
+        return registry.get(self.outputs[0].body.op).opaque
 
 
 @dataclass(frozen=True)
@@ -179,6 +179,7 @@ class Template(Protocol):
     """One way to compute kernels. `name` identifies it in programs and reports.
 
     One that has `in_place = True` also takes `part` bodies: it stores each value where `at` says and nothing else.
+    One that has `opaque = True` takes opaque operators, and is not asked for anything else.
     """
 
     name: str
@@ -194,3 +195,8 @@ class Template(Protocol):
 def is_in_place(template: Template) -> bool:
     """Whether a template writes and reads buffers that lie apart in others."""
     return getattr(template, "in_place", False)
+
+
+def takes_opaque(template: Template) -> bool:
+    """Whether a template runs opaque operators."""
+    return getattr(template, "opaque", False)

@@ -20,7 +20,7 @@ from frittata.egraph.machine import Machine
 from frittata.egraph.ops import externs, registry
 from frittata.egraph.ops.elements import CONTRACTIONS
 from frittata.egraph.places import JOINS, can_be_placed
-from frittata.egraph.program import HOST, Estimate, Template, is_in_place, operands_of
+from frittata.egraph.program import Estimate, Template, is_in_place, operands_of, takes_opaque
 from frittata.egraph.shapes import Shape
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import Term, size_bytes
@@ -207,8 +207,8 @@ class Enumerator:
         if key not in self._prices:
             constants = frozenset(leaf.attrs[0] for leaf in operands_of(*bodies) if self._is_constant(leaf))
             best: tuple[str, Estimate] | None = None
-            on_host = bodies[0].op != "build"
-            for template in (t for t in self.templates if (t.name == HOST) == on_host):
+            is_opaque = registry.get(bodies[0].op).opaque
+            for template in (t for t in self.templates if takes_opaque(t) == is_opaque):
                 predicted = template.estimate(bodies, constants, self.machine)
                 if predicted is not None:
                     estimate = self.prices.corrected(template.name, bodies, constants, predicted)

@@ -9,7 +9,7 @@ from typing import Any
 from frittata.alternatives import Alternatives
 from frittata.chains import Chains
 from frittata.egraph.ops import externs, registry
-from frittata.egraph.program import Estimate, Kernel, Program
+from frittata.egraph.program import HOST, Estimate, Kernel, Program
 from frittata.egraph.script import show_attr
 from frittata.egraph.snapshot import Snapshot
 from frittata.egraph.terms import Term
@@ -146,7 +146,9 @@ class KernelView:
     def source(self) -> str:
         """The kernel as plain numba source that runs as it is, for the target; of a host step, the call."""
         if self.kernel.is_opaque:
-            return f"# runs in Python, between kernels\n{self.op}\n"
+            own = f"code of the template {self.template}"
+            where = "runs in Python, between kernels" if self.template == HOST else own
+            return f"# {where}\n{self.op}\n"
         return targets.by_name(self._account.compilation.options.target).source(self.kernel)
 
     def to_dict(self) -> dict[str, Any]:

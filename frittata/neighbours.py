@@ -9,7 +9,7 @@ from functools import cached_property
 import frittata.tables as tables
 from frittata.alternatives import Alternatives
 from frittata.egraph.ops.elements import CONTRACTIONS
-from frittata.egraph.program import Kernel, View, operands_of
+from frittata.egraph.program import HOST, Kernel, View, operands_of
 from frittata.egraph.terms import TensorType, Term, walk
 from frittata.extract.candidates import OPTION_LIMIT
 from frittata.extract.cuts import (
@@ -91,7 +91,8 @@ class Boundaries:
     def _reason(self, producer: Kernel, consumer: Kernel, buffer: str, operand: str, through: bool) -> str:
         for step in (producer, consumer):
             if step.is_opaque:
-                return f"a limit: {step.name} has no definition by elements: it runs in Python, between kernels"
+                where = "it runs in Python, between kernels" if step.template == HOST else "it has a kernel of its own"
+                return f"a limit: {step.name} has no definition by elements: {where}"
         class_ = self.placement.class_by_buffer[buffer]
         priced = self._priced(consumer, class_, producer)
         return (

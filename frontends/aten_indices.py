@@ -133,6 +133,18 @@ def _topk(x: Term, count: int, axis: int = -1, largest: bool = True, sorted: boo
     return idioms_indices.first_of(x, count, axis, largest)
 
 
+def _kth_value(x: Term, number: int, axis: int = -1, keepdim: bool = False) -> tuple[Term, Term]:
+    return idioms_indices.nth(x, number, axis, keepdim)
+
+
+def _median(x: Term) -> Term:
+    return idioms_indices.median(idioms.reshape(x, (-1,)), -1)[0]
+
+
+def _median_along(x: Term, axis: int, keepdim: bool = False) -> tuple[Term, Term]:
+    return idioms_indices.median(x, axis, keepdim)
+
+
 def _count_nonzero(x: Term, axes: Any = None) -> Term:
     truth = x if x.dtype == "bool" else tensor("ne", x, idioms.scalar(0, x.dtype))
     return idioms.reduce(idioms.cast(truth, "i64"), "sum", axes)
@@ -219,6 +231,10 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.argsort.default": _argsort,
     "aten.argsort.stable": _argsort,
     "aten.topk.default": _topk,
+    "aten.kthvalue.default": _kth_value,
+    "aten.median.default": _median,
+    "aten.median.dim": _median_along,
+    "aten.msort.default": lambda x: _sort(x, 0)[0],
     "aten.count_nonzero.default": _count_nonzero,
     "aten.count_nonzero.dim_IntList": _count_nonzero,
     "aten.masked_scatter.default": _masked_scatter,

@@ -268,6 +268,34 @@ def first_of(x: Term, count: int, axis: int, largest: bool) -> tuple[Term, Term]
     return gather(x, places, axis), places
 
 
+def nth(x: Term, number: int, axis: int, keep: bool = False) -> tuple[Term, Term]:
+    """Return the value that `number` - 1 others are before along an axis, NaN after all, and where it stood."""
+    if not x.shape:
+        return first_of(x, number, axis, False)
+    axis = idioms.negative_axis(axis, len(x.shape))
+    _, places = first_of(x, number, axis, False)
+    place = idioms.take_slice(places, axis, number - 1, 1, 1)
+    return _at_place(x, place, axis, keep)
+
+
+def median(x: Term, axis: int, keep: bool = False) -> tuple[Term, Term]:
+    """Return the value in the middle along an axis, the lower one of two, or the first NaN; and where it stood."""
+    if not x.shape:
+        return first_of(x, 1, axis, False)
+    axis = idioms.negative_axis(axis, len(x.shape))
+    _, middle = nth(x, (idioms.number(x.shape[axis]) + 1) // 2, axis, True)
+    if x.dtype[0] == "f":
+        greatest = place(x, "max", axis, True)
+        value = gather(x, greatest, axis)
+        middle = tensor("where", tensor("ne", value, value), greatest, middle)
+    return _at_place(x, middle, axis, keep)
+
+
+def _at_place(x: Term, at: Term, axis: int, keep: bool) -> tuple[Term, Term]:
+    value = gather(x, at, axis)
+    return (value, at) if keep else (idioms.squeeze(value, [axis]), idioms.squeeze(at, [axis]))
+
+
 # ---- views -----------------------------------------------------------------------------------------------------------
 
 

@@ -76,6 +76,8 @@ def sites(bodies: Iterable[Term]) -> dict[Site, int]:
     for term in terms.walk(*bodies):
         if term.op == "at":
             found.setdefault((term.args[1], term.attrs[1]), len(found))
+        elif term.op == "scatter":
+            found.setdefault((term.args[1], term.shape[term.attrs[0]]), len(found))
     return found
 
 

@@ -93,6 +93,12 @@ def comment(bodies: tuple[Term, ...], results: tuple[str, ...]) -> list[str]:
     return [piece for line in lines for piece in _wrapped(line)]
 
 
+def call_comment(body: Term) -> list[str]:
+    """Write the opaque operator that a kernel runs."""
+    operands = [f"{leaf.attrs[0]}: {leaf.type}" for leaf in body.args]
+    return [*_wrapped(f"{body.type} = {body.op}({', '.join([*operands, *map(str, body.attrs)])})")]
+
+
 def _text(term: Term, text: dict[Term, str]) -> str:
     if term.op == "const":
         return str(term.attrs[0])

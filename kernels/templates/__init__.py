@@ -14,6 +14,7 @@ from frittata.kernels.templates.convolution import CHANNELS, CONVOLUTION
 from frittata.kernels.templates.host import OPAQUE
 from frittata.kernels.templates.library import LIBRARY
 from frittata.kernels.templates.nest import NEST
+from frittata.kernels.templates.order import ORDER
 from frittata.kernels.templates.pointwise import POINTWISE
 from frittata.kernels.templates.row import ROW
 from frittata.kernels.templates.scan import SCAN
@@ -21,6 +22,7 @@ from frittata.kernels.templates.scatter import SCATTER
 from frittata.kernels.templates.stencil import STENCIL
 from frittata.kernels.templates.taps import TAPS
 from frittata.kernels.templates.winograd import WINOGRAD
+from frittata.kernels.templates.write import WRITE
 
 TEMPLATES: tuple[KernelTemplate, ...] = (
     POINTWISE, ROW, CONTRACTION, CONVOLUTION, CHANNELS, WINOGRAD, STENCIL, TAPS, ATTENTION, LIBRARY, SCAN,
@@ -28,6 +30,9 @@ TEMPLATES: tuple[KernelTemplate, ...] = (
 )  # fmt: skip
 """All templates; the last takes every body."""
 
+
+OPAQUE_TEMPLATES: tuple[KernelTemplate, ...] = (ORDER, WRITE)
+"""Templates of opaque operators: each has code of its own for some of them."""
 
 HOST_TEMPLATES: tuple[HostTemplate, ...] = (OPAQUE,)
 """Templates of steps that run in Python, between kernels."""
@@ -43,10 +48,11 @@ def by_name(name: str) -> KernelTemplate:
 
     Raises: LoweringError if there is none of that name.
     """
-    for template in TEMPLATES:
+    every = (*TEMPLATES, *OPAQUE_TEMPLATES)
+    for template in every:
         if template.name == name:
             return template
-    raise LoweringError(f"no kernel template {name!r}", do=f"use one of {', '.join(t.name for t in TEMPLATES)}")
+    raise LoweringError(f"no kernel template {name!r}", do=f"use one of {', '.join(t.name for t in every)}")
 
 
 def is_in_place(name: str) -> bool:
@@ -56,9 +62,9 @@ def is_in_place(name: str) -> bool:
 
 def select(form: str, library: bool) -> tuple[Template, ...]:
     """Return the templates to choose from; the plain form has one for all bodies, and no use for tiled convolutions."""
-    every = (*TEMPLATES, *HOST_TEMPLATES)
     if form == "plain":
-        return tuple(template for template in every if template is not WINOGRAD)
+        return (*(template for template in TEMPLATES if template is not WINOGRAD), *HOST_TEMPLATES)
+    every = (*TEMPLATES, *OPAQUE_TEMPLATES, *HOST_TEMPLATES)
     return tuple(template for template in every if library or template is not LIBRARY)
 
 

@@ -29,6 +29,7 @@ class OpaqueTemplate:
     """Takes opaque operators of plain buffers, all results of one call at once."""
 
     name = HOST
+    opaque = True
 
     def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
         """Predict coarsely: the way out and back, the bytes, the row's cost for each value; None for others."""

@@ -225,6 +225,21 @@ ORDERS: dict[str, tuple[Forward, tuple[Any, ...]]] = {
         lambda x: (x.sort(stable=True), torch.sort(x, stable=True, descending=True), x.argsort(dim=0, stable=True)),
         (SPECIAL,),
     ),
+    "values in the middle": (
+        lambda x: (
+            x.median(),
+            x.median(0),
+            x.median(-1, keepdim=True),
+            x.kthvalue(2),
+            x.kthvalue(3, 1, True),
+            x.msort(),
+        ),
+        (X,),
+    ),
+    "values in the middle among NaN": (
+        lambda x: (x.median(), x.median(0)[0], x.median(1)[0], x.median(-1)[1]),
+        (SPECIAL,),
+    ),
     "masked scatter": (
         lambda x, m, s: (x.masked_scatter(m, s), x[0].masked_scatter(m[0], s)),
         (X, X > 0, floats(11, 10)),

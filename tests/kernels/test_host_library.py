@@ -5,19 +5,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-import frittata as ft
-from frittata.egraph.machine import REFERENCE
 from frittata.egraph.ops import orders, registry
-from frittata.egraph.program import HOST
 from frittata.kernels import host_library
 
 SPECIAL = np.array([[3, -0.0, np.nan, 0.0, 3, -np.inf, 1], [np.nan, np.inf, 2, 2, -1, np.nan, 2]], np.float32)
-SCRIPT = """
-def main(x: f32[5, 17]) -> (f32[5, 3]):
-    v1: f32[5, 17] = sort(x, axis=-1, descending=True)
-    v2: f32[5, 3] = slice(v1, axis=-1, start=0, step=1, length=3)
-    return v2
-"""
 VALUES = {
     "special": SPECIAL,
     "ties": np.random.default_rng(0).integers(0, 4, (5, 17)),
@@ -103,12 +94,3 @@ def test_the_first_places_are_those_of_all_sorted(name: str, descending: bool) -
             for compute in (orders.argtopk_numpy, host_library.call_of("argtopk", orders.argtopk_numpy)):
                 found = compute(x, axis, count, descending)
                 np.testing.assert_array_equal(found, np.take(places, range(count), axis))
-
-
-def test_the_first_few_are_found_without_sorting() -> None:
-    model = ft.parse(SCRIPT)
-    fast = ft.optimize(model, machine=REFERENCE)
-    hosted = [k.outputs[0].body.op for k in fast.program.kernels if k.template == HOST]
-    assert hosted == ["argtopk"]
-    x = np.random.default_rng(2).standard_normal((5, 17)).astype(np.float32)
-    np.testing.assert_array_equal(fast(x), -np.sort(-x, -1)[:, :3])
