@@ -21,9 +21,6 @@ STEP_S = 20e-6
 Measured on two Zen 3 cores: 12 to 30 microseconds.
 """
 
-_SHARE_OF_ONE_CORE = 1 / 16
-"""Of `Machine.scalar_per_s`: what a library does to one value is scalar code, mostly on one core."""
-
 
 class OpaqueTemplate:
     """Takes opaque operators of plain buffers, all results of one call at once."""
@@ -39,7 +36,8 @@ class OpaqueTemplate:
         values = max(shapes.size(term.shape) for term in (*bodies, *leaves))
         flops = registry.get(bodies[0].op).cost * values
         moved = float(sum(map(size_bytes, (*bodies, *leaves))))
-        seconds = STEP_S + flops / (machine.scalar_per_s * _SHARE_OF_ONE_CORE) + moved / machine.memory_bytes_per_s
+        one_core = machine.scalar_per_s / machine.lanes_f32 / machine.threads  # scalar code, mostly
+        seconds = STEP_S + flops / one_core + moved / machine.memory_bytes_per_s
         return Estimate(seconds, flops, moved)
 
     def lower_host(self, name: str, bodies: tuple[Term, ...]) -> HostStep:
