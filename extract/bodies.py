@@ -17,15 +17,15 @@ class Body:
     """One way to compute an element class: a term, the classes it loads, and those it computes on the way.
 
     `inlined` has the storable tensor classes whose value the term passes through at the kernel's own index, by term,
-    `passed` those at any index. `anchor` is the contraction inside, if there is one. `work` counts additions over the
-    whole context. `binders` are the element classes of its folds and contractions. `reads` has the classes that it
-    loads, with the bytes of each that it reads.
+    `passed` those at any index, with the bytes that are read to compute them. `anchor` is the contraction inside, if
+    there is one. `work` counts additions over the whole context. `binders` are the element classes of its folds and
+    contractions. `reads` has the classes that it loads, with the bytes of each that it reads.
     """
 
     term: Term
     reads: Mapping[int, float]
     inlined: Mapping[int, Term]
-    passed: Mapping[int, Term]
+    passed: Mapping[int, float]
     kind: int
     anchor: Term | None
     work: float

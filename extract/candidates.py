@@ -43,6 +43,11 @@ from frittata.extract.prices import Prices, structure
 OPTION_LIMIT = 16
 """How many bodies of one element class are kept."""
 
+_FINISHED = 1 << 60
+"""What a search met if all that it asked were finished."""
+_MOST_TURNS = 8
+"""How often classes that are computed from each other are asked."""
+
 _COMPARISONS = frozenset({"ge", "gt", "le", "lt"})
 
 
@@ -88,7 +93,9 @@ class Enumerator:
     cuts: Cuts
     prices: Prices = field(default_factory=Prices)
     _bodies: dict[tuple[int, Shape], list[Body]] = field(default_factory=dict[tuple[int, Shape], list[Body]])
-    _open: dict[tuple[int, Shape], int] = field(default_factory=dict[tuple[int, Shape], int])
+    _partial: dict[tuple[int, Shape], list[Body]] = field(default_factory=dict[tuple[int, Shape], list[Body]])
+    _number: dict[tuple[int, Shape], int] = field(default_factory=dict[tuple[int, Shape], int])
+    _unfinished: list[tuple[int, Shape]] = field(default_factory=list[tuple[int, Shape]])
     _prices: dict[Any, tuple[str, Estimate] | None] = field(default_factory=dict[Any, "tuple[str, Estimate] | None"])
 
     def __post_init__(self) -> None:
@@ -99,9 +106,18 @@ class Enumerator:
         self._works: dict[Term, float] = {}
         self._depths: dict[Term, int] = {}
         self._bytes_by_class: dict[int, float] = {}
+        self._shown_by_class: dict[int, frozenset[int]] = {}
 
     def candidates(self, class_: int) -> list[Candidate]:
         """Return the candidates of a tensor class, cheapest first, none dominated."""
+        return _undominated(self._offered(class_) or self._offered_without(class_))
+
+    def _offered_without(self, class_: int) -> list[Candidate]:
+        """Return candidates where a class is loaded nowhere: parts of it, read from itself, left no room for others."""
+        cuts = replace(self.cuts, may=self.cuts.may - {class_}, must=self.cuts.must - {class_})
+        return replace(self, cuts=cuts, _bodies={})._offered(class_)
+
+    def _offered(self, class_: int) -> list[Candidate]:
         shape = self.snapshot.tensor_type(class_).shape
         out: list[Candidate] = []
         for node in self.snapshot.nodes[class_]:
@@ -112,7 +128,7 @@ class Enumerator:
                 out.extend(self._host_steps(class_, node))
             elif node.op in JOINS:
                 out.extend(self._joins(class_, node))
-        return _undominated(out)
+        return out
 
     def _joins(self, class_: int, node: Node) -> Iterable[Candidate]:
         """Offer to write the parts of a concatenation, or what has a border, in place."""
@@ -227,7 +243,7 @@ class Enumerator:
         for node in nodes:
             bodies = self._load(node, shape) if node.op == "load" else ran(self._apply(class_, node, shape))[0]
             found.extend(bodies if node.op == "load" else self._passing(nodes, bodies, shape))
-        return self.pruned(found)
+        return self.pruned(found, of_kernels=True)
 
     def _nodes(self, class_: int) -> list[Node]:
         """Return the nodes of an element class, without other layouts of it that nothing stores."""
@@ -239,17 +255,44 @@ class Enumerator:
     def _search(self, class_: int, context: Shape) -> Search:
         """Find the bodies of an element class where the axes in reach have the extents of `context`.
 
-        Also find the outermost open class that was met again: results cut short by a cycle are not remembered.
+        Where classes are computed from each other they are asked in turn, until none of them finds more. Also find the
+        number of the first class, of those that are not finished, that was met.
+
+        Source: Tarjan, Depth-first search and linear graph algorithms, 1972.
         """
         key = (class_, context)
         known = self._bodies.get(key)
         if known is not None:
-            return known, len(self._open)
-        if key in self._open:
-            return [], self._open[key]
-        depth = self._open[key] = len(self._open)
+            return known, _FINISHED
+        if key in self._number:
+            return self._partial[key], self._number[key]
+        number = self._number[key] = len(self._unfinished)
+        self._unfinished.append(key)
+        self._partial[key] = []
+        found, low = yield from self._evaluate(key)
+        self._partial[key] = found
+        if low < number:
+            return found, low
+        together = self._unfinished[number:]
+        for _ in range(_MOST_TURNS if low < _FINISHED else 0):
+            changed = False
+            for other in reversed(together):
+                found, _ = yield from self._evaluate(other)
+                changed |= [body.term for body in found] != [body.term for body in self._partial[other]]
+                self._partial[other] = found
+            if not changed:
+                break
+        del self._unfinished[number:]
+        for other in together:
+            self._bodies[other] = self._partial.pop(other)
+            del self._number[other]
+        return self._bodies[key], _FINISHED
+
+    def _evaluate(self, key: tuple[int, Shape]) -> Search:
+        """Combine what is known of the classes that a class is computed from."""
+        class_, context = key
         found: list[Body] = []
-        low = depth
+        low = _FINISHED
         nodes = self._nodes(class_)
         inline = [node for node in nodes if node.op != "load"]
         loads = [node for node in nodes if node.op == "load"]
@@ -262,14 +305,13 @@ class Enumerator:
                 bodies, met = yield self._apply(class_, node, context)
                 low = min(low, met)
                 found.extend(self._passing(nodes, bodies, context))
-        del self._open[key]
-        found = self.pruned(found)
-        if low >= depth:
-            self._bodies[key] = found
-        return found, low
+        return self.pruned(found), low
 
     def _passing(self, nodes: list[Node], bodies: list[Body], context: Shape) -> list[Body]:
-        """Note the tensors that bodies of this class pass through at the whole context and that are worth storing."""
+        """Note the tensors that bodies of this class pass through at the whole context and that are worth storing.
+
+        Those that have passed one of them before compute it from itself: they are left out.
+        """
         passed = [
             node.args[0]
             for node in nodes
@@ -283,9 +325,10 @@ class Enumerator:
             replace(
                 b,
                 inlined={**b.inlined, **dict.fromkeys(passed, b.term)},
-                passed={**b.passed, **dict.fromkeys(passed, b.term)},
+                passed={**b.passed, **dict.fromkeys(passed, sum(b.reads.values()))},
             )
             for b in bodies
+            if b.passed.keys().isdisjoint(passed)
         ]
 
     def _may_cut(self, tensor: int, inline: list[Node]) -> bool:
@@ -313,8 +356,8 @@ class Enumerator:
         """Combine the bodies of a node's arguments."""
         contexts = _contexts(node, context)
         if contexts is None:
-            return [], len(self._open)
-        low = len(self._open)
+            return [], _FINISHED
+        low = _FINISHED
         choices: list[list[Body]] = []
         for position, (arg, inner) in enumerate(zip(node.args, contexts, strict=True)):
             bodies, met = yield self._search(arg, inner)
@@ -393,8 +436,10 @@ class Enumerator:
             self._sizes[term] = node_work(term)
         return self._sizes[term]
 
-    def pruned(self, found: list[Body]) -> list[Body]:
+    def pruned(self, found: list[Body], of_kernels: bool = False) -> list[Body]:
         """Keep at most OPTION_LIMIT bodies, none worse than another of its kind in both work and loads.
+
+        Inside of a kernel, a part of a tensor is as good as the tensor; but some kernel has to compute that part.
 
         The best of each kind is kept in any case, for what may stand over a body depends on its kind; and so is the
         best of those with each contraction, for a sum of two has bodies with one, and with the other.
@@ -407,35 +452,62 @@ class Enumerator:
             kind = body.kind, body.binders if body.anchor is not None else None
             if len(kept) >= OPTION_LIMIT and kind in kinds:
                 continue
-            if not any(self._dominates(other, body) for other in kept):
+            if not any(self._dominates(other, body, of_kernels) for other in kept):
                 kept.append(body)
                 kinds.add(kind)
         return kept
 
     def _repeats(self, body: Body) -> bool:
-        """Whether a body computes anew what was computed for some of its loads, and could be stored at no more cost."""
+        """Whether a body computes anew what was computed for some of its loads, and could be stored at no more cost:
+
+        storing and loading it would move no more than computing it again.
+        """
         before = 0
         for load in body.reads:
             before |= self.evaluated.below.get(load, 0)
         return any(
-            before & self.evaluated.bit.get(element, 0) and self._is_worth_storing(tensor, term)
-            for tensor, term in body.passed.items()
+            before & self.evaluated.bit.get(element, 0) and 2 * self._bytes(tensor) <= loaded
+            for tensor, loaded in body.passed.items()
             for element in self._elements[tensor]
         )
 
-    def _is_worth_storing(self, tensor: int, term: Term) -> bool:
-        """Whether storing and loading a tensor moves no more than computing it again."""
-        return 2 * self._bytes(tensor) <= sum(self._bytes(int(leaf.attrs[0][1:])) for leaf in operands_of(term))
-
-    def _dominates(self, other: Body, body: Body) -> bool:
+    def _dominates(self, other: Body, body: Body, of_kernels: bool) -> bool:
         """Whether `other`, which ranks no worse, is as good in every way; any constant is as good as another."""
         return (
             other.kind == body.kind
             and other.anchor is body.anchor
             and other.work <= body.work
-            and other.reads.keys() - self.constants <= body.reads.keys()
             and body.inlined.keys() <= other.inlined.keys()
+            and all(
+                c in body.reads or c in self.constants or (not of_kernels and self._shows(body, c)) for c in other.reads
+            )
         )
+
+    def _shows(self, body: Body, tensor: int) -> bool:
+        """Whether a tensor is a part of one that a body loads."""
+        return not body.reads.keys().isdisjoint(self._shown(tensor))
+
+    def _shown(self, tensor: int) -> frozenset[int]:
+        """Return the tensors of which one is a part, so that to have it is no work."""
+        if tensor not in self._shown_by_class:
+            shape, found = self.snapshot.tensor_type(tensor).shape, set[int]()
+            builds = (n for n in self.snapshot.nodes[tensor] if n.op == "build" and n.attrs[0] == shape)
+            for node in (node for build in builds for node in self.snapshot.nodes[build.args[0]]):
+                found.update(t for t in self._loaded_by(node) if _is_view(self._built(node, t, shape)))
+            self._shown_by_class[tensor] = frozenset(found - {tensor})
+        return self._shown_by_class[tensor]
+
+    def _loaded_by(self, node: Node) -> list[int]:
+        """Return the tensors that a node loads, or shows if they are loaded."""
+        nodes = [node] if node.op == "load" else self.snapshot.nodes[node.args[0]] if node.op == "reindex" else []
+        return [n.args[0] for n in nodes if n.op == "load"]
+
+    def _built(self, node: Node, tensor: int, shape: Shape) -> Term:
+        """Return the body of a node that loads a tensor, or shows it."""
+        element = registry.make("load", "element", (self._leaf(tensor),), ())
+        if node.op == "reindex":
+            element = registry.make("reindex", "element", (element,), node.attrs)
+        return registry.make("build", "tensor", (element,), (shape,))
 
     def _rank(self, body: Body) -> tuple[float, int, bool]:
         """Return what orders bodies, the best first; of two that do the same the one view, not the view of a view.

@@ -34,6 +34,12 @@ ENOUGH = 1e-3
 ENOUGH_AGAIN = 5e-3
 """The same where joins turned out to cost something: to prove more takes long and gains little."""
 
+_USUAL_S = 6.0
+"""Where it takes longer to find the candidates, the search among them may be as much longer."""
+
+_SHARE_AT_FIRST = 0.6
+"""Of the time, for the first choice: another may be needed once it is known what joins cost."""
+
 _SHARE_AGAIN = 0.5
 """Of the time that is left, for making a choice anew: more such choices may follow."""
 
@@ -74,9 +80,10 @@ def extract(
     roots = [snapshot.class_by_term[term] for term in outputs]
     problem, _ = enumerate_candidates(snapshot, folder, inputs, roots, templates, machine, prices)
     enumerated = time.perf_counter()
-    deadline = enumerated + time_limit_s
+    limit_s = time_limit_s * max(1.0, (enumerated - start) / _USUAL_S)
+    deadline = enumerated + limit_s
     first = greedy(problem)
-    solution = solve(problem, first, time_limit_s, ENOUGH)
+    solution = solve(problem, first, _SHARE_AT_FIRST * limit_s, ENOUGH)
     repriced = 0
     best: tuple[Problem[Candidate], Solution, Program, Settlement] | None = None
     while True:

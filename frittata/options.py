@@ -30,8 +30,9 @@ class Options:
     `freeze`: None folds parameters and guards them against later changes, True folds without the guard, False folds
     nothing and reads them at every call. `tune`: "measure" times the chosen kernels and chooses again, until no others
     are predicted to be faster, and remembers what they took. `time_limit_s` bounds the search for the optimum, in
-    seconds. `machine`: a profile; None measures this machine once and remembers it, or takes the target's. `cache`: a
-    folder for chosen programs and compiled kernels; None is the user's cache folder.
+    seconds, and as much longer as its candidates took more than six to find. `machine`: a profile; None measures this
+    machine once and remembers it, or takes the target's. `cache`: a folder for chosen programs and compiled kernels;
+    None is the user's cache folder.
     """
 
     rules: tuple[Path, ...] = ()

@@ -333,17 +333,18 @@ def run_plain(program_: Program, value_by_param: Mapping[str, Array], arrays: Se
             continue
         bodies, _ = canonical(_bodies(step), frozenset())
         operands = [value[leaf.attrs[0]] for leaf in program.operands_of(*_bodies(step))]
-        results = _on_host(step.template, bodies, operands) or _plain(bodies)(*operands, checked=lookups.checks(step))
+        if step.is_opaque:
+            results = _called(bodies, operands)
+        else:
+            results = _plain(bodies)(*operands, checked=lookups.checks(step))
         value.update({output.name: result for output, result in zip(step.outputs, results, strict=True)})
     return tuple(value[name].copy() for name in program_.outputs)
 
 
-def _on_host(template: str, bodies: tuple[Term, ...], operands: Sequence[Array]) -> tuple[Array, ...] | None:
-    on_host = templates.host_by_name(template)
-    if on_host is None:
-        return None
+def _called(bodies: tuple[Term, ...], operands: Sequence[Array]) -> tuple[Array, ...]:
     results = tuple(np.empty(shapes.concrete(b.shape), dtypes.to_numpy(b.dtype)) for b in bodies)
-    on_host.lower_host(template, bodies).run([np.ascontiguousarray(o).reshape(o.shape) for o in operands], results)
+    arrays = [np.ascontiguousarray(o).reshape(o.shape) for o in operands]
+    templates.OPAQUE.lower_host("called", bodies).run(arrays, results)
     return results
 
 
