@@ -59,6 +59,11 @@ def broadcast(*shapes: Shape) -> Shape:
     return tuple(out)
 
 
+def fits(shape: Shape, context: Shape) -> bool:
+    """Whether a shape broadcasts to another without making it larger."""
+    return all(dim in (1, dim_at(context, axis)) for axis, dim in zip(range(-len(shape), 0), shape, strict=True))
+
+
 def strip(shape: Shape) -> Shape:
     """Drop leading extents of 1: the extents of an element."""
     start = 0

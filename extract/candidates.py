@@ -39,6 +39,8 @@ from frittata.extract.cuts import (
 from frittata.extract.evaluated import always_evaluated
 from frittata.extract.layouts import computed
 from frittata.extract.prices import Prices, structure
+from frittata.extract.views import Views, is_view, leaf_of
+from frittata.extract.work import Works
 
 OPTION_LIMIT = 16
 """How many bodies of one element class are kept."""
@@ -102,11 +104,9 @@ class Enumerator:
         self._settled = self.cuts.must | self.constants
         self._storable = self.cuts.may - self.free
         self.evaluated = always_evaluated(self.snapshot, self.free)
-        self._sizes: dict[Term, float] = {}
-        self._works: dict[Term, float] = {}
+        self._works, self._views = Works(), Views(self.snapshot)
         self._depths: dict[Term, int] = {}
         self._bytes_by_class: dict[int, float] = {}
-        self._shown_by_class: dict[int, frozenset[int]] = {}
 
     def candidates(self, class_: int) -> list[Candidate]:
         """Return the candidates of a tensor class, cheapest first, none dominated."""
@@ -135,7 +135,7 @@ class Enumerator:
         parts = frozenset(node.args)
         if len(parts) < len(node.args) or class_ in parts or parts & self.free:
             return
-        body = registry.make(node.op, "tensor", tuple(map(self._leaf, node.args)), node.attrs)
+        body = registry.make(node.op, "tensor", tuple(leaf_of(self.snapshot, arg) for arg in node.args), node.attrs)
         if can_be_placed(body) and (self._takes_gaps or _is_contiguous(body)):
             yield Candidate(((class_, body),), parts, JOIN, Estimate(0.0, 0.0, 0.0), frozenset((node.rule,)))
 
@@ -148,7 +148,7 @@ class Enumerator:
         """Offer to run an opaque operator as it is, with all results of the same call."""
         if class_ in node.args:
             return
-        leaves = tuple(self._leaf(arg) for arg in node.args)
+        leaves = tuple(leaf_of(self.snapshot, arg) for arg in node.args)
         call = [(class_, node), *((c, n) for c, n in self._siblings.get(_call_key(node), ()) if c != class_)]
         bodies = tuple((c, registry.make(n.op, "tensor", leaves, n.attrs)) for c, n in dict(call).items())
         price = self._price(tuple(body for _, body in bodies))
@@ -165,18 +165,13 @@ class Enumerator:
                     found.setdefault(_call_key(node), []).append((class_, node))
         return found
 
-    def _leaf(self, tensor: int) -> Term:
-        """Return the buffer of a tensor class as bodies read it."""
-        type_ = self.snapshot.tensor_type(tensor)
-        return registry.make("input", "tensor", (), (f"c{tensor}", type_.shape, type_.dtype))
-
     def _candidates_of(self, class_: int, shape: Shape, body: Body, rule: int) -> Iterable[Candidate]:
         if class_ in body.reads:
             return
         built = registry.make("build", "tensor", (body.term,), (shape,))
         rules = body.rules | {rule}
         loads = body.loads - self.free
-        if _is_view(built):
+        if is_view(built):
             yield Candidate(((class_, built),), body.loads, VIEW, Estimate(0.0, 0.0, 0.0), rules, body.binders)
             return
         price = self._price((built,))
@@ -346,11 +341,11 @@ class Enumerator:
     def _load(self, node: Node, context: Shape) -> list[Body]:
         (tensor,) = node.args
         type_ = self.snapshot.tensor_type(tensor)
-        if not _fits(type_.shape, context):
+        if not shapes.fits(type_.shape, context):
             return []
-        term = registry.make("load", "element", (self._leaf(tensor),), ())
+        term = registry.make("load", "element", (leaf_of(self.snapshot, tensor),), ())
         reads = {tensor: self._bytes(tensor)}
-        return [Body(term, reads, {}, {}, POINTWISE, None, self._size(term), frozenset((node.rule,)))]
+        return [Body(term, reads, {}, {}, POINTWISE, None, self._works.of(term), frozenset((node.rule,)))]
 
     def _apply(self, class_: int, node: Node, context: Shape) -> Search:
         """Combine the bodies of a node's arguments."""
@@ -389,7 +384,7 @@ class Enumerator:
         binders = frozenset[int]().union(*(part.binders for part in parts))
         if node.op in CONTRACTIONS or node.op in FOLDS:
             binders |= {class_}
-        return Body(term, self._reads(term, parts), inlined, passed, kind, anchor, self._work(term), rules, binders)
+        return Body(term, self._reads(term, parts), inlined, passed, kind, anchor, self._works.of(term), rules, binders)
 
     def _reads(self, term: Term, parts: tuple[Body, ...]) -> dict[int, float]:
         """Return the bytes that a term reads of what its parts load; views and look-ups read what they show.
@@ -405,36 +400,11 @@ class Enumerator:
                 reads[class_] = min(reads.get(class_, 0.0) + min(size, most), self._bytes(class_))
         return reads
 
-    def _work(self, term: Term) -> float:
-        """Additions for all distinct values of all nodes of a body; what a view shows is computed for it alone."""
-        if term not in self._works:
-            total, seen, stack = 0.0, {term}, [term]
-            while stack:
-                node = stack.pop()
-                if node.sort != "element":
-                    continue
-                total += self._size(node)
-                (arg, *_) = node.args or (None,)
-                if node.op == "reindex" and arg is not None and arg.op != "load":
-                    total += self._work(arg) * shapes.size(node.shape) / shapes.size(arg.shape)
-                    continue
-                new = [arg for arg in dict.fromkeys(node.args) if arg not in seen]
-                stack += new
-                seen.update(new)
-            self._works[term] = total
-        return self._works[term]
-
     def _depth(self, term: Term) -> int:
         """How many operators are computed from each other; those of the arguments are known."""
         if term not in self._depths:
             self._depths[term] = 1 + max((self._depths.get(arg, 0) for arg in term.args), default=0)
         return self._depths[term]
-
-    def _size(self, term: Term) -> float:
-        """Additions for all distinct values of one node, with everything hoisted as far out as it goes."""
-        if term not in self._sizes:
-            self._sizes[term] = node_work(term)
-        return self._sizes[term]
 
     def pruned(self, found: list[Body], of_kernels: bool = False) -> list[Body]:
         """Keep at most OPTION_LIMIT bodies, none worse than another of its kind in both work and loads.
@@ -485,29 +455,7 @@ class Enumerator:
 
     def _shows(self, body: Body, tensor: int) -> bool:
         """Whether a tensor is a part of one that a body loads."""
-        return not body.reads.keys().isdisjoint(self._shown(tensor))
-
-    def _shown(self, tensor: int) -> frozenset[int]:
-        """Return the tensors of which one is a part, so that to have it is no work."""
-        if tensor not in self._shown_by_class:
-            shape, found = self.snapshot.tensor_type(tensor).shape, set[int]()
-            builds = (n for n in self.snapshot.nodes[tensor] if n.op == "build" and n.attrs[0] == shape)
-            for node in (node for build in builds for node in self.snapshot.nodes[build.args[0]]):
-                found.update(t for t in self._loaded_by(node) if _is_view(self._built(node, t, shape)))
-            self._shown_by_class[tensor] = frozenset(found - {tensor})
-        return self._shown_by_class[tensor]
-
-    def _loaded_by(self, node: Node) -> list[int]:
-        """Return the tensors that a node loads, or shows if they are loaded."""
-        nodes = [node] if node.op == "load" else self.snapshot.nodes[node.args[0]] if node.op == "reindex" else []
-        return [n.args[0] for n in nodes if n.op == "load"]
-
-    def _built(self, node: Node, tensor: int, shape: Shape) -> Term:
-        """Return the body of a node that loads a tensor, or shows it."""
-        element = registry.make("load", "element", (self._leaf(tensor),), ())
-        if node.op == "reindex":
-            element = registry.make("reindex", "element", (element,), node.attrs)
-        return registry.make("build", "tensor", (element,), (shape,))
+        return not body.reads.keys().isdisjoint(self._views.shown(tensor))
 
     def _rank(self, body: Body) -> tuple[float, int, bool]:
         """Return what orders bodies, the best first; of two that do the same the one view, not the view of a view.
@@ -528,25 +476,6 @@ class Enumerator:
 def _call_key(node: Node) -> tuple[Any, ...]:
     """Return what the results of one call share."""
     return (node.op, node.args, node.attrs[0]) if externs.is_extern(node.op) else (node.op, node.args, node.attrs)
-
-
-def node_work(term: Term) -> float:
-    """Return what one node of a body costs over its own extents, in units of one addition."""
-    match term.op:
-        case "fold":
-            return float(shapes.size(term.args[0].shape))
-        case "dot" | "attend":
-            return 2.0 * shapes.size(term.shape) * term.attrs[0] / 8
-        case "window_dot":
-            source, _, kernel, *_, groups = term.attrs
-            return 2.0 * shapes.size(term.shape) * source[0] / groups * shapes.size(kernel) / 8
-        case "winograd_dot":
-            (*_, inputs), _, _, tile = term.attrs
-            return 2.0 * shapes.size(term.shape) * inputs * ((tile + 2) / tile) ** 2 / 8
-        case "load":
-            return float(shapes.size(term.shape))
-        case _:
-            return registry.get(term.op, "element").cost * shapes.size(term.shape)
 
 
 def _contexts(node: Node, context: Shape) -> list[Shape] | None:
@@ -573,7 +502,7 @@ def _contexts(node: Node, context: Shape) -> list[Shape] | None:
             return [(*context[: max(0, len(context) - 3)], *source), (channels, source[2], 3, 3)]
         case "reindex":
             mapping = node.attrs[0]
-            return [mapping.source] if _fits(mapping.result, context) else None
+            return [mapping.source] if shapes.fits(mapping.result, context) else None
         case "at":
             axis, extent = node.attrs
             return [_with(context, axis, extent), context]
@@ -587,29 +516,6 @@ def _contexts(node: Node, context: Shape) -> list[Shape] | None:
 def _with(context: Shape, axis: int, extent: Any) -> Shape:
     padded = (*(1,) * (-axis - len(context)), *context)
     return (*padded[: len(padded) + axis], extent, *padded[len(padded) + axis + 1 :])
-
-
-def _fits(shape: Shape, context: Shape) -> bool:
-    return all(
-        dim == 1 or dim == shapes.dim_at(context, axis) for axis, dim in zip(range(-len(shape), 0), shape, strict=True)
-    )
-
-
-def _is_view(built: Term) -> bool:
-    return view_offset(built) is not None
-
-
-def view_offset(built: Term) -> int | None:
-    """Return where in its operand a body begins that is a contiguous part of it, None for other bodies."""
-    element = built.args[0]
-    if element.op == "load":
-        return 0 if shapes.size(element.args[0].shape) == shapes.size(built.shape) else None
-    if element.op != "reindex" or element.args[0].op != "load":
-        return None
-    mapping = element.attrs[0]
-    if mapping.source != element.args[0].args[0].shape or mapping.result != built.shape:
-        return None
-    return mapping.linear_offset()
 
 
 def _is_contiguous(join: Term) -> bool:

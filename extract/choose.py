@@ -15,7 +15,7 @@ from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import TensorType, Term, rebuild, walk
 from frittata.extract import check
 from frittata.extract.bands import choose_bands
-from frittata.extract.candidates import JOIN, VIEW, Candidate, Enumerator, view_offset
+from frittata.extract.candidates import JOIN, VIEW, Candidate, Enumerator
 from frittata.extract.collect import collect
 from frittata.extract.constants import Folder
 from frittata.extract.cuts import everywhere, find_cuts
@@ -24,6 +24,7 @@ from frittata.extract.greedy import completed, greedy
 from frittata.extract.joins import Settlement, settle
 from frittata.extract.prices import Prices
 from frittata.extract.problem import Problem, restricted
+from frittata.extract.views import view_offset
 
 _CONTRACTION_NAMES = {"window_dot": "conv", "winograd_dot": "conv_winograd", "attend": "attention", "dot": "matmul"}
 """What kernels are called after."""

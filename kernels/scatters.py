@@ -35,7 +35,7 @@ from frittata.kernels.units import EXTREME_UNITS, SIMPLE_UNITS, operator_units
 
 _MOST_VECTORS = 4
 """The vectors of columns that are added to side by side."""
-_PLACE_UNITS = 4.0
+_PLACE_UNITS = 1.0
 """What it takes to read a place and to go there, in scalar steps."""
 _MISS_UNITS = 8.0
 """What it takes now and then to have guessed wrong whether a place is in the range of a part."""

@@ -182,6 +182,7 @@ register(
         (("axis", REQUIRED), ("reduce", "set")),
         _scatter,
         scatter_numpy,
+        cost=8.0,
         opaque=True,
         doc="x with values of the source written at, or combined with what is at, indices (they broadcast) on an axis.",
     )

@@ -15,12 +15,10 @@ from frittata.kernels.intrinsics import make_index_intrinsic
 from frittata.kernels.lowered import LoweredKernel, Operand, Result, Scratch, aligned
 from frittata.kernels.orders import BLOCK, Ordering, beyond, describe, lowest, row_lines
 from frittata.kernels.pointers import POINTERS
-from frittata.kernels.roofline import with_traffic
+from frittata.kernels.roofline import roofline
 from frittata.kernels.source import INDENT, call_comment
 
 _BITS = {"f32": "i32", "f64": "i64"}
-_UNITS_PER_NS = 10.0
-"""What decides how many chunks there are: additions of vector code that would take as long."""
 
 
 class OrderTemplate:
@@ -34,8 +32,7 @@ class OrderTemplate:
         work = describe(bodies)
         if work is None:
             return None
-        seconds = work.nanoseconds * 1e-9 / machine.threads
-        return with_traffic(bodies, seconds, work.nanoseconds * _UNITS_PER_NS, _split(work).chunks, machine)
+        return roofline(bodies, work.units, _split(work).chunks, machine)
 
     def lower(self, name: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> LoweredKernel:
         """Write the loop over the rows of a chunk."""
@@ -67,4 +64,4 @@ ORDER = OrderTemplate()
 
 
 def _split(work: Ordering) -> Split:
-    return split(work.rows, 1, work.nanoseconds * _UNITS_PER_NS, None)
+    return split(work.rows, 1, work.units, None)

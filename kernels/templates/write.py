@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from frittata.egraph import program
@@ -9,11 +11,12 @@ from frittata.egraph.errors import LoweringError
 from frittata.egraph.machine import Machine
 from frittata.egraph.program import Estimate
 from frittata.egraph.terms import Term
+from frittata.kernels.intrinsics import make_tile_intrinsic
 from frittata.kernels.lowered import LoweredKernel, Operand, Result, Status
 from frittata.kernels.pointers import POINTERS
-from frittata.kernels.roofline import with_traffic
+from frittata.kernels.roofline import roofline
 from frittata.kernels.source import INDENT, call_comment
-from frittata.kernels.writes import describe
+from frittata.kernels.writes import describe, emit_line
 
 
 class WriteTemplate:
@@ -27,8 +30,7 @@ class WriteTemplate:
         work = describe(bodies)
         if work is None:
             return None
-        seconds = work.nanoseconds * 1e-9 / machine.threads
-        return with_traffic(bodies, seconds, work.units, work.chunks, machine)
+        return roofline(bodies, work.units, work.chunks, machine)
 
     def lower(self, name: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> LoweredKernel:
         """Write the loops of a chunk."""
@@ -48,8 +50,12 @@ class WriteTemplate:
             f"{INDENT}status = i64_pointer(table[{count + 1}])",
             *(INDENT + line for line in work.lines()),
         ]
+        namespace = {"np": np, **POINTERS}
+        if work.has_lines:
+            line = partial(emit_line, work=work, position=leaves.index(body.args[2]), result=count)
+            namespace["line"] = make_tile_intrinsic("line", line, 2)
         arguments = (*map(Operand, range(count)), Result(0), Status(1))
-        return LoweredKernel(name, "\n".join(text) + "\n", {"np": np, **POINTERS}, work.chunks, arguments)
+        return LoweredKernel(name, "\n".join(text) + "\n", namespace, work.chunks, arguments, str(work))
 
 
 WRITE = WriteTemplate()

@@ -45,8 +45,8 @@ def imported(function: Callable[..., Any], *args: Tensor) -> Any:
 
 
 CALLS: dict[str, Callable[[Tensor], Any]] = {
-    "several results": lambda x: torch.kthvalue(x, 2, -1),
-    "the second result alone": lambda x: torch.kthvalue(x, 2, -1)[1],
+    "several results": lambda x: torch.mode(x, -1),
+    "the second result alone": lambda x: torch.mode(x, -1)[1],
     "an argument by name": lambda x: torch.logcumsumexp(x, dim=0),
     "two operands": lambda x: torch.linalg.solve(x[:4], x[:4] * 2),
     "one operand twice": lambda x: torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist"),
@@ -68,7 +68,7 @@ def test_a_call_means_what_it_means_in_torch(name: str) -> None:
 
 
 def test_equal_calls_are_one_term() -> None:
-    model = imported(lambda x: torch.kthvalue(x, 2)[0] + torch.kthvalue(x, 2)[0] * torch.kthvalue(x, 3)[0], X).model
+    model = imported(lambda x: torch.mode(x, 0)[0] + torch.mode(x, 0)[0] * torch.mode(x, 0, True)[0], X).model
     assert sum(externs.is_extern(term.op) for term in model.main.walk()) == 2
 
 
@@ -97,12 +97,12 @@ def test_what_torch_cannot_be_called_for_is_refused(name: str) -> None:
 
 def test_with_error_all_of_them_are_listed_with_counts_and_lines() -> None:
     def function(x: Tensor) -> Any:
-        return torch.kthvalue(x, 1)[0] + torch.kthvalue(x, 2)[0], torch.special.bessel_j0(x)
+        return torch.mode(x, 0)[0] + torch.mode(x, 0, True)[0], torch.special.bessel_j0(x)
 
     with pytest.raises(UnsupportedOpError) as caught:
         ft.optimize(Module(function).eval(), (X,), fallback="error")
     text = str(caught.value)
-    assert "aten.kthvalue.default x2" in text and "bessel_j0" in text and "test_torch_extern.py:" in text
+    assert "aten.mode.default x2" in text and "bessel_j0" in text and "test_torch_extern.py:" in text
     assert 'fallback="extern"' in text
 
 

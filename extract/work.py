@@ -1,0 +1,63 @@
+"""What bodies take, in additions: each node once for all of its distinct values, hoisted as far out as it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frittata.egraph import shapes
+from frittata.egraph.ops import registry
+from frittata.egraph.terms import Term
+
+
+class Works:
+    """Knows what bodies take that were asked for, each after its parts: what parts share counts once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Term, tuple[int, float]] = {}
+        self._weights: list[float] = []
+
+    def of(self, term: Term) -> float:
+        """Return additions for all nodes of a body; what a view shows is computed for it alone."""
+        return self._weighed(term)[1]
+
+    def _weighed(self, term: Term) -> tuple[int, float]:
+        """Return a bit for each node of a body and what all of them take."""
+        if term not in self._known:
+            weight, args = _node_work(term), [self._weighed(arg) for arg in term.args if arg.sort == "element"]
+            if term.op == "reindex" and term.args[0].op != "load":
+                ((_, shown),) = args
+                weight += shown * shapes.size(term.shape) / shapes.size(term.args[0].shape)
+                args = []
+            nodes, total = 1 << len(self._weights), weight
+            self._weights.append(weight)
+            for bits, work in sorted(args, key=lambda arg: arg[1], reverse=True):
+                more = bits & ~nodes
+                total += work if more == bits else sum(self._weights[bit] for bit in _set_bits(more))
+                nodes |= bits
+            self._known[term] = nodes, total
+        return self._known[term]
+
+
+def _set_bits(bits: int) -> Iterator[int]:
+    while bits:
+        yield (bits & -bits).bit_length() - 1
+        bits &= bits - 1
+
+
+def _node_work(term: Term) -> float:
+    """Return what one node of a body costs over its own extents, in units of one addition."""
+    match term.op:
+        case "fold":
+            return float(shapes.size(term.args[0].shape))
+        case "dot" | "attend":
+            return 2.0 * shapes.size(term.shape) * term.attrs[0] / 8
+        case "window_dot":
+            source, _, kernel, *_, groups = term.attrs
+            return 2.0 * shapes.size(term.shape) * source[0] / groups * shapes.size(kernel) / 8
+        case "winograd_dot":
+            (*_, inputs), _, _, tile = term.attrs
+            return 2.0 * shapes.size(term.shape) * inputs * ((tile + 2) / tile) ** 2 / 8
+        case "load":
+            return float(shapes.size(term.shape))
+        case _:
+            return registry.get(term.op, "element").cost * shapes.size(term.shape)
