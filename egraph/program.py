@@ -1,8 +1,8 @@
 """The chosen program: kernels, views and constants, in the language of terms, and what a kernel template promises.
 
 A body is a `build` term whose tensors are `input` leaves named after buffers: what the kernel reads. The body of an
-opaque operator is that operator over such leaves: a host step runs it. Buffers are row-major and contiguous, but for
-those that lie in another: see `places`.
+opaque operator is that operator over such leaves: a host step runs it, or a kernel of its own. Buffers are row-major
+and contiguous, but for those that lie in another: see `places`.
 """
 
 from __future__ import annotations

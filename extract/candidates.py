@@ -428,9 +428,9 @@ class Enumerator:
         return kept
 
     def _repeats(self, body: Body) -> bool:
-        """Whether a body computes anew what was computed for some of its loads, and could be stored at no more cost:
+        """Whether a body computes anew what was computed for some of its loads, where that could be stored instead.
 
-        storing and loading it would move no more than computing it again.
+        To store and load it would move no more than to compute it again.
         """
         before = 0
         for load in body.reads:
