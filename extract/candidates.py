@@ -110,14 +110,6 @@ class Enumerator:
 
     def candidates(self, class_: int) -> list[Candidate]:
         """Return the candidates of a tensor class, cheapest first, none dominated."""
-        return _undominated(self._offered(class_) or self._offered_without(class_))
-
-    def _offered_without(self, class_: int) -> list[Candidate]:
-        """Return candidates where a class is loaded nowhere: parts of it, read from itself, left no room for others."""
-        cuts = replace(self.cuts, may=self.cuts.may - {class_}, must=self.cuts.must - {class_})
-        return replace(self, cuts=cuts, _bodies={})._offered(class_)
-
-    def _offered(self, class_: int) -> list[Candidate]:
         shape = self.snapshot.tensor_type(class_).shape
         out: list[Candidate] = []
         for node in self.snapshot.nodes[class_]:
@@ -125,10 +117,10 @@ class Enumerator:
                 for body in self.bodies_of(node.args[0], shape):
                     out.extend(self._candidates_of(class_, shape, body, node.rule))
             elif node.sort == "tensor" and registry.get(node.op).opaque:
-                out.extend(self._host_steps(class_, node))
+                out.extend(self._calls(class_, node))
             elif node.op in JOINS:
                 out.extend(self._joins(class_, node))
-        return out
+        return _undominated(out)
 
     def _joins(self, class_: int, node: Node) -> Iterable[Candidate]:
         """Offer to write the parts of a concatenation, or what has a border, in place."""
@@ -144,7 +136,7 @@ class Enumerator:
         """Whether some template reads and writes what lies apart."""
         return any(map(is_in_place, self.templates))
 
-    def _host_steps(self, class_: int, node: Node) -> Iterable[Candidate]:
+    def _calls(self, class_: int, node: Node) -> Iterable[Candidate]:
         """Offer to run an opaque operator as it is, with all results of the same call."""
         if class_ in node.args:
             return

@@ -23,7 +23,6 @@ from frittata.kernels.lowered import aligned
 from frittata.kernels.processor import processor
 from frittata.kernels.simd import I64, Builder, Lane, Value
 
-OPERATORS = frozenset({"argsort", "argtopk"})
 _MOST_INSERTED = 128
 """So many values at the most are found by insertion: where each is better than all before, each moves so many."""
 BLOCK = 64
@@ -114,7 +113,7 @@ _DIGIT_STEPS, _WIDE_SHARE = 5.0, 1.3
 
 def describe(bodies: tuple[Term, ...]) -> Ordering | None:
     """Return what a body asks for, None for other bodies."""
-    if len(bodies) != 1 or bodies[0].op not in OPERATORS:
+    if len(bodies) != 1 or bodies[0].op not in ("argsort", "argtopk"):
         return None
     (body,) = bodies
     (x,) = body.args
@@ -129,14 +128,24 @@ def describe(bodies: tuple[Term, ...]) -> Ordering | None:
 
 def row_lines(work: Ordering, row: str) -> list[str]:
     """Write what finds the places of one row: reads `x`, the bits of the values, and writes `y`."""
-    first = f"{row} // {work.inner} * {work.extent * work.inner} + {row} % {work.inner}" if work.inner > 1 else None
-    lines = [f"first = {first or f'{row} * {work.extent}'}"]
-    return [*lines, *(_insertion(work) if work.inserts else _sorting(work)), *_results(work, row)]
+    found = _insertion(work) if work.inserts else _sorting(work)
+    result = f"y[start + j * {work.inner}] = {_place(work, 'j')}"
+    return [
+        f"first = {_start(work, row, work.extent)}",
+        *found,
+        f"start = {_start(work, row, work.count)}",
+        *_loop(f"for j in range({work.count}):", [result]),
+    ]
+
+
+def _start(work: Ordering, row: str, count: int) -> str:
+    """Write where a row of so many values begins."""
+    return f"{row} // {work.inner} * {count * work.inner} + {row} % {work.inner}"
 
 
 def _word(work: Ordering) -> list[str]:
     """Write how a value becomes a word that is in its place among all words."""
-    lines = [f"word = np.int64(x[first + j{f' * {work.inner}' if work.inner > 1 else ''}])"]
+    lines = [f"word = np.int64(x[first + j * {work.inner}])"]
     if work.dtype in ("f32", "f64"):
         bits, mantissa = (64, 52) if work.is_wide else (32, 23)
         low = (1 << (bits - 1)) - 1
@@ -152,9 +161,14 @@ def _joined(work: Ordering) -> list[str]:
     return _word(work) + ([] if work.is_wide else [f"word = word * {_WORD} + j"])
 
 
+def _arrays(work: Ordering) -> list[tuple[str, str]]:
+    """Return the arrays that values are kept in, and what is kept of one."""
+    return [("words", "word"), ("places", "j")][: 1 + work.is_wide]
+
+
 def _insertion(work: Ordering) -> list[str]:
     """Keep the first values that were seen; of blocks without a better one than their last no more is looked at."""
-    arrays = [("words", "word"), ("places", "j")][: 1 + work.is_wide]
+    arrays = _arrays(work)
     shifted = [f"{name}[at] = {name}[at - 1]" for name, _ in arrays]
     put = [
         *_loop("while at > 0 and words[at - 1] > word:", [*shifted, "at -= 1"]),
@@ -182,7 +196,7 @@ def _sorting(work: Ordering) -> list[str]:
     """
     n, low = work.extent, 0 if work.is_wide else 32
     digits = [(f"starts[{_DIGITS * d} + {_digit(work, d, low)}]", d) for d in range(work.digits)]
-    arrays = [("words", "word"), ("places", "j")][: 1 + work.is_wide]
+    arrays = _arrays(work)
     count = [*_joined(work), *(f"{name}[j] = {value}" for name, value in arrays)]
     lines = _loop(f"for t in range({work.digits * _DIGITS}):", ["starts[t] = 0"])
     lines += _loop(f"for j in range({n}):", [*count, *(f"{start} += 1" for start, _ in digits)])
@@ -199,14 +213,6 @@ def _sorting(work: Ordering) -> list[str]:
 def _digit(work: Ordering, digit: int, low: int) -> str:
     flip = f" ^ {_DIGITS // 2}" if digit == work.digits - 1 and work.dtype != "bool" else ""
     return f"((word >> {low + _DIGIT_BITS * digit} & {_DIGITS - 1}){flip})"
-
-
-def _results(work: Ordering, row: str) -> list[str]:
-    place = _place(work, "j")
-    if work.inner == 1:
-        return _loop(f"for j in range({work.count}):", [f"y[{row} * {work.count} + j] = {place}"])
-    start = f"start = {row} // {work.inner} * {work.count * work.inner} + {row} % {work.inner}"
-    return [start, *_loop(f"for j in range({work.count}):", [f"y[start + j * {work.inner}] = {place}"])]
 
 
 def _place(work: Ordering, number: int | str) -> str:

@@ -127,13 +127,14 @@ class Writing:
 
     def _writes(self) -> list[str]:
         """Look each place up in the innermost loop that it depends on."""
-        at = " + ".join(_times("n" if a == self.axis else f"a{a}", prod(self.shape[a + 1 :])) for a in self._axes)
-        given = " + ".join(_times(f"a{a}", prod(self.source[a + 1 :])) for a in self._axes)
-        lines = [f"at = {at}", f"value = source[{given}]", f"y[at] = {_COMBINED[self.reduce].format('y[at]', 'value')}"]
-        axes = self._axes
+        axes = self._axes[:-1] if self.has_lines else self._axes
+        at = " + ".join(_times("n" if a == self.axis else f"a{a}", prod(self.shape[a + 1 :])) for a in axes)
+        given = " + ".join(_times(f"a{a}", prod(self.source[a + 1 :])) for a in axes)
         if self.has_lines:
-            at, given = (text.rpartition(" + ")[0] for text in (at, given))
-            lines, axes = [f"line(table, {at}, {given})"], axes[:-1]
+            lines = [f"line(table, {at}, {given})"]
+        else:
+            combined = _COMBINED[self.reduce].format("y[at]", "value")
+            lines = [f"at = {at}", f"value = source[{given}]", f"y[at] = {combined}"]
         for axis in reversed(axes):
             if axis == self._looked:
                 lines = [*self._look_up(), *lines]
