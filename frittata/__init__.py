@@ -37,19 +37,21 @@ def optimize(model: Any, args: Any = (), **options: Any) -> Optimized:
     """Compile a model for the shapes of its example arguments.
 
     `model` is a `torch.nn.Module` in eval mode, a `torch.export.ExportedProgram`, a `torch.fx.GraphModule`, an ONNX
-    model or its path, what a front end returned, or a `frittata.Model`. `args` is a tuple of example arguments. Options
-    are the fields of `Options`.
+    model or its path, a Python function of numpy arrays or of torch tensors, what a front end returned, or a
+    `frittata.Model`. `args` is a tuple of example arguments. Options are the fields of `Options`.
 
     >>> fast = optimize(torch.nn.Linear(3, 2).eval(), (torch.zeros(5, 3),))  # doctest: +SKIP
 
     Raises: FrittataError, whose subclasses say which stage failed, where, and what to do.
     """
+    from frittata import sources
     from frittata.optimized import Optimized
     from frittata.pipeline import compile_model
 
     chosen = _options(options)
     given = tuple(args) if isinstance(args, (tuple, list)) else (args,)
-    return Optimized(compile_model(model, given, chosen), given, model)
+    source = sources.resolved(model, given)
+    return Optimized(compile_model(source, given, chosen), given, source)
 
 
 def _options(given: dict[str, Any]) -> Options:

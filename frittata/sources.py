@@ -13,18 +13,23 @@ if TYPE_CHECKING:
 
 
 def imported(source: Any, args: Sequence[Any], fallback: str = "error") -> Imported:
-    """Import a module, an exported program, an fx graph or an ONNX model; what is imported already stays as it is.
+    """Import a module, an exported program, an fx graph, an ONNX model or a function; what is imported stays as it is.
 
     With `fallback="extern"` calls of torch without a definition stay calls of torch.
 
     Raises: ModelError, UnsupportedOpError.
     """
+    source = resolved(source, args)
     if hasattr(source, "flatten") and hasattr(source, "unflatten"):
         return source
     if isinstance(source, str | Path) or hasattr(source, "opset_import"):
         from frittata.frontends.onnx.importer import from_onnx
 
         return from_onnx(source, args)
+    if _is_function(source):
+        from frittata.frontends.arrays.trace import from_function
+
+        return from_function(source, args)
     if hasattr(source, "graph_signature"):
         from frittata.frontends.torch_export import from_exported_program
 
@@ -32,7 +37,7 @@ def imported(source: Any, args: Sequence[Any], fallback: str = "error") -> Impor
     if not hasattr(source, "named_parameters"):
         raise ModelError(
             f"cannot import a {type(source).__name__}",
-            do="give a torch.nn.Module, ExportedProgram, fx.GraphModule, ONNX model or its path, or frittata.Model",
+            do="give a torch.nn.Module, ExportedProgram, fx.GraphModule, ONNX model or path, function, frittata.Model",
         )
     import torch.fx
 
@@ -43,3 +48,18 @@ def imported(source: Any, args: Sequence[Any], fallback: str = "error") -> Impor
     from frittata.frontends.torch_export import from_module
 
     return from_module(source, args, fallback=fallback)
+
+
+def resolved(source: Any, args: Sequence[Any]) -> Any:
+    """Return a function of torch tensors, which an example argument tells, as a module, and all else as it is."""
+    from frittata.frontends.arrays import trees
+
+    if _is_function(source) and any(hasattr(leaf, "detach") for _, leaf in trees.leaves(tuple(args))):
+        from frittata.frontends.torch_export import as_module
+
+        return as_module(source)
+    return source
+
+
+def _is_function(source: Any) -> bool:
+    return callable(source) and not any(hasattr(source, name) for name in ("named_parameters", "graph_signature"))

@@ -124,7 +124,7 @@ def _atan2(y: Operand, x: Operand) -> Term:
     high = tensor("where", steep, up, across)
     equal = tensor("and", tensor("eq", up, across), _above(up, 0))  # infinities among them
     ratio = tensor("where", equal, _like(low, 1), tensor("div", low, high))
-    none = tensor("eq", high, _like(high, 0))
+    none = tensor("eq", tensor("add", up, across), _like(high, 0))  # neither is NaN
     angle = tensor("where", none, _like(low, 0), tensor("atan", ratio))
     angle = tensor("where", steep, tensor("sub", _like(low, math.pi / 2), angle), angle)
     angle = tensor("where", _is_negative(width), tensor("sub", _like(low, math.pi), angle), angle)

@@ -172,6 +172,33 @@ def from_module(
     return from_exported_program(program, _dim_names(module, args, kwargs or {}, dynamic_shapes), place, fallback)
 
 
+class _Called(torch.nn.Module):
+    """A function as a module, whose submodules are those that it calls."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.training = False  # the submodules stay as they are
+        self.forward = function
+        for name, module in _modules_of(function).items():
+            self.add_module(name, module)
+
+
+def as_module(function: Callable[..., Any]) -> torch.nn.Module:
+    """Return a function of torch tensors as a module; tensors that it has from elsewhere are its parameters."""
+    name = getattr(function, "__name__", type(function).__name__)
+    return type(name, (_Called,), {})(function)
+
+
+def _modules_of(function: Callable[..., Any]) -> dict[str, torch.nn.Module]:
+    """Return the modules that a function has from elsewhere, by name."""
+    try:
+        found = inspect.getclosurevars(function)
+    except TypeError:  # not written in Python
+        return {}
+    named = {"self": getattr(function, "__self__", None), **found.globals, **found.nonlocals}
+    return {name: module for name, module in named.items() if isinstance(module, torch.nn.Module)}
+
+
 def from_exported_program(
     program: torch.export.ExportedProgram,
     name_by_place: Mapping[tuple[int, int], str] | None = None,

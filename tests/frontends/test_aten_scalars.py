@@ -81,9 +81,9 @@ def test_a_function_of_two_tensors(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BINARY)
-@pytest.mark.parametrize("axis", [0, 1])
-def test_a_function_of_special_values(name: str, axis: int) -> None:
-    assert_imported(BINARY[name], SPECIAL, SPECIAL.flip(axis))
+def test_a_function_of_special_values_in_all_pairs(name: str) -> None:
+    values = SPECIAL.flatten()
+    assert_imported(BINARY[name], *torch.meshgrid(values, values, indexing="ij"))
 
 
 @pytest.mark.parametrize("name", QUOTIENTS)

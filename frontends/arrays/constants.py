@@ -1,0 +1,42 @@
+"""Arrays in terms: a param, named after its content, whose value is known."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from frittata.egraph import dtypes, terms
+from frittata.egraph.model import Array
+from frittata.egraph.ops.registry import tensor
+from frittata.egraph.terms import Term
+from frittata.frontends import idioms
+
+_ARRAY_BY_PARAM: WeakKeyDictionary[Term, Array] = WeakKeyDictionary()
+
+
+def constant(value: Any) -> Term:
+    """Return a copy of an array, or a numpy number, as a term; equal arrays are one term.
+
+    >>> constant(np.float32(2)).op
+    'full'
+
+    Raises: ModelError if there is no element type for its dtype.
+    """
+    array = np.array(value)
+    dtype = dtypes.from_numpy(array.dtype)
+    if not array.ndim:
+        return idioms.scalar(array.item(), dtype)
+    content = hashlib.sha256(array.tobytes()).hexdigest()[:16]
+    param = tensor("param", name=f"constant_{content}", shape=array.shape, dtype=dtype)
+    _ARRAY_BY_PARAM.setdefault(param, array)
+    return param
+
+
+def values_in(roots: Iterable[Term]) -> dict[str, Array]:
+    """Return the values of the constants that terms are computed from, by name."""
+    params = (term for term in terms.walk(*roots) if term in _ARRAY_BY_PARAM)
+    return {term.attrs[0]: _ARRAY_BY_PARAM[term] for term in params}

@@ -1,0 +1,504 @@
+"""What numpy's functions mean in terms: one small row for each.
+
+A row takes what the function takes, under its names, with terms for tensors and arrays.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from inspect import signature
+from typing import Any
+
+import numpy as np
+
+from frittata.egraph import dtypes, shapes
+from frittata.egraph.dtypes import DType
+from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.ops.registry import tensor
+from frittata.egraph.terms import Term
+from frittata.frontends import idioms, idioms_indices, idioms_windows
+from frittata.frontends.arrays import ufuncs
+from frittata.frontends.arrays.constants import constant
+from frittata.frontends.arrays.einsum import einsum, tensordot
+from frittata.frontends.arrays.ufuncs import aten_row, converted, floats, promoted, summed, truth
+
+Row = Callable[..., Any]
+
+
+# ---- functions -------------------------------------------------------------------------------------------------------
+
+
+def apply(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+    """Apply a function.
+
+    Raises: UnsupportedOpError without a row; ModelError for arguments that the row does not take.
+    """
+    name = f"{function.__module__}.{function.__name__}"
+    if function not in FUNCTIONS:
+        raise ufuncs.lacking(name)
+    row = FUNCTIONS[function]
+    given = {key: value for key, value in options.items() if value is not np._NoValue}  # pyright: ignore
+    try:
+        signature(row).bind(*args, **given)
+    except TypeError as error:
+        raise ModelError(f"{name}: {error}", do="leave the argument out") from error
+    return row(*args, **given)
+
+
+def fold(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
+    """Apply the `reduce` or `accumulate` of a universal function.
+
+    Raises: as `apply`.
+    """
+    if (ufunc, method) not in WHOLE_BY_METHOD:
+        raise ufuncs.lacking(f"numpy.{ufunc.__name__}.{method}")
+    return apply(WHOLE_BY_METHOD[ufunc, method], inputs, {"axis": 0, **options} if len(inputs) == 1 else options)
+
+
+def _axes(x: Term, axis: Any) -> Any:
+    if axis == ():
+        raise UnsupportedOpError("a reduction over no axes")
+    return axis if axis is None or isinstance(axis, int) else [int(a) for a in axis]
+
+
+def _reduction(build: Callable[[Term, Any, bool], Term], prepare: Callable[[Term], Term]) -> Row:
+    def row(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False) -> Term:
+        x = _tensor(a)
+        x = prepare(x) if dtype is None else converted(x, dtype)
+        return build(x, _axes(x, axis), keepdims)
+
+    return row
+
+
+def _extreme(fold: str) -> Row:
+    def row(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Term:
+        x = _tensor(a)
+        return idioms.extreme(x, fold, _axes(x, axis), keepdims)
+
+    return row
+
+
+def _any_or_all(fold: str) -> Row:
+    def row(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Term:
+        x = truth(_tensor(a))
+        return idioms.extreme(x, fold, _axes(x, axis), keepdims)
+
+    return row
+
+
+def _place(fold: str) -> Row:
+    def row(a: Any, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Term:
+        return idioms_indices.place(_tensor(a), fold, axis, keepdims)
+
+    return row
+
+
+def _variance(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0, keepdims: bool = False
+) -> Term:
+    x = floats(converted(_tensor(a), dtype))
+    return idioms.variance(x, _axes(x, axis), ddof, keepdims)
+
+
+def _deviation(a: Any, *args: Any, **options: Any) -> Term:
+    return tensor("sqrt", _variance(a, *args, **options))
+
+
+def _running(op: str) -> Row:
+    def row(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Term:
+        x = _tensor(a)
+        x = summed(x) if dtype is None else converted(x, dtype)
+        return idioms_indices.running(*(_flat(x), op, 0) if axis is None else (x, op, axis))
+
+    return row
+
+
+def _tensor(x: Any) -> Term:
+    """Return a number, which has numpy's own dtype here, or a list, as a tensor."""
+    return x if isinstance(x, Term) else constant(x)
+
+
+def _flat(x: Term) -> Term:
+    return idioms.reshape(x, (-1,))
+
+
+def _ints(value: Any) -> tuple[int, ...]:
+    return (int(value),) if isinstance(value, int | np.integer) else tuple(map(int, value))
+
+
+def _reshape(a: Term, shape: Any, order: str = "C") -> Term:
+    if order not in ("C", "A"):
+        raise UnsupportedOpError(f"reshape in the order {order!r}")
+    return idioms.reshape(a, _ints(shape))
+
+
+def _transpose(a: Term, axes: Any = None) -> Term:
+    return idioms.permute(a, range(len(a.shape))[::-1] if axes is None else _ints(axes))
+
+
+def _moveaxis(a: Term, source: Any, destination: Any) -> Term:
+    rank = len(a.shape)
+    start, end = ([axis % rank for axis in _ints(axes)] for axes in (source, destination))
+    order = [axis for axis in range(rank) if axis not in start]
+    for to, axis in sorted(zip(end, start, strict=True)):
+        order.insert(to, axis)
+    return idioms.permute(a, order)
+
+
+def _expand_dims(a: Term, axis: Any) -> Term:
+    rank = len(a.shape) + len(_ints(axis))
+    for at in sorted(x % rank for x in _ints(axis)):
+        a = idioms.unsqueeze(a, at)
+    return a
+
+
+def _squeeze(a: Term, axis: Any = None) -> Term:
+    wrong = [at for at in _ints(() if axis is None else axis) if a.shape[at] != 1]
+    if wrong:
+        raise ModelError(f"squeeze of axis {wrong[0]} of {a.type}", do="only axes of extent 1 can be dropped")
+    return idioms.squeeze(a, None if axis is None else _ints(axis))
+
+
+def _atleast(rank: int) -> Row:
+    def one(x: Any) -> Term:
+        x = _tensor(x)
+        missing = rank - len(x.shape)
+        if missing <= 0:
+            return x
+        after = 1 if rank == 3 and len(x.shape) in (1, 2) else 0
+        return idioms.reshape(x, (*(1,) * (missing - after), *x.shape, *(1,) * after))
+
+    def row(*arys: Any) -> Any:
+        return one(arys[0]) if len(arys) == 1 else tuple(map(one, arys))
+
+    return row
+
+
+def _concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Term:
+    parts = promoted(*arrays)
+    if axis is None:
+        return idioms_windows.concat([_flat(part) for part in parts], 0)
+    return idioms_windows.concat(parts, axis)
+
+
+def _stack(arrays: Sequence[Any], axis: int = 0) -> Term:
+    return idioms_windows.concat([idioms.unsqueeze(part, axis) for part in promoted(*arrays)], axis)
+
+
+def _hstack(tup: Sequence[Any]) -> Term:
+    parts = [_atleast(1)(x) for x in tup]
+    return _concatenate(parts, 0 if len(parts[0].shape) == 1 else 1)
+
+
+def _vstack(tup: Sequence[Any]) -> Term:
+    return _concatenate([_atleast(2)(x) for x in tup], 0)
+
+
+def _dstack(tup: Sequence[Any]) -> Term:
+    return _concatenate([_atleast(3)(x) for x in tup], 2)
+
+
+def _column_stack(tup: Sequence[Any]) -> Term:
+    parts = map(_tensor, tup)
+    return _concatenate([x if len(x.shape) > 1 else idioms.reshape(x, (-1, 1)) for x in parts], 1)
+
+
+def _split(ary: Term, indices_or_sections: Any, axis: int = 0, equal: bool = True) -> list[Term]:
+    extent = idioms.number(ary.shape[axis])
+    if isinstance(indices_or_sections, int):
+        count = indices_or_sections
+        if equal and extent % count:
+            raise ModelError(f"split of {ary.type} into {count} equal parts of axis {axis}", do="use numpy.array_split")
+        sizes = [extent // count + (i < extent % count) for i in range(count)]
+    else:
+        bounds = [0, *(min(max(b if b >= 0 else b + extent, 0), extent) for b in _ints(indices_or_sections)), extent]
+        sizes = [end - start for start, end in itertools.pairwise(bounds)]
+    return list(idioms.split(ary, sizes, axis))
+
+
+def _array_split(ary: Term, indices_or_sections: Any, axis: int = 0) -> list[Term]:
+    return _split(ary, indices_or_sections, axis, equal=False)
+
+
+def _tile(A: Term, reps: Any) -> Term:
+    times = _ints(reps)
+    return idioms.repeat(A, (*(1,) * (len(A.shape) - len(times)), *times))
+
+
+def _repeat(a: Term, repeats: Any, axis: int | None = None) -> Term:
+    if not isinstance(repeats, int):
+        raise UnsupportedOpError("numpy.repeat by several numbers", do="use numpy.take with the places")
+    return idioms_indices.repeat_each(*(_flat(a), repeats, 0) if axis is None else (a, repeats, axis))
+
+
+def _roll(a: Term, shift: Any, axis: Any = None) -> Term:
+    axes = None if axis is None else _ints(axis)
+    shifts = _ints(shift)
+    return idioms_indices.roll(a, shifts * len(axes) if axes and len(shifts) == 1 else shifts, axes)
+
+
+def _flip(m: Term, axis: Any = None) -> Term:
+    return idioms_indices.flip(m, range(len(m.shape)) if axis is None else _ints(axis))
+
+
+def _pad(array: Term, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Term:
+    rank = len(array.shape)
+    width = np.broadcast_to(np.asarray(pad_width), (rank, 2))
+    low, high = (tuple(map(int, side)) for side in width.T)
+    border = {"edge": idioms_windows.replicate, "reflect": idioms_windows.reflect, "wrap": idioms_windows.circular}
+    if mode in border:
+        return border[mode](array, low, high)
+    if mode != "constant" or np.ndim(constant_values):
+        raise UnsupportedOpError(
+            f"numpy.pad by {mode!r} with {constant_values}", do="give a number, edge, reflect or wrap"
+        )
+    return idioms_windows.pad(array, low, high, constant_values)
+
+
+def _where(condition: Any, *choices: Any) -> Term:
+    if len(choices) != 2:
+        raise UnsupportedOpError("numpy.where without values, whose result has no static shape")
+    return tensor("where", truth(_tensor(condition)), *promoted(*choices))
+
+
+def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: None = None, min: Any = None, max: Any = None) -> Term:
+    low, high = (b if a is None else a for a, b in ((a_min, min), (a_max, max)))
+    x = a if low is None else ufuncs.apply(np.maximum, (a, low), {})
+    return x if high is None else ufuncs.apply(np.minimum, (x, high), {})
+
+
+def _indices(x: Any) -> Term:
+    indices = _tensor(x)
+    if not dtypes.is_integer(indices.dtype):
+        raise ModelError(f"indices are {indices.type}", do="give integers")
+    return indices
+
+
+def _take(a: Any, indices: Any, axis: int | None = None) -> Term:
+    x, at = _tensor(a), _indices(indices)
+    if axis is None:
+        x, axis = _flat(x), 0
+    return idioms_indices.take(x, idioms_indices.wrapped(at, x.shape[axis]), axis - len(x.shape) if axis >= 0 else axis)
+
+
+def _take_along(arr: Term, indices: Any, axis: int | None = -1) -> Term:
+    if axis is None:
+        arr, axis = _flat(arr), 0
+    return idioms_indices.gather(arr, idioms_indices.wrapped(_indices(indices), arr.shape[axis]), axis)
+
+
+def _sorted(op: str) -> Row:
+    def row(a: Term, axis: int | None = -1, kind: Any = None, *, stable: Any = None) -> Term:
+        x, along = (_flat(a), -1) if axis is None else (a, axis)
+        return tensor(op, x, axis=idioms.negative_axis(along, len(x.shape)))
+
+    return row
+
+
+def _diag(v: Term, k: int = 0) -> Term:
+    if len(v.shape) == 2:
+        return idioms_indices.diagonal(v, k)
+    extent = idioms.number(v.shape[0]) + abs(k)
+    row = idioms_windows.pad(v, (max(0, k),), (max(0, -k),))
+    square = idioms.expand(row, (extent, extent))
+    return idioms.triangle(idioms.triangle(square, "le", k), "ge", k)
+
+
+def _diagonal(a: Term, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Term:
+    return idioms_indices.diagonal(a, offset, axis1, axis2)
+
+
+def _trace(a: Term, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Term:
+    found = _diagonal(a, offset, axis1, axis2)
+    return idioms.reduce(summed(found) if dtype is None else converted(found, dtype), "sum", -1)
+
+
+def _triangle(op: str) -> Row:
+    return lambda m, k=0: idioms.triangle(m, op, k)
+
+
+def _dot(a: Any, b: Any, out: None = None) -> Term:
+    x, y = promoted(_tensor(a), _tensor(b))
+    if not x.shape or not y.shape:
+        return tensor("mul", x, y)
+    if len(y.shape) <= 2:
+        return idioms.matmul(x, y)
+    return tensordot(x, y, ([len(x.shape) - 1], [len(y.shape) - 2]))
+
+
+def _inner(a: Any, b: Any) -> Term:
+    x, y = promoted(_tensor(a), _tensor(b))
+    return tensordot(x, y, ([len(x.shape) - 1], [len(y.shape) - 1])) if x.shape and y.shape else tensor("mul", x, y)
+
+
+def _outer(a: Any, b: Any, out: None = None) -> Term:
+    x, y = promoted(_tensor(a), _tensor(b))
+    return tensor("mul", idioms.reshape(x, (-1, 1)), idioms.reshape(y, (1, -1)))
+
+
+def _vdot(a: Any, b: Any) -> Term:
+    return _dot(_flat(_tensor(a)), _flat(_tensor(b)))
+
+
+def _tensordot(a: Any, b: Any, axes: Any = 2) -> Term:
+    x, y = promoted(_tensor(a), _tensor(b))
+    if isinstance(axes, int):
+        axes = (range(len(x.shape) - axes, len(x.shape)), range(axes))
+    first, second = axes
+    return tensordot(x, y, (_ints(first), _ints(second)))
+
+
+def _einsum(subscripts: Any, *operands: Any, optimize: Any = None) -> Term:
+    if not isinstance(subscripts, str):
+        raise UnsupportedOpError("numpy.einsum with axes as lists", do="write the subscripts as text")
+    return einsum(subscripts, promoted(*operands))
+
+
+def _cross(a: Any, b: Any, axis: int = -1) -> Term:
+    x, y = promoted(_tensor(a), _tensor(b))
+    if x.shape[axis] != 3 or y.shape[axis] != 3:
+        raise UnsupportedOpError(f"numpy.cross of {x.type} and {y.type}", do="give vectors of three along the axis")
+    ahead, behind = ((lambda v, by=by: idioms_indices.roll(v, [by], [axis])) for by in (-1, 1))
+    return tensor("sub", tensor("mul", ahead(x), behind(y)), tensor("mul", behind(x), ahead(y)))
+
+
+def _norm(x: Term, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Term:
+    over = _axes(x, axis)
+    axes = idioms.negative_axes(over, len(x.shape))
+    is_vector = len(axes) == 1
+    if (ord not in (None, "fro") and not is_vector) or (ord == "fro" and is_vector):
+        raise UnsupportedOpError(f"numpy.linalg.norm of order {ord} over {len(axes)} axes", do="give one axis")
+    return aten_row("linalg_vector_norm.default")(floats(x), 2 if ord in (None, "fro") else ord, axes, keepdims)
+
+
+def _nan_to_num(x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Term:
+    return aten_row("nan_to_num.default")(x, nan, posinf, neginf)
+
+
+def _round(a: Term, decimals: int = 0, out: None = None) -> Term:
+    if not dtypes.is_float(a.dtype):
+        return a
+    return tensor("round", a) if decimals == 0 else aten_row("round.decimals")(a, decimals)
+
+
+def _like(value: Any) -> Row:
+    def row(a: Term, dtype: Any = None, shape: Any = None) -> Term:
+        kind: DType = a.dtype if dtype is None else dtypes.from_numpy(dtype)
+        return idioms.filled(value, a.shape if shape is None else _ints(shape), kind)
+
+    return row
+
+
+def _full_like(a: Term, fill_value: Any, dtype: Any = None, shape: Any = None) -> Term:
+    if not isinstance(fill_value, Term):
+        return _like(fill_value)(a, dtype, shape)
+    kind: DType = a.dtype if dtype is None else dtypes.from_numpy(dtype)
+    return idioms.expand(idioms.cast(fill_value, kind), a.shape if shape is None else _ints(shape))
+
+
+def _diff(a: Term, n: int = 1, axis: int = -1) -> Term:
+    for _ in range(n):
+        extent = idioms.number(a.shape[axis])
+        ends = (idioms.take_slice(a, axis, start, 1, extent - 1) for start in (1, 0))
+        a = tensor("ne" if a.dtype == "bool" else "sub", *ends)
+    return a
+
+
+def _count_nonzero(a: Term, axis: Any = None, *, keepdims: bool = False) -> Term:
+    return idioms.reduce(idioms.cast(truth(a), "i64"), "sum", _axes(a, axis), keepdims)
+
+
+def _ptp(a: Term, axis: Any = None, out: None = None, keepdims: bool = False) -> Term:
+    return tensor("sub", *(_extreme(fold)(a, axis, out, keepdims) for fold in ("max", "min")))
+
+
+FUNCTIONS: dict[Any, Row] = {
+    np.sum: _reduction(lambda x, axes, keep: idioms.reduce(x, "sum", axes, keep), summed),
+    np.prod: _reduction(lambda x, axes, keep: idioms.reduce(x, "prod", axes, keep), summed),
+    np.mean: _reduction(idioms.mean, floats),
+    np.max: _extreme("max"),
+    np.min: _extreme("min"),
+    np.amax: _extreme("max"),
+    np.amin: _extreme("min"),
+    np.any: _any_or_all("max"),
+    np.all: _any_or_all("min"),
+    np.ptp: _ptp,
+    np.argmax: _place("max"),
+    np.argmin: _place("min"),
+    np.var: _variance,
+    np.std: _deviation,
+    np.count_nonzero: _count_nonzero,
+    np.cumsum: _running("cumsum"),
+    np.cumprod: _running("cumprod"),
+    np.diff: _diff,
+    np.reshape: _reshape,
+    np.ravel: lambda a, order="C": _reshape(a, -1, order),
+    np.transpose: _transpose,
+    np.swapaxes: lambda a, axis1, axis2: idioms.swap(a, axis1, axis2),
+    np.moveaxis: _moveaxis,
+    np.expand_dims: _expand_dims,
+    np.squeeze: _squeeze,
+    np.broadcast_to: lambda array, shape: idioms.expand(array, _ints(shape)),
+    np.atleast_1d: _atleast(1),
+    np.atleast_2d: _atleast(2),
+    np.atleast_3d: _atleast(3),
+    np.concatenate: _concatenate,
+    np.stack: _stack,
+    np.hstack: _hstack,
+    np.vstack: _vstack,
+    np.dstack: _dstack,
+    np.column_stack: _column_stack,
+    np.split: _split,
+    np.array_split: _array_split,
+    np.tile: _tile,
+    np.repeat: _repeat,
+    np.roll: _roll,
+    np.flip: _flip,
+    np.fliplr: lambda m: _flip(m, 1),
+    np.flipud: lambda m: _flip(m, 0),
+    np.pad: _pad,
+    np.where: _where,
+    np.clip: _clip,
+    np.take: _take,
+    np.take_along_axis: _take_along,
+    np.sort: _sorted("sort"),
+    np.argsort: _sorted("argsort"),
+    np.diag: _diag,
+    np.diagonal: _diagonal,
+    np.trace: _trace,
+    np.tril: _triangle("le"),
+    np.triu: _triangle("ge"),
+    np.dot: _dot,
+    np.inner: _inner,
+    np.outer: _outer,
+    np.vdot: _vdot,
+    np.tensordot: _tensordot,
+    np.einsum: _einsum,
+    np.cross: _cross,
+    np.linalg.norm: _norm,
+    np.nan_to_num: _nan_to_num,
+    np.round: _round,
+    np.around: _round,
+    np.zeros_like: _like(0),
+    np.ones_like: _like(1),
+    np.empty_like: _like(0),
+    np.full_like: _full_like,
+    np.copy: lambda a: a,
+    np.shape: lambda a: a.shape,
+    np.ndim: lambda a: len(a.shape),
+    np.size: lambda a, axis=None: shapes.size(a.shape) if axis is None else a.shape[axis],
+}
+"""What each function means."""
+
+WHOLE_BY_METHOD: dict[tuple[np.ufunc, str], Any] = {
+    (np.add, "reduce"): np.sum,
+    (np.multiply, "reduce"): np.prod,
+    (np.maximum, "reduce"): np.max,
+    (np.minimum, "reduce"): np.min,
+    (np.logical_and, "reduce"): np.all,
+    (np.logical_or, "reduce"): np.any,
+    (np.add, "accumulate"): np.cumsum,
+    (np.multiply, "accumulate"): np.cumprod,
+}
+"""The functions that fold by a universal one."""

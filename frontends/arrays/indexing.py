@@ -1,0 +1,73 @@
+"""Indexing as numpy does it: numbers, slices, new axes, and tensors or lists of indices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.terms import Term
+from frittata.frontends import idioms, idioms_indices
+from frittata.frontends.arrays.constants import constant
+
+
+def indexed(x: Term, key: Sequence[Any]) -> Term:
+    """Return x[key]; tensors among the indices are terms.
+
+    Raises: ModelError for an index outside of its axis; UnsupportedOpError for masks whose values are not known.
+    """
+    places = _full(key, len(x.shape))
+    looks_up = any(isinstance(place, Term) for place in places)
+    looked_up: list[Term | None] = []
+    for place in places:
+        axis = len(looked_up)
+        match place:
+            case None:
+                x = idioms.unsqueeze(x, axis)
+                looked_up.append(None)
+            case slice():
+                x = _sliced(x, axis, place)
+                looked_up.append(None)
+            case Term():
+                looked_up.append(place)
+            case int() if looks_up:  # an index of its own, without axes
+                looked_up.append(idioms.scalar(_checked(place, x, axis), "i64"))
+            case int():
+                x = idioms.select(x, axis, _checked(place, x, axis))
+            case _:
+                raise ModelError(f"a tensor is indexed by a {type(place).__name__}", do="give numbers, slices, tensors")
+    return idioms_indices.advanced(x, looked_up) if looks_up else x
+
+
+def _full(key: Sequence[Any], rank: int) -> list[Any]:
+    """Return an index for each axis, known masks as the places where they hold."""
+    places: list[Any] = []
+    for part in key:
+        known = np.asarray(part) if isinstance(part, list | np.bool_ | bool) else None
+        if known is not None and known.dtype == np.bool_:
+            raise UnsupportedOpError("a mask as an index", do="give the places where it holds: numpy.flatnonzero(mask)")
+        place = int(part) if isinstance(part, int | np.integer) else part
+        places.append(place if known is None else constant(known))
+    taken = sum(place is not None and place is not Ellipsis for place in places)
+    if taken > rank:
+        raise ModelError(f"{taken} indices of a tensor with {rank} axes")
+    if Ellipsis not in places:
+        places.append(Ellipsis)
+    at = places.index(Ellipsis)
+    return [*places[:at], *[slice(None)] * (rank - taken), *places[at + 1 :]]
+
+
+def _checked(index: int, x: Term, axis: int) -> int:
+    extent = idioms.number(x.shape[axis])
+    if not -extent <= index < extent:
+        raise ModelError(f"index {index} of axis {axis} of {x.type}")
+    return index % extent
+
+
+def _sliced(x: Term, axis: int, part: slice) -> Term:
+    kept = range(*part.indices(idioms.number(x.shape[axis])))
+    if kept.step > 0 or not kept:
+        return idioms.take_slice(x, axis, kept.start, kept.step, len(kept))
+    return idioms_indices.flip(_sliced(x, axis, slice(kept[-1], kept[0] + 1, -kept.step)), [axis])

@@ -1,0 +1,193 @@
+"""Tensors of a function that is traced: operators, numpy's functions and an array's methods on them make terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from frittata.egraph import dtypes, shapes
+from frittata.egraph.errors import ModelError
+from frittata.egraph.ops.registry import tensor
+from frittata.egraph.terms import Term
+from frittata.frontends.arrays import functions, ufuncs
+from frittata.frontends.arrays.constants import constant
+from frittata.frontends.arrays.indexing import indexed
+
+
+class Tensor(NDArrayOperatorsMixin):
+    """A tensor whose values are not known yet: what stands for an array while a function is traced.
+
+    It takes an array's operators, methods and numpy's functions; dtypes come out as numpy's. What would need its values
+    (`if x.sum() > 0`), or would change it in place, is an error.
+
+    >>> x = tensor_input("x", (3, 4))
+    >>> np.maximum(x @ x.T, 0).sum(axis=-1)
+    Tensor(f32[3])
+    """
+
+    __slots__ = ("term",)
+    __hash__ = object.__hash__  # pyright: ignore[reportAssignmentType]  numpy's mixin has none, for == makes a tensor
+
+    def __init__(self, term: Term) -> None:
+        self.term = term
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.term.type})"
+
+    # ---- what is known -----------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The extent of each axis."""
+        return self.term.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the values."""
+        return dtypes.to_numpy(self.term.dtype)
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.term.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of values."""
+        return shapes.size(self.term.shape)
+
+    @property
+    def T(self) -> Tensor:
+        """The tensor with its axes in reverse order."""
+        return self.transpose()
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("a tensor without axes has no length")
+        return shapes.concrete(self.term.shape)[0]
+
+    # ---- what makes terms --------------------------------------------------------------------------------------------
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        given, named = unwrapped(inputs), unwrapped(options)
+        if method == "__call__":
+            return wrapped(ufuncs.apply(ufunc, given, named))
+        return wrapped(functions.fold(ufunc, method, given, named))
+
+    def __array_function__(self, function: Any, _types: Any, args: Any, options: Mapping[str, Any]) -> Any:
+        return wrapped(functions.apply(function, unwrapped(args), unwrapped(options)))
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return Tensor(indexed(self.term, unwrapped(key if isinstance(key, tuple) else (key,))))
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
+
+    def astype(self, dtype: Any) -> Tensor:
+        """Convert the values."""
+        return Tensor(ufuncs.converted(self.term, dtype))
+
+    def reshape(self, *shape: Any) -> Tensor:
+        """Give the values, in their order, another shape; one extent may be -1."""
+        return _made(np.reshape, self, shape[0] if len(shape) == 1 else shape)
+
+    def transpose(self, *axes: Any) -> Tensor:
+        """Permute the axes; without an argument, reverse them."""
+        return _made(np.transpose, self, (axes[0] if len(axes) == 1 else axes) or None)
+
+    def flatten(self) -> Tensor:
+        """Return all values along one axis."""
+        return _made(np.ravel, self)
+
+    def copy(self) -> Tensor:
+        """Return the tensor: nothing changes it."""
+        return self
+
+    # ---- what needs values -------------------------------------------------------------------------------------------
+
+    def _unknown(self, *_: Any, **__: Any) -> NoReturn:
+        raise ModelError(
+            f"the values of {self!r} are not known while a function is traced",
+            do="choose between values with numpy.where, and between computations by what is no tensor",
+        )
+
+    __bool__ = __int__ = __float__ = __index__ = __complex__ = __array__ = item = tolist = _unknown
+
+    def _fixed(self, *_: Any, **__: Any) -> NoReturn:
+        raise ModelError(
+            f"{self!r} cannot be changed in place: other names of it would not see that, or should not",
+            do="write x = x + y, numpy.where(condition, y, x), or numpy.concatenate",
+        )
+
+    __setitem__ = __iadd__ = __isub__ = __imul__ = __imatmul__ = __itruediv__ = __ifloordiv__ = _fixed
+    __imod__ = __ipow__ = __ilshift__ = __irshift__ = __iand__ = __ior__ = __ixor__ = _fixed
+
+    @classmethod
+    def __torch_function__(cls, function: Any, *_: Any, **__: Any) -> NoReturn:
+        name = getattr(function, "__name__", str(function))
+        raise ModelError(
+            f"torch.{name} was given a frittata.Tensor, because the example arguments are numpy arrays",
+            do="give torch tensors as example arguments of functions that call torch",
+        )
+
+
+def _made(function: Any, *args: Any) -> Tensor:
+    """Call a function of numpy, whose result is a tensor if an argument is: its types do not say so."""
+    return function(*args)
+
+
+def _method(function: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: Tensor, *args: Any, **options: Any) -> Any:
+        return function(self, *args, **options)
+
+    method.__name__ = function.__name__
+    method.__doc__ = f"What `numpy.{function.__name__}` returns."
+    return method
+
+
+_METHODS = (
+    "all any argmax argmin argsort clip cumprod cumsum diagonal dot max mean min prod ravel repeat round squeeze std"
+    " sum swapaxes take trace var"
+)
+for _name in _METHODS.split():
+    setattr(Tensor, _name, _method(getattr(np, _name)))
+
+
+def tensor_input(name: str, shape: Sequence[Any], dtype: Any = "f32") -> Tensor:
+    """Return an argument of a function; `dtype` is numpy's, or a name such as "f32"."""
+    named = dtype if isinstance(dtype, str) and dtype in dtypes.NAMES else dtypes.from_numpy(dtype)
+    return Tensor(tensor("input", name=name, shape=tuple(shape), dtype=named))
+
+
+def as_tensor(value: Any) -> Tensor:
+    """Return an array or a number as a tensor whose values are known."""
+    return value if isinstance(value, Tensor) else Tensor(constant(value))
+
+
+def unwrapped(value: Any) -> Any:
+    """Return what rows take: terms for tensors and arrays, within lists, tuples and dicts too."""
+    match value:
+        case Tensor(term=term):
+            return term
+        case np.ndarray() | np.generic():
+            return constant(value)
+        case list() | tuple():
+            return type(value)(map(unwrapped, value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        case Mapping():
+            return {key: unwrapped(part) for key, part in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        case _:
+            return value
+
+
+def wrapped(value: Any) -> Any:
+    """Return what callers of rows get: tensors for terms, within lists and tuples too."""
+    match value:
+        case Term():
+            return Tensor(value)
+        case list() | tuple():
+            return type(value)(map(wrapped, value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        case _:
+            return value

@@ -1,0 +1,146 @@
+"""Import of Python functions: called once, with tensors in the place of arrays; what it returns says what it means."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from frittata.egraph.errors import ModelError
+from frittata.egraph.model import Function, Model
+from frittata.egraph.terms import Term
+from frittata.frontends.arrays import trees
+from frittata.frontends.arrays.constants import values_in
+from frittata.frontends.arrays.tensor import Tensor, as_tensor, tensor_input
+from frittata.frontends.arrays.trees import Path
+
+_ARRAYS = (np.ndarray, np.generic)
+_IS_INPUT = object()
+"""Stands for an array among the leaves of a call."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImportedFunction:
+    """A model, and how to call it as the function was called."""
+
+    model: Model
+    function: Callable[..., Any]
+    leaves: Mapping[Path, Any]
+    result: Any
+    parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether all that a call takes are arrays by position."""
+        return self._is_flat
+
+    @cached_property
+    def _is_flat(self) -> bool:
+        return all(len(path) == 1 and leaf is _IS_INPUT for path, leaf in self.leaves.items())
+
+    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
+        """Return the arrays of a call in the order of `model.main.inputs`.
+
+        Raises: ModelError if the call has another structure than at the import, or another value that was fixed there.
+        """
+        given = dict(trees.leaves(_bound(self.function, args, kwargs or {})))
+        if given.keys() != self.leaves.keys():
+            different = ", ".join(sorted({trees.name_of(path) for path in given.keys() ^ self.leaves.keys()}))
+            raise ModelError(
+                f"the call has another structure than the example arguments: {different}",
+                do="give the arguments nested as the example arguments were, or optimize again",
+            )
+        for path, leaf in self.leaves.items():
+            if leaf is not _IS_INPUT and not _same(given[path], leaf):
+                raise ModelError(
+                    f"argument {trees.name_of(path)} is {given[path]!r} and was {leaf!r}",
+                    do="optimize again with this value; only arrays may have others at each call",
+                )
+        return [given[path] for path, leaf in self.leaves.items() if leaf is _IS_INPUT]
+
+    def unflatten(self, outputs: Iterable[Any]) -> Any:
+        """Return the outputs of `model.main` in the structure that the function returns."""
+        values = iter(outputs)
+        return trees.rebuilt(self.result, lambda _, leaf: next(values) if leaf is _IS_INPUT else leaf)
+
+
+def from_function(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+) -> ImportedFunction:
+    """Trace a function of arrays; arguments may be nested in tuples, lists and dicts.
+
+    Arrays become inputs. Numbers, text and None stay what they are, for all calls; so do arrays that the function has
+    from elsewhere, of which it keeps a copy.
+
+    >>> imported = from_function(lambda x, y: np.tanh(x) + y, (np.zeros((3, 4)), np.ones(4)))
+    >>> [str(term.type) for term in imported.model.main.outputs]
+    ['f64[3, 4]']
+
+    Raises: ModelError for what cannot be traced; what the function itself raises.
+    """
+    bound = _bound(function, args, kwargs or {})
+    leaves: dict[Path, Any] = {}
+    inputs: dict[Path, Tensor] = {}
+    for path, leaf in trees.leaves(bound):
+        is_array = isinstance(leaf, _ARRAYS)
+        leaves[path] = _IS_INPUT if is_array else leaf
+        if is_array:
+            inputs[path] = tensor_input(_fresh(trees.name_of(path), inputs.values()), np.shape(leaf), leaf.dtype)
+    given = trees.rebuilt(bound, lambda path, leaf: inputs.get(path, leaf))
+    result = _called(function, given)
+    outputs: list[Term] = []
+
+    def noted(_: Path, leaf: Any) -> Any:
+        if not isinstance(leaf, (Tensor, *_ARRAYS)):
+            return leaf
+        outputs.append(as_tensor(leaf).term)
+        return _IS_INPUT
+
+    shape = trees.rebuilt(result, noted)
+    main = Function(tuple(tensor.term for tensor in inputs.values()), tuple(outputs))
+    return ImportedFunction(Model({"main": main}, values_in(outputs)), function, leaves, shape)
+
+
+def _same(value: Any, leaf: Any) -> bool:
+    return type(value) is type(leaf) and (value == leaf or (value != value and leaf != leaf))
+
+
+def _fresh(name: str, taken: Iterable[Tensor]) -> str:
+    names = {tensor.term.attrs[0] for tensor in taken}
+    while name in names:
+        name += "_"
+    return name
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+
+
+def _bound(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments by name, in the order in which the function has them.
+
+    Raises: ModelError if the function does not take them.
+    """
+    signature = _signature(function)
+    if signature is None:
+        return {**{f"x{i}": arg for i, arg in enumerate(args)}, **kwargs}
+    try:
+        return dict(signature.bind(*args, **kwargs).arguments)
+    except TypeError as error:
+        name = getattr(function, "__name__", type(function).__name__)
+        raise ModelError(f"{name}{signature}: {error}", do="give the arguments that the function takes") from error
+
+
+def _called(function: Callable[..., Any], given: dict[str, Any]) -> Any:
+    signature = _signature(function)
+    if signature is None:
+        return function(*given.values())
+    bound = inspect.BoundArguments(signature, given)  # pyright: ignore[reportArgumentType]
+    return function(*bound.args, **bound.kwargs)

@@ -1,0 +1,226 @@
+"""What numpy's universal functions mean in terms: operands and results have the dtypes that numpy says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from frittata.egraph import dtypes, shapes
+from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.ops.registry import tensor
+from frittata.egraph.terms import Scalar, Term
+from frittata.frontends import aten, aten_scalars, idioms
+from frittata.frontends.arrays.constants import constant
+
+Row = Callable[..., Any]
+
+
+# ---- dtypes ----------------------------------------------------------------------------------------------------------
+
+
+def _kind(x: Any) -> Any:
+    """Return what numpy promotes by: a dtype, or the type of a Python number, which is weak."""
+    if isinstance(x, Term):
+        return dtypes.to_numpy(x.dtype)
+    return type(x) if type(x) in (int, float) else np.result_type(x)
+
+
+def promoted(*operands: Any) -> list[Term]:
+    """Return operands, numbers and lists among them, as tensors of the dtype that numpy promotes to."""
+    given = [constant(x) if isinstance(x, list | tuple) else x for x in operands]
+    weak: list[Any] = [x if type(x) in (int, float) else _kind(x) for x in given]
+    dtype = dtypes.from_numpy(np.result_type(*weak))
+    return [idioms.typed(x, dtype) for x in given]
+
+
+def converted(x: Term, dtype: Any) -> Term:
+    """Convert to a numpy dtype, None for none."""
+    return x if dtype is None else idioms.cast(x, dtypes.from_numpy(dtype))
+
+
+def floats(x: Term) -> Term:
+    return x if dtypes.is_float(x.dtype) else idioms.cast(x, "f64")
+
+
+def summed(x: Term) -> Term:
+    """Convert to the dtype in which numpy sums."""
+    return x if dtypes.is_float(x.dtype) else idioms.cast(x, "i64")
+
+
+def truth(x: Term) -> Term:
+    return x if x.dtype == "bool" else tensor("ne", x, idioms.scalar(0, x.dtype))
+
+
+# ---- ufuncs ----------------------------------------------------------------------------------------------------------
+
+
+def apply(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any]) -> Term:
+    """Apply a universal function.
+
+    Raises: UnsupportedOpError without a row; ModelError for options.
+    """
+    if ufunc not in UFUNCS:
+        raise lacking(f"numpy.{ufunc.__name__}")
+    if options:
+        raise ModelError(f"numpy.{ufunc.__name__} with {', '.join(options)}", do="leave it out, and convert the result")
+    loop = ufunc.resolve_dtypes((*map(_kind, inputs), *(None,) * ufunc.nout))
+    *wanted, result = map(dtypes.from_numpy, loop)
+    operands = (idioms.typed(x, dtype) for x, dtype in zip(inputs, wanted, strict=True))
+    return idioms.cast(UFUNCS[ufunc](*operands), result)
+
+
+def lacking(name: str) -> UnsupportedOpError:
+    """Return the error for a function without a row."""
+    return UnsupportedOpError(f"{name} has no row", do="write it with other functions, or call it with frittata.extern")
+
+
+def _op(name: str) -> Row:
+    return lambda *operands: tensor(name, *operands)
+
+
+def _of_bools(name: str, logic: str) -> Row:
+    return lambda x, y: tensor(logic if x.dtype == "bool" else name, x, y)
+
+
+def _logic(name: str) -> Row:
+    return lambda *operands: tensor(name, *map(truth, operands))
+
+
+def _bits(name: str) -> Row:
+    def row(*operands: Term) -> Term:
+        if any(x.dtype != "bool" for x in operands):
+            raise UnsupportedOpError("operators on the bits of integers")
+        return tensor(name, *operands)
+
+    return row
+
+
+def _power(x: Term, y: Term) -> Term:
+    value = y.attrs[0].value if y.op == "full" and isinstance(y.attrs[0], Scalar) else None
+    if dtypes.is_float(x.dtype):
+        if value is None:
+            return tensor("pow", x, y)
+        return idioms.expand(idioms.power(x, value), shapes.broadcast(x.shape, y.shape))
+    if value is None or value < 0:
+        raise UnsupportedOpError("powers of integers", do="convert to floats, or give the exponent as a number >= 0")
+    out = idioms.filled(1, shapes.broadcast(x.shape, y.shape), x.dtype)
+    for _ in range(value):
+        out = tensor("mul", out, x)
+    return out
+
+
+def _unless_nan(whole: np.ufunc) -> Row:
+    """Return the larger or smaller one, or the one that is a number."""
+
+    def row(x: Term, y: Term) -> Term:
+        if not dtypes.is_float(x.dtype):
+            return UFUNCS[whole](x, y)
+        return UFUNCS[whole](tensor("where", tensor("ne", x, x), y, x), tensor("where", tensor("ne", y, y), x, y))
+
+    return row
+
+
+def _heaviside(x: Term, y: Term) -> Term:
+    zero = idioms.scalar(0, x.dtype)
+    step = tensor("cast", tensor("gt", x, zero), dtype=x.dtype)
+    found = tensor("where", tensor("eq", x, zero), y, step)
+    return tensor("where", tensor("ne", x, x), x, found)
+
+
+def _of_numbers(name: str) -> Row:
+    """Bools stay what they are."""
+    return lambda x: x if x.dtype == "bool" else tensor(name, x)
+
+
+def _of_floats(name: str, of_integers: Row) -> Row:
+    return lambda x: tensor(name, x) if dtypes.is_float(x.dtype) else of_integers(x)
+
+
+def _scaled(factor: float) -> Row:
+    return lambda x: tensor("mul", x, idioms.scalar(factor, x.dtype))
+
+
+def _is_infinite(x: Term) -> Term:
+    if not dtypes.is_float(x.dtype):
+        return idioms.filled(False, x.shape, "bool")
+    return tensor("eq", tensor("abs", x), idioms.scalar(np.inf, x.dtype))
+
+
+def aten_row(name: str) -> Row:
+    return aten.ROWS[f"aten.{name}"]
+
+
+UFUNCS: dict[np.ufunc, Row] = {
+    np.add: _of_bools("add", "or"),
+    np.subtract: _op("sub"),
+    np.multiply: _of_bools("mul", "and"),
+    np.divide: _op("div"),
+    np.floor_divide: _op("floordiv"),
+    np.remainder: _op("mod"),
+    np.fmod: aten_row("fmod.Tensor"),
+    np.power: _power,
+    np.float_power: _power,
+    np.maximum: _of_bools("max", "or"),
+    np.minimum: _of_bools("min", "and"),
+    np.fmax: _unless_nan(np.maximum),
+    np.fmin: _unless_nan(np.minimum),
+    np.arctan2: aten_row("atan2.default"),
+    np.logaddexp: aten_row("logaddexp.default"),
+    np.copysign: aten_row("copysign.Tensor"),
+    np.heaviside: _heaviside,
+    np.matmul: idioms.matmul,
+    np.equal: _op("eq"),
+    np.not_equal: _op("ne"),
+    np.less: _op("lt"),
+    np.less_equal: _op("le"),
+    np.greater: _op("gt"),
+    np.greater_equal: _op("ge"),
+    np.logical_and: _logic("and"),
+    np.logical_or: _logic("or"),
+    np.logical_xor: lambda x, y: tensor("ne", truth(x), truth(y)),
+    np.logical_not: _logic("not"),
+    np.bitwise_and: _bits("and"),
+    np.bitwise_or: _bits("or"),
+    np.bitwise_xor: _bits("ne"),
+    np.invert: _bits("not"),
+    np.negative: _op("neg"),
+    np.positive: lambda x: x,
+    np.absolute: _of_numbers("abs"),
+    np.fabs: _op("abs"),
+    np.conjugate: lambda x: x,
+    np.sign: _op("sign"),
+    np.square: _op("square"),
+    np.sqrt: _op("sqrt"),
+    np.reciprocal: _of_floats("reciprocal", lambda x: aten_scalars.divide(1, x, "trunc")),
+    np.exp: _op("exp"),
+    np.exp2: aten_row("exp2.default"),
+    np.expm1: _op("expm1"),
+    np.log: _op("log"),
+    np.log2: aten_row("log2.default"),
+    np.log10: aten_row("log10.default"),
+    np.log1p: _op("log1p"),
+    np.sin: _op("sin"),
+    np.cos: _op("cos"),
+    np.tan: aten_row("tan.default"),
+    np.arcsin: aten_row("asin.default"),
+    np.arccos: aten_row("acos.default"),
+    np.arctan: _op("atan"),
+    np.sinh: aten_row("sinh.default"),
+    np.cosh: aten_row("cosh.default"),
+    np.tanh: _op("tanh"),
+    np.deg2rad: _scaled(np.pi / 180),
+    np.radians: _scaled(np.pi / 180),
+    np.rad2deg: _scaled(180 / np.pi),
+    np.degrees: _scaled(180 / np.pi),
+    np.floor: _of_floats("floor", lambda x: x),
+    np.ceil: _of_floats("ceil", lambda x: x),
+    np.rint: _of_floats("round", lambda x: x),
+    np.trunc: aten_row("trunc.default"),
+    np.isnan: lambda x: tensor("ne", x, x),
+    np.isinf: _is_infinite,
+    np.isfinite: aten_row("isfinite.default"),
+    np.signbit: aten_row("signbit.default"),
+}
+"""What each universal function means; its operands have the dtypes of numpy's loop."""

@@ -1,0 +1,287 @@
+"""numpy's functions on tensors that are traced give numpy's values, shapes and dtypes."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from frittata.egraph import dtypes
+from frittata.egraph.errors import FrittataError, ModelError, UnsupportedOpError
+from frittata.egraph.model import Array
+from frittata.frontends.arrays import trees
+from frittata.frontends.arrays.trace import from_function
+from frittata.frontends.arrays.ufuncs import UFUNCS
+
+SPECIAL = np.array([-np.inf, -2.5, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 1.5, 2.5, 7.0, np.inf, np.nan])
+RNG = np.random.default_rng(0)
+A = RNG.standard_normal((3, 5, 7)).astype(np.float32)
+M = RNG.standard_normal((5, 7))
+S = RNG.standard_normal((7, 7))
+V = RNG.standard_normal(7).astype(np.float32)
+I = RNG.integers(-9, 9, (5, 7)).astype(np.int32)  # noqa: E741
+B = M > 0
+
+BITWISE = (np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert)
+DIVIDING = (np.floor_divide, np.remainder, np.fmod, np.reciprocal)
+
+Case = tuple[Callable[..., Any], tuple[Any, ...]]
+
+CASES: dict[str, Case] = {
+    "operators": (lambda a, m: (-a + m * 2 - 1) / (m**2 + 1) % 3 // 0.5, (A, M)),
+    "weak numbers": (lambda a, i: (a * 2.5, a + 1, i * 2, i + 1.5, 2 ** i.astype(float), 3 - i, True + i), (V, I)),
+    "comparisons": (lambda a, m: (a > m) & (a <= 1) | ~(m == a) ^ (a != 0), (A, M)),
+    "powers": (lambda a, i: (a**2, a**3, a**0.5, i**0, i**1, i**3, np.power(a, 2.5), np.abs(a) ** a), (A, I)),
+    "matmul": (lambda a, s, v: (a @ s, s @ v, v @ s, v @ v, a @ v), (A, S, V)),
+    "sums": (lambda a, i, b: (a.sum(), np.sum(a, 1), a.sum((0, 2), keepdims=True), i.sum(0), b.sum(-1)), (A, I, B)),
+    "means": (
+        lambda a, i: (a.mean(), a.mean(1, keepdims=True), i.mean(0), np.var(a, 1), a.std((0, 1), ddof=1)),
+        (A, I),
+    ),
+    "extremes": (lambda a, b: (a.max(), a.min(1), np.ptp(a, 0), b.any(0), b.all(), np.amax(a, (0, 2))), (A, B)),
+    "products": (lambda a, i: (a.prod(1), i.prod(0), np.cumprod(a, 1), np.cumsum(i, 0), np.cumsum(a)), (A, I)),
+    "places": (lambda a: (a.argmax(), a.argmin(1), np.argmax(a, -1, keepdims=True)), (A,)),
+    "counts": (lambda a, b: (np.count_nonzero(b), np.count_nonzero(b, axis=1), np.count_nonzero(a)), (A, B)),
+    "shapes": (
+        lambda a: (a.reshape(3, -1), a.reshape((7, 15)), a.T, a.transpose(1, 0, 2), a.ravel(), a.flatten()),
+        (A,),
+    ),
+    "axes": (
+        lambda a: (
+            a.swapaxes(0, -1),
+            np.moveaxis(a, 0, -1),
+            np.moveaxis(a, (0, 1), (2, 0)),
+            np.expand_dims(a, (0, 2)),
+            np.squeeze(a[:1], 0),
+            np.broadcast_to(a[0], (2, 5, 7)),
+        ),
+        (A,),
+    ),
+    "at least": (lambda v, m: (np.atleast_1d(v), np.atleast_2d(v), np.atleast_3d(v), np.atleast_3d(m)), (V, M)),
+    "joins": (
+        lambda a, b, v: (
+            np.concatenate([a, b]),
+            np.concatenate((a, v[None]), axis=0),
+            np.concatenate([a, b], axis=None),
+            np.stack([a, b], axis=1),
+            np.hstack([a, b]),
+            np.hstack([v, v]),
+            np.vstack([v, a]),
+            np.dstack([a, b]),
+            np.column_stack([v, v]),
+        ),
+        (M, M + 1, V),
+    ),
+    "splits": (lambda a: (*np.split(a, 7, 1), *np.split(a, [2, 5], -1), *np.array_split(a, 3, 1)), (M,)),
+    "repeats": (
+        lambda a, v: (np.tile(v, 3), np.tile(v, (2, 2)), np.tile(a, 2), np.repeat(a, 2, 1), v.repeat(3)),
+        (M, V),
+    ),
+    "moves": (
+        lambda a: (np.roll(a, 2), np.roll(a, -1, 0), np.roll(a, (1, 2), (0, 1)), np.flip(a), np.flip(a, 1)),
+        (M,),
+    ),
+    "mirrors": (lambda a: (np.fliplr(a), np.flipud(a)), (M,)),
+    "borders": (
+        lambda a: (
+            np.pad(a, 1),
+            np.pad(a, ((1, 2), (0, 3)), constant_values=2.5),
+            np.pad(a, 2, mode="edge"),
+            np.pad(a, ((1, 2), (3, 0)), mode="reflect"),
+            np.pad(a, 2, mode="wrap"),
+        ),
+        (M,),
+    ),
+    "choices": (
+        lambda a, b, i: (np.where(b, a, 0), np.where(a > 0, 1, i), np.clip(a, -0.5, 0.5), i.clip(0)),
+        (M, B, I),
+    ),
+    "clips": (lambda a, v: (np.clip(a, None, v), np.clip(a, -v, v), a.clip(max=0.5)), (M, V)),
+    "look-ups": (
+        lambda a, i: (
+            np.take(a, [0, 2, -1], axis=1),
+            a.take(i),
+            np.take_along_axis(a, i % 5, 0),
+            a[i % 5],
+            a[i % 5, i % 7],
+            a[:, [1, 3]],
+            a[[[0], [1]], [2, 3]],
+        ),
+        (M, np.abs(I)),
+    ),
+    "slices": (
+        lambda a: (a[0], a[-1, 2], a[:, 1:3], a[..., ::2], a[::-1, :, 5:1:-2], a[None, 0, ..., None], a[1:, -2:]),
+        (A,),
+    ),
+    "order": (lambda a: (np.sort(a), np.sort(a, 0), np.argsort(a), a.argsort(0), np.sort(a, axis=None)), (M,)),
+    "diagonals": (
+        lambda s, v: (
+            np.diag(v),
+            np.diag(v, 2),
+            np.diag(v, -1),
+            np.diag(s, 1),
+            s.diagonal(-2),
+            np.trace(s),
+            s.trace(1),
+            np.tril(s),
+            np.triu(s, 1),
+        ),
+        (S, V),
+    ),
+    "products of vectors": (
+        lambda a, v, s: (np.dot(s, v), v.dot(v), np.dot(a, s), np.inner(s, s), np.outer(v, v), np.vdot(s, s)),
+        (A, V, S),
+    ),
+    "dot of many axes": (lambda a, s: (np.dot(s, a.transpose(0, 2, 1)), np.dot(a, 2)), (A, S)),
+    "tensordot": (
+        lambda a, m: (np.tensordot(a, m), np.tensordot(a, m, ([1, 2], [0, 1])), np.tensordot(a, m, 0)),
+        (A, M),
+    ),
+    "einsum": (
+        lambda a, m, s, v: (
+            np.einsum("bij,jk->bik", a, s),
+            np.einsum("bij,ij->b", a, m),
+            np.einsum("ij,ij,j", m, m, v),
+            np.einsum("ii->i", s),
+            np.einsum("ii", s),
+            np.einsum("...j,kj->...k", a, m),
+            np.einsum("i,j->ji", v, v),
+            np.einsum("ij->j", m),
+        ),
+        (A, M, S, V),
+    ),
+    "cross": (lambda a, b: (np.cross(a, b), np.cross(a.T, b.T, axis=0)), (M[:, :3], M[:, 3:6])),
+    "norms": (
+        lambda a: (
+            np.linalg.norm(a),
+            np.linalg.norm(a, axis=1),
+            np.linalg.norm(a, 1, -1, keepdims=True),
+            np.linalg.norm(a, np.inf, 0),
+            np.linalg.norm(a, 3, 0),
+        ),
+        (M,),
+    ),
+    "likes": (
+        lambda a: (np.zeros_like(a), np.ones_like(a, dtype=np.int32), np.full_like(a, 3), np.full_like(a, a[0])),
+        (M,),
+    ),
+    "rounding": (lambda a, i: (np.round(a), a.round(1), np.round(i)), (M * 9, I)),
+    "not a number": (lambda a: (np.nan_to_num(a), np.nan_to_num(a, nan=1.0, posinf=2.0, neginf=3.0)), (SPECIAL,)),
+    "differences": (lambda a, b: (np.diff(a), np.diff(a, 2, 0), np.diff(b)), (M, B)),
+    "facts": (lambda a: (a * a.ndim + a.size - len(a) + np.size(a, 1), np.shape(a)[0] + a), (M,)),
+    "folds of ufuncs": (
+        lambda a, b: (np.add.reduce(a), np.maximum.reduce(a, axis=1), np.logical_and.reduce(b)),
+        (M, B),
+    ),
+    "running folds": (lambda a: (np.add.accumulate(a), np.multiply.accumulate(a, axis=1)), (M,)),
+    "rows": (lambda a: [row * i for i, row in enumerate(a)], (M,)),
+    "conversions": (
+        lambda a, b: (a.astype(np.float32), b.astype(int), (a * 9).astype(np.int32), a.astype(bool)),
+        (M, B),
+    ),
+    "constants": (lambda a: (np.eye(7) + a[:, :1, None], np.arange(7) * a, a + np.float32(2), np.ones(3)), (M,)),
+}
+
+
+def operands_of(ufunc: np.ufunc) -> Iterator[tuple[Array, ...]]:
+    """Give values that are special, in all pairs, of each dtype that a universal function takes."""
+    if ufunc is np.matmul:
+        yield M, S
+        return
+    for dtype in (np.float64, np.float32, np.int64, np.int32, np.bool_):
+        values = SPECIAL if np.dtype(dtype).kind == "f" else np.arange(-3, 5)
+        one = values.astype(dtype)
+        given = (one,) if ufunc.nin == 1 else (one[:, None], one)
+        try:
+            list(map(dtypes.from_numpy, ufunc.resolve_dtypes((*(x.dtype for x in given), None))))
+        except (TypeError, FrittataError):
+            continue
+        yield given
+
+
+def check(function: Callable[..., Any], args: tuple[Any, ...], rtol: float) -> None:
+    """Compare what a traced function means with what it returns."""
+    with np.errstate(all="ignore"):
+        expected = function(*args)
+        imported = from_function(function, args)
+        got = imported.unflatten(imported.model.interpret(*imported.flatten(args)))
+        typed = imported.unflatten(imported.model.main.outputs)
+    wanted, found, terms_ = (dict(trees.leaves(tree)) for tree in (expected, got, typed))
+    assert wanted.keys() == found.keys()
+    for path, value in wanted.items():
+        assert terms_[path].shape == np.shape(value), path
+        assert dtypes.to_numpy(terms_[path].dtype) == np.asarray(value).dtype, path
+        np.testing.assert_allclose(found[path], value, rtol, rtol, err_msg=str(path))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_functions_mean_what_numpy_computes(name: str) -> None:
+    check(*CASES[name], rtol=2e-5)
+
+
+@pytest.mark.parametrize("ufunc", UFUNCS, ids=lambda ufunc: ufunc.__name__)
+def test_universal_functions_mean_what_numpy_computes(ufunc: np.ufunc) -> None:
+    tried = 0
+    for given in operands_of(ufunc):
+        is_integer = given[0].dtype.kind == "i"
+        if (ufunc is np.power and given[0].dtype.kind != "f") or (ufunc in BITWISE and is_integer):
+            with pytest.raises(UnsupportedOpError):
+                from_function(ufunc, given)
+            continue
+        if ufunc in DIVIDING and is_integer:  # by zero there is no value that means anything
+            given = (*given[:-1], np.where(given[-1] == 0, 1, given[-1]).astype(given[-1].dtype))
+        check(lambda *args: ufunc(*args), given, rtol=1e-5)
+        tried += 1
+    assert tried
+
+
+def test_calls_are_nested_as_the_example_arguments_were() -> None:
+    def model(params: dict[str, Any], xs: list[Array], scale: float = 2.0) -> dict[str, Any]:
+        return {"out": xs[0] @ params["w"] * scale, "rest": (xs[1], scale, None)}
+
+    args = ({"w": M.T, "b": V}, [M, V])
+    imported = from_function(model, args)
+    swapped = ({"b": V, "w": M.T}, [M, V])
+    got = imported.unflatten(imported.model.interpret(*imported.flatten(swapped)))
+    np.testing.assert_allclose(got["out"], M @ M.T * 2)
+    assert got["rest"][1:] == (2.0, None)
+    assert [term.attrs[0] for term in imported.model.main.inputs] == ["params_b", "params_w", "xs_0", "xs_1"]
+    with pytest.raises(ModelError, match="params_b"):
+        imported.flatten(({"w": M}, [M, V]))
+    with pytest.raises(ModelError, match=r"argument scale is 3.0 and was 2.0"):
+        from_function(model, (*args, 2.0)).flatten((*args, 3.0))
+
+
+def test_arrays_from_elsewhere_are_copied() -> None:
+    weight = np.ones(7)
+    imported = from_function(lambda x: x * weight, (M,))
+    weight[:] = 2
+    np.testing.assert_array_equal(imported.model.interpret(M)[0], M)
+    assert list(imported.model.params) == [next(iter(from_function(lambda x: x * np.ones(7), (M,)).model.params))]
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
+    "a branch": (lambda x: x if x.sum() > 0 else -x, "not known while a function is traced"),
+    "a number": (lambda x: float(x[0, 0]), "not known"),
+    "an array": (lambda x: np.asarray(x), "not known"),
+    "in place": (lambda x: x.__iadd__(1), "in place"),
+    "a mask": (lambda x: x[x > 0], "mask"),
+    "an index": (lambda x: x[5], "index 5"),
+    "too many indices": (lambda x: x[0, 0, 0], "3 indices"),
+    "an empty slice": (lambda x: x[3:3], "empty"),
+    "no row": (lambda x: np.fft.fft(x), "no row"),
+    "no ufunc": (lambda x: np.spacing(x), "no row"),
+    "an argument": (lambda x: np.sum(x, where=[True]), "where"),
+    "an option": (lambda x: np.add(x, 1, dtype=np.float32), "dtype"),
+    "a dtype": (lambda x: x.astype(np.float16), "float16"),
+    "places of values": (lambda x: np.where(x > 0), "static shape"),
+    "torch": (lambda x: __import__("torch").relu(x), "torch.relu"),
+    "einsum": (lambda x: np.einsum("ij,jk->ik", x, x), "j has extents"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_traced_is_an_error_that_says_why(name: str) -> None:
+    function, message = REFUSED[name]
+    with pytest.raises(FrittataError, match=message):
+        from_function(function, (M,))
