@@ -56,3 +56,7 @@ class CompileError(FrittataError):
 
 class StaleParametersError(FrittataError):
     """A frozen parameter was changed after `optimize`."""
+
+
+class VerificationError(FrittataError):
+    """A compiled model gives other results than the model does in float64."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from frittata.graphs import EGraph, Graph
     from frittata.report import Report
     from frittata.tensor_calls import TensorCalls
+    from frittata.verify import Verification
 
 _NUMPY = (np.ndarray, np.generic)
 
@@ -34,7 +35,13 @@ def _is_numpy(value: Any) -> bool:
 class Optimized:
     """A compiled model. Call it as the model was called: torch tensors in, torch tensors out; numpy in, numpy out."""
 
-    def __init__(self, compilation: Compilation, examples: Sequence[Any] = (), source: Any = None) -> None:
+    def __init__(
+        self,
+        compilation: Compilation,
+        examples: Sequence[Any] = (),
+        source: Any = None,
+        parameters: Sequence[Any] = (),
+    ) -> None:
         self.compilation = compilation
         self._examples = tuple(examples)
         self._keeps_device_arrays = targets.by_name(compilation.options.target).keeps_device_arrays
@@ -43,7 +50,8 @@ class Optimized:
         tensors = {} if imported is None else imported.parameters
         self._guard = Guard(tensors if freeze is None else {}, source)
         before = source if imported is None else imported.model
-        self._parameters = readers(before, tensors, source) if freeze is False else ()
+        self._parameters = readers(before, tensors, source) if freeze is False and not parameters else ()
+        self._parameters += tuple(lambda value=value: value for value in parameters)
         self._takes_own = not self._parameters and (imported is None or imported.is_flat)
         self._direct: TensorCalls | None = None
         """What runs a call whose arguments are the program's own, in its order, once there was one with tensors."""
@@ -142,6 +150,17 @@ class Optimized:
         self.account.measured.update(zip(names, map(float, seconds), strict=True))
         return dict(self.account.measured)
 
+    def verify(self, *args: Any, **kwargs: Any) -> Verification:
+        """Compare the results with the model's in float64, on the example arguments unless others are given.
+
+        Where one is wrong, each kernel is compared with its body on what it read: `culprit` names what is wrong, and
+        `check()` raises. The model is the one that transforms have left; the interpreter takes its time.
+        """
+        from frittata.verify import verify
+
+        given = self._arrays(args, kwargs) if args or kwargs else self._example_arrays()
+        return verify(self.compilation, given)
+
     def explain(self, name: str) -> Explanation:
         """Tell of a kernel, named itself or by an operator in it, what it is, what else could be, and why not.
 
@@ -163,6 +182,20 @@ class Optimized:
         from frittata.graphs import EGraph
 
         return EGraph(self.account)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the compiled model to a file that `frittata.load` reads: data only, no code.
+
+        Parameters go with it as they are now. Kernels are compiled again where it is loaded, or come from the cache.
+
+        Raises: ModelError if it is called with, or returns, other trees than tuples, lists and dicts.
+        """
+        from frittata import saved
+
+        self._guard.check()
+        target = Path(path)
+        saved.save(target, self.compilation, lambda: [arguments.of(read(), False) for read in self._parameters])
+        return target
 
     def show(self, path: str | Path, title: str = "frittata") -> Path:
         """Write one page that draws the program and the e-graph around each kernel; it needs nothing but itself."""

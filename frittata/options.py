@@ -29,10 +29,11 @@ class Options:
     form. `fallback`: whether operators without a definition become calls into torch, or an error that lists them.
     `freeze`: None folds parameters and guards them against later changes, True folds without the guard, False folds
     nothing and reads them at every call. `tune`: "measure" times the chosen kernels and chooses again, until no others
-    are predicted to be faster, and remembers what they took. `time_limit_s` bounds the search for the optimum, in
-    seconds, and as much longer as its candidates took more than six to find. `machine`: a profile; None measures this
-    machine once and remembers it, or takes the target's. `cache`: a folder for chosen programs and compiled kernels;
-    None is the user's cache folder.
+    are predicted to be faster, and remembers what they took. `verify`: whether the results for the example arguments
+    are compared with the model's in float64, and others are an error. `time_limit_s` bounds the search for the optimum,
+    in seconds, and as much longer as its candidates took more than six to find. `machine`: a profile; None measures
+    this machine once and remembers it, or takes the target's. `cache`: a folder for chosen programs and compiled
+    kernels; None is the user's cache folder.
     """
 
     rules: tuple[Path, ...] = ()
@@ -44,6 +45,7 @@ class Options:
     fallback: Fallback = "extern"
     freeze: bool | None = None
     tune: Tune | None = None
+    verify: bool = False
     time_limit_s: float = 3.0
     machine: Machine | None = None
     cache: Path | None = field(default=None)

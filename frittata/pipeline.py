@@ -66,6 +66,8 @@ class Compilation:
     executable: Runnable
     is_remembered: bool
     prices: Prices
+    own_rules: tuple[tuple[str, str], ...] = ()
+    """The caller's families: names and texts."""
     phase_seconds: dict[str, float] = field(default_factory=dict[str, float])
 
     @property
@@ -126,7 +128,10 @@ def compile_model(source: Any, args: Sequence[Any], options: Options) -> Compila
         if options.freeze:
             model = detached(model, choice.program, options.form)
         executable = target.build(choice.program, model.params, cache.kernels_in(folder))
-    done = Compilation(options, imported, model, families, machine, choice, executable, found is None, prices, seconds)
+    own = tuple((path.stem, path.read_text(encoding="utf-8")) for path in options.rules)
+    done = Compilation(
+        options, imported, model, families, machine, choice, executable, found is None, prices, own, seconds
+    )
     if found is not None:
         done.saturation, done.extraction = found
     return done
@@ -173,19 +178,27 @@ def choose_rules(options: Options) -> tuple[Family, ...]:
 
     Raises: RuleError if a file cannot be read or a rule is unsound; if `disable` names nothing.
     """
-    families = [*library.builtin_families()]
-    for path in options.rules:
-        family = library.load_file(Path(path))
-        if family.name in {known.name for known in families}:
+    own = [library.load_file(path) for path in options.rules]
+    builtin = {family.name for family in library.builtin_families()}
+    for number, (family, path) in enumerate(zip(own, options.rules, strict=True)):
+        if family.name in builtin | {other.name for other in own[:number]}:
             raise RuleError(f"a family named {family.name!r} exists already", str(path), "give the file another name")
         audit.check(family)
-        families.append(family)
+    return admitted(options, own)
+
+
+def admitted(options: Options, own: Sequence[Family]) -> tuple[Family, ...]:
+    """Return the built-in families and one's own, with the rules that the options admit.
+
+    Raises: RuleError if `disable` names nothing, or a rule is no equation.
+    """
+    families = (*library.builtin_families(), *own)
     known = {family.name for family in families} | {rule.full_name for family in families for rule in family.rules}
     for name in options.disable:
         if name not in known:
             raise RuleError(f"nothing to disable is called {name!r}", do="`frittata rules list` shows all names")
-    admitted = _LEVELS[: _LEVELS.index(options.numerics) + 1]
-    loose = [r for f in families for r in f.rules if r.level.kind == "approx" and _is_admitted(r, options, admitted)]
+    levels = _LEVELS[: _LEVELS.index(options.numerics) + 1]
+    loose = [r for f in families for r in f.rules if r.level.kind == "approx" and _is_admitted(r, options, levels)]
     if loose:
         raise RuleError(
             f"{loose[0].full_name} is approximate: as an equation it would make unequal terms equal everywhere",
@@ -193,7 +206,7 @@ def choose_rules(options: Options) -> tuple[Family, ...]:
             "alternatives beside a class are not there yet; write a transform (~>), or disable the rule",
         )
     kept = [
-        Family(f.name, tuple(r for r in f.rules if _is_admitted(r, options, admitted)), f.opt_level, f.native)
+        Family(f.name, tuple(r for r in f.rules if _is_admitted(r, options, levels)), f.opt_level, f.native)
         for f in families
         if f.name not in options.disable
     ]

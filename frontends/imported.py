@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from frittata.egraph.model import Model
+from frittata.frontends.calls import Call
 
 
 class Imported(Protocol):
@@ -35,4 +36,8 @@ class Imported(Protocol):
 
     def unflatten(self, outputs: Iterable[Any]) -> Any:
         """Return the outputs of `model.main` in the structure that the source returns."""
+        ...
+
+    def call(self) -> Call:
+        """Return how the model is called, as plain data: what is kept when it is saved."""
         ...

@@ -25,6 +25,7 @@ from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Shape, Sym
 from frittata.egraph.terms import TensorType, Term
 from frittata.frontends import aten
+from frittata.frontends.calls import TENSOR, Call
 from frittata.frontends.torch_extern import extern
 from frittata.frontends.torch_inplace import in_place_calls
 
@@ -66,7 +67,7 @@ class Imported:
     def _is_flat(self) -> bool:
         positional, named = self.input_spec.child(0), self.input_spec.child(1)
         flat = all(positional.child(i).is_leaf() for i in range(positional.num_children)) and not named.num_children
-        return flat and all(leaf is _TENSOR for leaf in self._leaves)
+        return flat and all(leaf is TENSOR for leaf in self._leaves)
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
         """Return the tensors of a call in the order of `model.main.inputs`.
@@ -83,7 +84,7 @@ class Imported:
             )
         tensors: list[Any] = []
         for leaf, value in zip(self._leaves, given, strict=True):
-            if leaf is _TENSOR:
+            if leaf is TENSOR:
                 tensors.append(value)
             elif type(leaf) is not type(value) or leaf != value:
                 raise ModelError(f"argument {value!r} was {leaf!r} at the export", do="export again with this value")
@@ -95,11 +96,17 @@ class Imported:
             (output,) = outputs
             return output
         values = iter(outputs)
-        return pytree.tree_unflatten([next(values) if r is _TENSOR else r for r in self._results], self.output_spec)
+        return pytree.tree_unflatten([next(values) if r is TENSOR else r for r in self._results], self.output_spec)
 
     @cached_property
     def _is_one_tensor(self) -> bool:
-        return self.output_spec.is_leaf() and self._results[0] is _TENSOR
+        return self.output_spec.is_leaf() and self._results[0] is TENSOR
+
+    def call(self) -> Call:
+        """Return how the model is called, as plain data."""
+        args, kwargs = pytree.tree_unflatten(self._leaves, self.input_spec)
+        result = pytree.tree_unflatten(self._results, self.output_spec)
+        return Call(self.model, tuple(args), kwargs, result)
 
     def _ordered(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Keyword arguments in the order of the export: trees of dicts keep order."""
@@ -123,9 +130,6 @@ def _nested(spec: pytree.TreeSpec) -> str:
     inner = ", ".join(_nested(spec.child(i)) for i in range(spec.num_children))
     return f"{{{inner}}}" if spec.type is dict else f"({inner})" if spec.type is tuple else f"[{inner}]"
 
-
-_TENSOR = object()
-"""Stands for a tensor in a list of leaves."""
 
 _LOST = object()
 """Stands for a value that depends on an operator without a definition, and whose type we cannot say."""
@@ -308,7 +312,7 @@ class _Importer:
             term = self._read(value, output)
             if not isinstance(term, Term):
                 raise ModelError(f"the module returns the dim {value}", do="return tensors only")
-            results.append(_TENSOR)
+            results.append(TENSOR)
             outputs.append(term)
         function = Function(tuple(self.inputs), tuple(outputs))
         used = {term.attrs[0] for term in function.walk() if term.op == "param"}
@@ -360,7 +364,7 @@ class _Importer:
             type_ = self._type(value, f"input {node.name}")
             term = tensor("input", name=node.name, shape=type_.shape, dtype=type_.dtype)
             self.inputs.append(term)
-            self.leaves.append(_TENSOR)
+            self.leaves.append(TENSOR)
         elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
             if not node.users:
                 return

@@ -20,7 +20,7 @@ from frittata.egraph.ops import indices, reductions, registry
 from frittata.egraph.ops.elements import fold_identity
 from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import ElementType, Scalar, TensorType
-from frittata.rules import geometry
+from frittata.rules import geometry, spread
 from frittata.rules.pattern import Expression
 
 LONGEST_TUPLE = 64
@@ -215,6 +215,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sum": sum,
     "prod": prod,
     **geometry.FUNCTIONS,
+    **spread.FUNCTIONS,
 }
 """What guards and attribute expressions may call."""
 

@@ -89,6 +89,15 @@ def narrowed(rng: np.random.Generator, shape: Shape) -> Shape:
     return out[int(rng.integers(0, len(out) + 1)) :] if rng.random() < 0.3 else out
 
 
+def spread(rng: np.random.Generator, shape: Shape, count: int) -> list[Shape]:
+    """Draw shapes that broadcast to `shape` only together: on each axis one has its extent, others it or 1."""
+    full = rng.integers(0, count, len(shape))
+    return [
+        tuple(dim if i == keeper or rng.random() < 0.25 else 1 for dim, keeper in zip(shape, full, strict=True))
+        for i in range(count)
+    ]
+
+
 def propose(place: Place) -> Proposal:
     """Propose the goals of the operands, and every attribute."""
     by_name = _TENSOR if place.op.sort == "tensor" else _ELEMENT
@@ -111,7 +120,10 @@ def _pointwise(place: Place) -> Proposal:
     goal, rng, name = place.goal, place.rng, place.op.name
     count = len(place.op.operands)
     full = int(rng.integers(0, count))
-    shapes = [goal.shape if i == full else narrowed(rng, goal.shape) for i in range(count)]
+    if count > 1 and rng.random() < 0.15:
+        shapes = spread(rng, goal.shape, count)
+    else:
+        shapes = [goal.shape if i == full else narrowed(rng, goal.shape) for i in range(count)]
     dtypes = [goal.dtype] * count
     if name in ("lt", "le", "gt", "ge", "eq", "ne") or name == "cast":
         bound = next((str(type_.dtype) for type_ in place.known if type_), None)

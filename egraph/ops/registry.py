@@ -22,7 +22,8 @@ class Op:
     `operands` names its arguments and gives their sorts; `attrs` names its attributes and gives their defaults.
     `infer(types, attrs)` returns the result's type or raises ModelError. `reference(*values, *attrs)` is its meaning in
     numpy; binders and atoms of elements, whose meaning needs an index, have none. `cost` is what one value costs, in
-    units of one addition. An `opaque` operator has no definition by elements: it runs as a host step, by its reference.
+    units of one addition. An `opaque` operator has no definition by elements: it runs as a host step, by its reference,
+    or by what `writes` its result into the last of the arrays that it is given.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Op:
     pointwise: bool = False
     opaque: bool = False
     doc: str = ""
+    writes: Callable[..., Any] | None = None
 
     @property
     def key(self) -> str:

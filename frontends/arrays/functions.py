@@ -175,32 +175,37 @@ def _atleast(rank: int) -> Row:
     return row
 
 
+def _parts(arrays: Any) -> Sequence[Any]:
+    """Return a sequence; a tensor is one of its slices."""
+    return [idioms.select(arrays, 0, i) for i in range(arrays.shape[0])] if isinstance(arrays, Term) else arrays
+
+
 def _concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Term:
-    parts = promoted(*arrays)
+    parts = promoted(*_parts(arrays))
     if axis is None:
         return idioms_windows.concat([_flat(part) for part in parts], 0)
     return idioms_windows.concat(parts, axis)
 
 
 def _stack(arrays: Sequence[Any], axis: int = 0) -> Term:
-    return idioms_windows.concat([idioms.unsqueeze(part, axis) for part in promoted(*arrays)], axis)
+    return idioms_windows.concat([idioms.unsqueeze(part, axis) for part in promoted(*_parts(arrays))], axis)
 
 
 def _hstack(tup: Sequence[Any]) -> Term:
-    parts = [_atleast(1)(x) for x in tup]
+    parts = [_atleast(1)(x) for x in _parts(tup)]
     return _concatenate(parts, 0 if len(parts[0].shape) == 1 else 1)
 
 
 def _vstack(tup: Sequence[Any]) -> Term:
-    return _concatenate([_atleast(2)(x) for x in tup], 0)
+    return _concatenate([_atleast(2)(x) for x in _parts(tup)], 0)
 
 
 def _dstack(tup: Sequence[Any]) -> Term:
-    return _concatenate([_atleast(3)(x) for x in tup], 2)
+    return _concatenate([_atleast(3)(x) for x in _parts(tup)], 2)
 
 
 def _column_stack(tup: Sequence[Any]) -> Term:
-    parts = map(_tensor, tup)
+    parts = map(_tensor, _parts(tup))
     return _concatenate([x if len(x.shape) > 1 else idioms.reshape(x, (-1, 1)) for x in parts], 1)
 
 

@@ -81,7 +81,11 @@ class Tensor(NDArrayOperatorsMixin):
         return wrapped(functions.apply(function, unwrapped(args), unwrapped(options)))
 
     def __getitem__(self, key: Any) -> Tensor:
-        return Tensor(indexed(self.term, unwrapped(key if isinstance(key, tuple) else (key,))))
+        parts = key if isinstance(key, tuple) else (key,)
+        for part in parts:
+            if hasattr(part, "read"):  # an index of `build`
+                return part.read(self, parts)
+        return Tensor(indexed(self.term, unwrapped(parts)))
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))

@@ -17,10 +17,9 @@ from frittata.frontends.arrays import trees
 from frittata.frontends.arrays.constants import values_in
 from frittata.frontends.arrays.tensor import Tensor, as_tensor, tensor_input
 from frittata.frontends.arrays.trees import Path
+from frittata.frontends.calls import TENSOR, Call
 
 _ARRAYS = (np.ndarray, np.generic)
-_IS_INPUT = object()
-"""Stands for an array among the leaves of a call."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +28,7 @@ class ImportedFunction:
 
     model: Model
     function: Callable[..., Any]
-    leaves: Mapping[Path, Any]
+    arguments: Mapping[str, Any]
     result: Any
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -40,7 +39,11 @@ class ImportedFunction:
 
     @cached_property
     def _is_flat(self) -> bool:
-        return all(len(path) == 1 and leaf is _IS_INPUT for path, leaf in self.leaves.items())
+        return all(tree is TENSOR for tree in self.arguments.values())
+
+    @cached_property
+    def _leaves(self) -> dict[Path, Any]:
+        return dict(trees.leaves(self.arguments))
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
         """Return the arrays of a call in the order of `model.main.inputs`.
@@ -48,24 +51,28 @@ class ImportedFunction:
         Raises: ModelError if the call has another structure than at the import, or another value that was fixed there.
         """
         given = dict(trees.leaves(_bound(self.function, args, kwargs or {})))
-        if given.keys() != self.leaves.keys():
-            different = ", ".join(sorted({trees.name_of(path) for path in given.keys() ^ self.leaves.keys()}))
+        if given.keys() != self._leaves.keys():
+            different = ", ".join(sorted({trees.name_of(path) for path in given.keys() ^ self._leaves.keys()}))
             raise ModelError(
                 f"the call has another structure than the example arguments: {different}",
                 do="give the arguments nested as the example arguments were, or optimize again",
             )
-        for path, leaf in self.leaves.items():
-            if leaf is not _IS_INPUT and not _same(given[path], leaf):
+        for path, leaf in self._leaves.items():
+            if leaf is not TENSOR and not _same(given[path], leaf):
                 raise ModelError(
                     f"argument {trees.name_of(path)} is {given[path]!r} and was {leaf!r}",
                     do="optimize again with this value; only arrays may have others at each call",
                 )
-        return [given[path] for path, leaf in self.leaves.items() if leaf is _IS_INPUT]
+        return [given[path] for path, leaf in self._leaves.items() if leaf is TENSOR]
 
     def unflatten(self, outputs: Iterable[Any]) -> Any:
         """Return the outputs of `model.main` in the structure that the function returns."""
         values = iter(outputs)
-        return trees.rebuilt(self.result, lambda _, leaf: next(values) if leaf is _IS_INPUT else leaf)
+        return trees.rebuilt(self.result, lambda _, leaf: next(values) if leaf is TENSOR else leaf)
+
+    def call(self) -> Call:
+        """Return how the model is called, as plain data."""
+        return Call(self.model, tuple(self.arguments.values()), {}, self.result, tuple(self.arguments))
 
 
 def from_function(
@@ -83,12 +90,9 @@ def from_function(
     Raises: ModelError for what cannot be traced; what the function itself raises.
     """
     bound = _bound(function, args, kwargs or {})
-    leaves: dict[Path, Any] = {}
     inputs: dict[Path, Tensor] = {}
     for path, leaf in trees.leaves(bound):
-        is_array = isinstance(leaf, _ARRAYS)
-        leaves[path] = _IS_INPUT if is_array else leaf
-        if is_array:
+        if isinstance(leaf, _ARRAYS):
             inputs[path] = tensor_input(_fresh(trees.name_of(path), inputs.values()), np.shape(leaf), leaf.dtype)
     given = trees.rebuilt(bound, lambda path, leaf: inputs.get(path, leaf))
     result = _called(function, given)
@@ -98,11 +102,12 @@ def from_function(
         if not isinstance(leaf, (Tensor, *_ARRAYS)):
             return leaf
         outputs.append(as_tensor(leaf).term)
-        return _IS_INPUT
+        return TENSOR
 
     shape = trees.rebuilt(result, noted)
+    arguments = trees.rebuilt(bound, lambda path, leaf: TENSOR if path in inputs else leaf)
     main = Function(tuple(tensor.term for tensor in inputs.values()), tuple(outputs))
-    return ImportedFunction(Model({"main": main}, values_in(outputs)), function, leaves, shape)
+    return ImportedFunction(Model({"main": main}, values_in(outputs)), function, arguments, shape)
 
 
 def _same(value: Any, leaf: Any) -> bool:

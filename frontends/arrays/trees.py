@@ -10,14 +10,14 @@ Path = tuple[int | str, ...]
 
 
 def leaves(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Visit what is no tuple, list or dict, with the path to it; dicts in the order of their keys' text."""
+    """Visit what is no tuple, list or dict, with the path to it."""
     match tree:
         case tuple() | list():
             for i, part in enumerate(tree):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
                 yield from leaves(part, (*path, i))
         case Mapping():
-            for key in sorted(tree, key=str):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-                yield from leaves(tree[key], (*path, key))
+            for key, part in tree.items():  # pyright: ignore[reportUnknownVariableType]
+                yield from leaves(part, (*path, key))  # pyright: ignore[reportUnknownArgumentType]
         case _:
             yield path, tree
 

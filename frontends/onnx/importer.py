@@ -29,6 +29,7 @@ from frittata.egraph.model import Array, Function, Model
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Scalar, Term
 from frittata.frontends import idioms
+from frittata.frontends.calls import TENSOR, Call
 from frittata.frontends.onnx.definitions import Definition, specialized
 from frittata.frontends.onnx.rows import ROWS
 from frittata.frontends.onnx.tables import DTYPE_BY_ONNX, NAME_BY_DOMAIN, Row
@@ -69,6 +70,12 @@ class ImportedOnnx:
         """Return one output as it is, several as a tuple."""
         found = tuple(outputs)
         return found[0] if len(found) == 1 else found
+
+    def call(self) -> Call:
+        """Return how the model is called, as plain data."""
+        inputs, outputs = self.model.main.inputs, self.model.main.outputs
+        result = TENSOR if len(outputs) == 1 else (TENSOR,) * len(outputs)
+        return Call(self.model, (TENSOR,) * len(inputs), {}, result, tuple(term.attrs[0] for term in inputs))
 
 
 def from_onnx(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +49,10 @@ class OpaqueTemplate:
         if any(body.op != first.op or body.args != first.args for body in bodies):
             raise LoweringError(f"one host step is one call, not {', '.join(body.op for body in bodies)}")
         order = [leaves.index(arg) for arg in first.args]
-        reference = registry.get(first.op).reference
+        op = registry.get(first.op)
+        if op.writes is not None:
+            return HostStep(name, partial(_write, op.writes, order))
+        reference = op.reference
         assert reference is not None
         compute = call_of(first.op, reference)
 
@@ -69,6 +74,16 @@ class OpaqueTemplate:
                 result[...] = value
 
         return HostStep(name, run)
+
+
+def _write(
+    function: Callable[..., Any], order: Sequence[int], operands: Sequence[Array], results: Sequence[Array]
+) -> None:
+    """Let a function write its result; what it reads it cannot change."""
+    given = [operands[position].view() for position in order]
+    for array in given:
+        array.flags.writeable = False
+    function(*given, results[0])
 
 
 OPAQUE = OpaqueTemplate()

@@ -69,6 +69,9 @@ CASES: dict[str, Case] = {
             np.vstack([v, a]),
             np.dstack([a, b]),
             np.column_stack([v, v]),
+            np.concatenate(a, -1),
+            np.vstack(a),
+            np.stack(a, -1),
         ),
         (M, M + 1, V),
     ),
@@ -245,7 +248,7 @@ def test_calls_are_nested_as_the_example_arguments_were() -> None:
     got = imported.unflatten(imported.model.interpret(*imported.flatten(swapped)))
     np.testing.assert_allclose(got["out"], M @ M.T * 2)
     assert got["rest"][1:] == (2.0, None)
-    assert [term.attrs[0] for term in imported.model.main.inputs] == ["params_b", "params_w", "xs_0", "xs_1"]
+    assert [term.attrs[0] for term in imported.model.main.inputs] == ["params_w", "params_b", "xs_0", "xs_1"]
     with pytest.raises(ModelError, match="params_b"):
         imported.flatten(({"w": M}, [M, V]))
     with pytest.raises(ModelError, match=r"argument scale is 3.0 and was 2.0"):

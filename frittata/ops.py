@@ -1,0 +1,27 @@
+"""The operators: each by its name as a function of tensors, and the registry that they come from.
+
+>>> from frittata import ops
+>>> ops.softmax(ops.input("x", (3, 4)), axis=-1)
+Tensor(f32[3, 4])
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from frittata.egraph.ops import Op, get, names, nearest, register, unregister
+from frittata.frontends.arrays.operators import operator
+from frittata.frontends.arrays.tensor import tensor_input as input
+
+__all__ = ["Op", "get", "input", "names", "nearest", "register", "unregister"]
+
+
+def __getattr__(name: str) -> Any:
+    """Return an operator, those that are registered later among them, as a function."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return operator(name.removesuffix("_"))
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *names()})

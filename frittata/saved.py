@@ -1,0 +1,104 @@
+"""Compiled models in files: the model, the chosen program and the params, and how the model is called.
+
+A file is a zip of data and no code: arrays, JSON, and terms as `egraph.archive` writes them, whose reader makes nothing
+but terms and programs. Kernels are compiled again where it is loaded, for the processor there, or come from the cache.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from frittata import cache
+from frittata.egraph import archive
+from frittata.egraph.errors import ModelError
+from frittata.egraph.machine import Machine
+from frittata.egraph.model import Array, Function, Model
+from frittata.extract.prices import Prices
+from frittata.extract.recall import Choice
+from frittata.frontends.calls import TENSOR, Call
+from frittata.kernels import targets
+from frittata.options import Options
+from frittata.pipeline import Compilation, admitted
+from frittata.rules.parse import parse_family
+
+_FORMAT = 1
+_KEPT = ("numerics", "disable", "library", "target", "form", "freeze", "time_limit_s")
+"""The options that go into a file; those that name files and machines do not."""
+_HEADER, _TERMS = "frittata.json", "terms"
+
+
+def save(path: Path, done: Compilation, read: Callable[[], list[Array]]) -> None:
+    """Write a compiled model; `read` returns the parameters that are read at every call.
+
+    Raises: ModelError if the model is called, or returns, what cannot be written as plain data.
+    """
+    main, choice = done.model.main, done.choice
+    call = _call(done.model) if done.imported is None else done.imported.call()
+    header = {
+        "format": _FORMAT,
+        "call": call.to_dict(),
+        "options": {name: getattr(done.options, name) for name in _KEPT},
+        "machine": done.machine.to_dict(),
+        "rules": done.own_rules,
+        "params": list(done.model.params),
+    }
+    chosen = (choice.program, dict(choice.bodies), choice.greedy_cost_s)
+    terms = (main.inputs, main.outputs, dict(done.model.origin_by_term), chosen)
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(_HEADER, json.dumps(header, indent=1))
+        file.writestr(_TERMS, archive.to_bytes(terms))
+        for kind, arrays in (("param", done.model.params.values()), ("read", read())):
+            for number, array in enumerate(arrays):
+                with file.open(f"{kind}/{number}.npy", "w", force_zip64=True) as out:
+                    np.lib.format.write_array(out, np.ascontiguousarray(array), allow_pickle=False)
+
+
+def load(path: Path, folder: Path | None) -> tuple[Compilation, tuple[Array, ...]]:
+    """Read a compiled model and compile its kernels; return it, and the parameters that it is given at every call.
+
+    Raises: ModelError if the file is none of ours, or has operators that are not registered.
+    """
+    start = time.perf_counter()
+    try:
+        with zipfile.ZipFile(path) as file:
+            header = json.loads(file.read(_HEADER))
+            if header["format"] != _FORMAT:
+                raise ModelError(f"{path} has format {header['format']}", do=f"save it again: this reads {_FORMAT}")
+            inputs, outputs, origins, chosen = archive.from_bytes(file.read(_TERMS))
+            params, read = (_arrays(file, kind) for kind in ("param", "read"))
+    except OSError as error:
+        raise ModelError(f"cannot open {path}: {error.strerror}") from error
+    except (zipfile.BadZipFile, ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{path} is no saved model: {error}", do="give a file that Optimized.save wrote") from error
+    model = Model({"main": Function(inputs, outputs)}, dict(zip(header["params"], params, strict=True)), origins)
+    kept: dict[str, Any] = {**header["options"], "disable": tuple(header["options"]["disable"])}
+    machine = Machine(**header["machine"])
+    options = Options(**kept, machine=machine, cache=folder)
+    own = tuple((name, text) for name, text in header["rules"])
+    families = admitted(options, [parse_family(text, f"{path}/{name}.rules", name) for name, text in own])
+    choice = Choice(*chosen)
+    kernels = cache.kernels_in(cache.folder_of(folder))
+    read_s = time.perf_counter() - start
+    executable = targets.by_name(options.target).build(choice.program, model.params, kernels)
+    call = Call.from_dict(model, header["call"])
+    seconds = {"load": read_s, "compile": time.perf_counter() - start - read_s}
+    done = Compilation(options, call, model, families, machine, choice, executable, True, Prices(), own, seconds)
+    return done, tuple(read)
+
+
+def _call(model: Model) -> Call:
+    inputs, outputs = model.main.inputs, model.main.outputs
+    return Call(model, (TENSOR,) * len(inputs), {}, TENSOR if len(outputs) == 1 else (TENSOR,) * len(outputs))
+
+
+def _arrays(file: zipfile.ZipFile, kind: str) -> list[Array]:
+    names = sorted((n for n in file.namelist() if n.startswith(f"{kind}/")), key=lambda n: int(Path(n).stem))
+    return [np.lib.format.read_array(io.BytesIO(file.read(name)), allow_pickle=False) for name in names]

@@ -1,0 +1,155 @@
+"""Is the compiled program right? Its results beside the model's in float64, and each kernel beside its own body.
+
+A kernel is judged by what it makes of the values that it was in fact given, so that one wrong kernel does not make all
+that follow it look wrong. Where all kernels are right and a result is not, the chosen terms differ from the model's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from frittata import cache
+from frittata.egraph import dtypes, interpret
+from frittata.egraph.errors import VerificationError
+from frittata.egraph.model import Array
+from frittata.egraph.program import Join, Kernel, Program, View
+from frittata.kernels import runtime, targets
+from frittata.kernels.constants import part_of
+from frittata.kernels.plan import evaluate_constants
+from frittata.pipeline import Compilation
+from frittata.tables import table
+
+_TOLERANCE = {"f32": 1e-4, "f64": 1e-10}
+"""How far floats may be from float64's, as a share of their size plus the root mean square of the tensor."""
+_LOOSE = 10.0
+"""How much farther results of rules may be that are looser than a reordered sum."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One tensor beside what it should be: the largest error as a multiple of what is tolerated."""
+
+    name: str
+    type: str
+    error: float
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the error is tolerated."""
+        return self.error <= 1.0
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The results beside the model's; where one is wrong, every kernel beside its body, and the bodies alone."""
+
+    outputs: tuple[Comparison, ...]
+    kernels: tuple[Comparison, ...] = ()
+    terms: tuple[Comparison, ...] = ()
+
+    @property
+    def is_right(self) -> bool:
+        """Whether all results are."""
+        return all(one.is_right for one in self.outputs)
+
+    @property
+    def culprit(self) -> str:
+        """What is wrong: the first wrong kernel, or else the rules, or how kernels are put together."""
+        wrong = next((one.name for one in self.kernels if not one.is_right), None)
+        if self.is_right:
+            return "nothing"
+        if wrong is not None:
+            return f"kernel {wrong}"
+        return "how kernels run together" if all(one.is_right for one in self.terms) else "a rule"
+
+    def check(self) -> None:
+        """Raise VerificationError, which names the culprit, if a result is wrong."""
+        if not self.is_right:
+            worst = max(self.outputs, key=lambda one: one.error)
+            raise VerificationError(
+                f"{worst.name} is {worst.error:.3g} times the tolerated error from the model in float64",
+                self.culprit,
+                "please report it, with the model; disable=[...] leaves a rule or family out",
+            )
+
+    def __str__(self) -> str:
+        rows = [("result", *_row(one)) for one in self.outputs]
+        rows += [("kernel", *_row(one)) for one in self.kernels]
+        rows += [("terms", *_row(one)) for one in self.terms]
+        lines = table(("", "name", "error / tolerated", "type"), rows, right=(2,))
+        return "\n".join([f"wrong: {self.culprit}", "", *lines])
+
+
+def _row(one: Comparison) -> tuple[str, str, str]:
+    return one.name, f"{one.error:.3g}", one.type
+
+
+def verify(done: Compilation, arrays: Sequence[Array]) -> Verification:
+    """Run a program and its model, as transforms left it, on arguments in the order of its inputs."""
+    main = done.model.main
+    values = {**done.model.params, **{leaf.attrs[0]: array for leaf, array in zip(main.inputs, arrays, strict=True)}}
+    expected = interpret.evaluate(main.outputs, values)
+    names = [f"result {number}" for number in range(len(expected))]
+    factor = 1.0 if done.options.numerics in ("exact", "reassoc") else _LOOSE
+    got = _run(done, done.program, arrays)
+    outputs = tuple(_compared(*one, factor) for one in zip(names, got, expected, strict=True))
+    if all(one.is_right for one in outputs):
+        return Verification(outputs)
+    meant = interpret.evaluate(done.program.to_terms(), values)
+    typed = (value.astype(dtypes.to_numpy(leaf.dtype)) for value, leaf in zip(meant, main.outputs, strict=True))
+    stated = tuple(_compared(*one, factor) for one in zip(names, typed, expected, strict=True))
+    return Verification(outputs, tuple(_kernels(done, arrays)), stated)
+
+
+def _run(done: Compilation, chosen: Program, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    if done.options.form == "plain":
+        return runtime.run_plain(chosen, done.model.params, arrays)
+    if chosen is done.program:
+        return done.executable(*arrays)
+    kernels = cache.kernels_in(cache.folder_of(done.options.cache))
+    return targets.by_name(done.options.target).build(chosen, done.model.params, kernels)(*arrays)
+
+
+def _kernels(done: Compilation, arrays: Sequence[Array]) -> Iterator[Comparison]:
+    """Compare each kernel with what its body makes of the values that it read; bands are run apart."""
+    chosen = done.program
+    made = [output for kernel in chosen.kernels for output in kernel.outputs]
+    apart = replace(chosen, outputs=tuple(output.name for output in made), bands=())
+    found = dict(zip(apart.outputs, _run(done, apart, arrays), strict=True))
+    value = dict(zip(chosen.inputs, arrays, strict=True))
+    value |= evaluate_constants(chosen, done.model.params)
+    for step in chosen.steps:
+        if isinstance(step, View):
+            value[step.name] = part_of(value[step.source], step)
+            continue
+        bodies = [(step.name, step.body)] if isinstance(step, Join) else [(o.name, o.body) for o in step.outputs]
+        expected = interpret.evaluate(tuple(body for _, body in bodies), value)
+        for (name, body), wanted in zip(bodies, expected, strict=True):
+            if isinstance(step, Kernel):
+                yield _compared(step.name, found[name], wanted)
+            value[name] = found[name] if isinstance(step, Kernel) else wanted.astype(dtypes.to_numpy(body.dtype))
+
+
+def _compared(name: str, got: Any, expected: Array, factor: float = 1.0) -> Comparison:
+    """Compare a tensor with float64's values: NaN with NaN, infinities with infinities, and as far as they are."""
+    got = np.asarray(got)
+    dtype = dtypes.from_numpy(got.dtype)
+    type_ = f"{dtype}[{', '.join(map(str, got.shape))}]"
+    if got.shape != expected.shape:
+        return Comparison(name, type_, np.inf)
+    if dtype not in _TOLERANCE:
+        return Comparison(name, type_, float(np.count_nonzero(got != expected)) and np.inf)
+    with np.errstate(all="ignore"):
+        wanted = expected.astype(got.dtype).astype(np.float64)
+        is_number = np.isfinite(wanted)
+        alike = np.array_equal(got[~is_number], wanted[~is_number], equal_nan=True)
+        if not alike or not np.isfinite(got[is_number]).all():
+            return Comparison(name, type_, np.inf)
+        size = np.sqrt(np.mean(np.square(wanted[is_number]))) if is_number.any() else 0.0
+        allowed = factor * _TOLERANCE[dtype] * (np.abs(wanted) + size) + np.finfo(got.dtype).tiny
+        error = np.abs(got - wanted)[is_number] / allowed[is_number]
+    return Comparison(name, type_, float(error.max(initial=0.0)))

@@ -1,0 +1,56 @@
+"""The operators of the registry as functions of tensors: what numpy has no name for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from frittata.egraph.errors import ModelError
+from frittata.egraph.ops import registry
+from frittata.egraph.terms import Scalar
+from frittata.frontends import idioms
+from frittata.frontends.arrays.tensor import Tensor, as_tensor
+
+
+def operator(name: str) -> Callable[..., Tensor]:
+    """Return an operator as a function of its operands, then its attributes.
+
+    Operands are tensors, arrays, or numbers, which take the dtype of the first tensor.
+
+    Raises: UnsupportedOpError that names the nearest if there is none.
+    """
+    op = registry.get(name)
+    count = len(op.operands)
+    kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    parameters = [inspect.Parameter(label, kinds[0]) for label, _ in op.operands]
+    parameters += [
+        inspect.Parameter(label, kinds[0], default=inspect.Parameter.empty if value is registry.REQUIRED else value)
+        for label, value in op.attrs
+    ]
+    signature = inspect.Signature(parameters)
+
+    def call(*args: Any, **options: Any) -> Tensor:
+        try:
+            bound = signature.bind(*args, **options)
+        except TypeError as error:
+            raise ModelError(f"{name}{signature}: {error}", do="give its operands, then its attributes") from error
+        bound.apply_defaults()
+        given = list(bound.arguments.values())
+        dtype = next((x.dtype for x in given[:count] if hasattr(x, "dtype")), np.dtype(np.float32))
+        operands = [as_tensor(dtype.type(x) if isinstance(x, bool | int | float) else x).term for x in given[:count]]
+        attrs = (_attribute(label, value, dtype) for (label, _), value in zip(op.attrs, given[count:], strict=True))
+        return Tensor(registry.make(name, "tensor", tuple(operands), tuple(attrs)))
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = op.doc
+    call.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
+    return call
+
+
+def _attribute(label: str, value: Any, dtype: np.dtype[Any]) -> Any:
+    if label == "value" and not isinstance(value, Scalar):
+        return Scalar.of(value, idioms.dtypes.from_numpy(dtype))
+    return tuple(value) if isinstance(value, list) else value

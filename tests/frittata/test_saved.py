@@ -1,0 +1,156 @@
+"""A compiled model in a file gives the same results where it is loaded, and explains itself there."""
+
+import io
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import frittata as ft
+from frittata.egraph.errors import ModelError, StaleParametersError
+from frittata.egraph.machine import REFERENCE
+
+
+def mlp() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3), nn.Softmax(-1)).eval()
+
+
+X = torch.linspace(-1, 1, 24).reshape(4, 6)
+
+
+@pytest.mark.parametrize("freeze", [None, True, False])
+def test_results_are_the_same(freeze: bool | None, tmp_path: Path) -> None:
+    fast = ft.optimize(mlp(), (X,), machine=REFERENCE, cache=tmp_path, freeze=freeze)
+    loaded = ft.load(fast.save(tmp_path / "model.frt"), cache=tmp_path)
+    assert torch.equal(loaded(X), fast(X))
+    assert str(loaded) == str(fast)
+    np.testing.assert_array_equal(loaded(X.numpy()), fast(X).numpy())
+    again = ft.load(loaded.save(tmp_path / "again.frt"), cache=tmp_path)
+    assert torch.equal(again(X), fast(X))
+
+
+def test_it_explains_itself(tmp_path: Path) -> None:
+    (tmp_path / "mine.rules").write_text("no-relu-twice: relu(relu(x)) => relu(x)\n")
+    rules = tmp_path / "mine.rules"
+    fast = ft.optimize(mlp(), (X,), machine=REFERENCE, cache=tmp_path, rules=rules, disable="scalar")
+    fast.save(tmp_path / "model.frt")
+    rules.unlink()
+    loaded = ft.load(tmp_path / "model.frt", cache=tmp_path)
+    assert str(loaded.explain("softmax")) == str(fast.explain("softmax"))
+    assert [family.name for family in loaded.compilation.families] == [f.name for f in fast.compilation.families]
+    assert "chosen by an earlier run" in str(loaded.report)
+    assert loaded.verify().is_right
+
+
+def test_calls_keep_their_structure(tmp_path: Path) -> None:
+    def model(params: dict[str, Any], x: Any, scale: float = 1.0) -> dict[str, Any]:
+        return {"y": [x @ params["w"] * scale], "rest": ("text", None, scale)}
+
+    x, w = X.numpy(), np.ones((6, 2), np.float32)
+    fast = ft.optimize(model, ({"w": w}, x, 2.0), machine=REFERENCE, cache=tmp_path)
+    loaded = ft.load(fast.save(tmp_path / "model.frt"), cache=tmp_path)
+    got = loaded({"w": w}, scale=2.0, x=x)
+    np.testing.assert_array_equal(got["y"][0], fast({"w": w}, x, 2.0)["y"][0])
+    assert got["rest"] == ("text", None, 2.0)
+    for args, message in (
+        (({"w": w}, x, 3.0), "argument 2 is 3.0 and was 2.0"),
+        (({"w": w}, x), "lacks 2"),
+        (({"w": w}, x, 2.0, 1), "takes no 3"),
+        (({"v": w}, x, 2.0), "lacks 0_w"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            loaded(*args)
+
+
+class Named(nn.Module):
+    def forward(self, x: torch.Tensor, *, extra: dict[str, torch.Tensor]) -> tuple[torch.Tensor, dict[str, Any]]:
+        return x + extra["b"] - extra["a"], {"sum": extra["a"] + 1, "n": 3}
+
+
+def test_modules_keep_keywords_and_dicts(tmp_path: Path) -> None:
+    from frittata.frontends.torch_export import from_module
+
+    extra = {"b": X * 2, "a": X * 3}
+    imported = from_module(Named().eval(), (X,), {"extra": extra})
+    fast = ft.optimize(imported, machine=REFERENCE, cache=tmp_path)
+    loaded = ft.load(fast.save(tmp_path / "model.frt"), cache=tmp_path)
+    y, rest = loaded(X, extra={"a": X * 3, "b": X * 2})
+    assert torch.equal(y, X + extra["b"] - extra["a"])
+    assert torch.equal(rest["sum"], X * 3 + 1) and rest["n"] == 3
+
+
+def test_models_of_terms_and_several_results(tmp_path: Path) -> None:
+    model = ft.parse(
+        "def main(x: f32[3], y: f32[3]) -> (f32[3], f32[3]):\n    v: f32[3] = add(x, y)\n    return v, x\n"
+    )
+    fast = ft.optimize(model, machine=REFERENCE, cache=tmp_path)
+    loaded = ft.load(fast.save(tmp_path / "model.frt"), cache=tmp_path)
+    one = np.ones(3, np.float32)
+    np.testing.assert_array_equal(loaded(one, one)[0], one * 2)
+
+
+def test_loading_needs_no_framework(tmp_path: Path) -> None:
+    fast = ft.optimize(mlp(), (X,), machine=REFERENCE, cache=tmp_path)
+    fast.save(tmp_path / "model.frt")
+    code = (
+        "import sys, numpy as np, frittata as ft\n"
+        f"fast = ft.load({str(tmp_path / 'model.frt')!r}, cache={str(tmp_path)!r})\n"
+        "print(float(fast(np.linspace(-1, 1, 24, dtype=np.float32).reshape(4, 6)).sum()), 'torch' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    total, has_torch = done.stdout.split()
+    assert float(total) == pytest.approx(4.0, abs=1e-5)
+    assert has_torch == "False"
+
+
+def test_changed_parameters_are_not_saved(tmp_path: Path) -> None:
+    module = mlp()
+    fast = ft.optimize(module, (X,), machine=REFERENCE, cache=tmp_path)
+    with torch.no_grad():
+        next(module.parameters()).add_(1)
+    with pytest.raises(StaleParametersError):
+        fast.save(tmp_path / "model.frt")
+
+
+class Box(tuple[Any, ...]):
+    pass
+
+
+def test_what_is_no_plain_data_is_refused(tmp_path: Path) -> None:
+    fast = ft.optimize(lambda x: Box((x + 1,)), (X.numpy(),), machine=REFERENCE, cache=tmp_path)
+    with pytest.raises(ModelError, match="a Box among arguments or results"):
+        fast.save(tmp_path / "model.frt")
+
+
+def test_files_that_are_none_of_ours(tmp_path: Path) -> None:
+    saved = ft.optimize(mlp(), (X,), machine=REFERENCE, cache=tmp_path).save(tmp_path / "model.frt")
+    with zipfile.ZipFile(saved) as file:
+        parts = {name: file.read(name) for name in file.namelist()}
+    header = json.loads(parts["frittata.json"])
+
+    def written(**changed: bytes) -> Path:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.frt"
+        with zipfile.ZipFile(path, "w") as file:
+            for name, content in {**parts, **changed}.items():
+                file.writestr(name, content)
+        return path
+
+    code = io.BytesIO()
+    np.save(code, np.array([object()], dtype=object), allow_pickle=True)
+    for path, message in (
+        (tmp_path / "nowhere.frt", "cannot open"),
+        (Path(__file__), "is no saved model"),
+        (written(**{"frittata.json": json.dumps({**header, "format": 0}).encode()}), "has format 0"),
+        (written(terms=b"cos\nsystem\n(S'true'\ntR."), "is no saved model"),
+        (written(**{"param/0.npy": code.getvalue()}), "is no saved model"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            ft.load(path, cache=tmp_path)
