@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any, Protocol
 
 from frittata.egraph import snapshot
 from frittata.egraph.engine import Engine, Program, Statistics
+from frittata.egraph.phases import Phase
 from frittata.egraph.snapshot import Snapshot
 from frittata.egraph.terms import Term, walk
+
+
+class Noted(Protocol):
+    """What is told what a round did."""
+
+    def ended(self, made: Any, size: int | None = None, matches: int | None = None) -> None:
+        """Note the number of e-nodes after it, and of matches in it."""
+        ...
+
+
+Around = Callable[[str], AbstractContextManager[Noted | None]]
+"""From the name of a round to what it runs in."""
 
 
 class StopReason(Enum):
@@ -20,17 +35,6 @@ class StopReason(Enum):
     ROUNDS = "round limit"
     NODES = "node limit"
     TIME = "time limit"
-
-
-@dataclass(frozen=True)
-class Phase:
-    """Families that run together until nothing changes or a limit is met. Limits are checked between rounds."""
-
-    name: str
-    families: tuple[str, ...]
-    round_limit: int = 40
-    node_limit: int = 200_000
-    time_limit_s: float = 20.0
 
 
 @dataclass
@@ -66,8 +70,9 @@ def saturate(
     programs_by_family: Mapping[str, tuple[Program, ...]],
     phases: tuple[Phase, ...],
     constants: Callable[[Term], bool],
+    around: Around = lambda name: nullcontext(),
 ) -> Saturation:
-    """Load terms, run all phases, read the e-graph back.
+    """Load terms, run all phases, read the e-graph back; `around` gives what each round of a phase runs in.
 
     Raises: SaturationError if egglog fails or an unsound merge is found.
     """
@@ -80,7 +85,7 @@ def saturate(
     loaded = time.perf_counter()
     for family, programs in able.items():
         engine.add(family, programs)
-    reports = [_run_phase(engine, phase, set(programs_by_family)) for phase in phases]
+    reports = [_run_phase(engine, phase, set(programs_by_family), around) for phase in phases]
     before = time.perf_counter()
     result = snapshot.read(engine, roots, names)
     return Saturation(result, reports, loaded - start, time.perf_counter() - before, names)
@@ -103,21 +108,17 @@ def _able(
     return able, present
 
 
-def _run_phase(engine: Engine, phase: Phase, known: set[str]) -> PhaseReport:
+def _run_phase(engine: Engine, phase: Phase, known: set[str], around: Around) -> PhaseReport:
     report = PhaseReport(phase.name)
     start = time.perf_counter()
     ruleset = f"phase_{phase.name}"
     engine.combine(ruleset, [family for family in phase.families if family in known])
     while True:
-        step = engine.run(ruleset, _STEPS)
-        report.rounds += 1
-        _accumulate(report.statistics, step)
-        before = time.perf_counter()
-        rows = engine.freeze()
-        report.nodes = sum(len(r) for name, r in rows.items() if name[:2] in ("t_", "e_"))
-        answered = engine.answer(rows)
+        with around(f"{phase.name} {report.rounds + 1}") as noted:
+            step, answered = _run_round(engine, ruleset, report)
+            if noted is not None:
+                noted.ended(None, report.nodes, sum(step.matches_by_rule.values()))
         now = time.perf_counter()
-        report.between_rounds_s += now - before
         if not step.updated and not answered:
             report.stop = StopReason.SATURATED
             break
@@ -132,6 +133,19 @@ def _run_phase(engine: Engine, phase: Phase, known: set[str]) -> PhaseReport:
             break
     report.seconds = time.perf_counter() - start
     return report
+
+
+def _run_round(engine: Engine, ruleset: str, report: PhaseReport) -> tuple[Statistics, bool]:
+    """Run some iterations and answer what they ask; return what they did, and whether answers may lead on."""
+    step = engine.run(ruleset, _STEPS)
+    report.rounds += 1
+    _accumulate(report.statistics, step)
+    before = time.perf_counter()
+    rows = engine.freeze()
+    report.nodes = sum(len(r) for name, r in rows.items() if name[:2] in ("t_", "e_"))
+    answered = engine.answer(rows)
+    report.between_rounds_s += time.perf_counter() - before
+    return step, bool(answered)
 
 
 def _accumulate(total: Statistics, step: Statistics) -> None:

@@ -17,24 +17,37 @@ from frittata.options import Options
 
 if TYPE_CHECKING:
     from frittata import ops as ops
+    from frittata.context import Context as Context
     from frittata.frontends.arrays.builder import Builder as Builder
     from frittata.frontends.arrays.calls import extern as extern
     from frittata.frontends.arrays.compute import build as build
     from frittata.frontends.arrays.compute import fold as fold
     from frittata.frontends.arrays.tensor import Tensor as Tensor
-    from frittata.frontends.arrays.tensor import tensor_input as input
+    from frittata.frontends.arrays.tensor import input as input
     from frittata.frontends.arrays.trace import from_function as from_function
     from frittata.frontends.onnx.importer import from_onnx as from_onnx
     from frittata.frontends.torch_export import from_exported_program as from_exported_program
     from frittata.frontends.torch_fx import from_fx as from_fx
+    from frittata.instruments import Instrument as Instrument
+    from frittata.instruments import Snapshot as Snapshot
+    from frittata.instruments import Timing as Timing
     from frittata.optimized import Optimized
+    from frittata.passes import Pipeline as Pipeline
+    from frittata.passes import get_pipeline as get_pipeline
+    from frittata.passes import register_pipeline as register_pipeline
+    from frittata.passes import transform as transform
 
 __all__ = [
     "Builder",
+    "Context",
     "FrittataError",
+    "Instrument",
     "Model",
     "Options",
+    "Pipeline",
+    "Snapshot",
     "Tensor",
+    "Timing",
     "build",
     "extern",
     "fold",
@@ -42,24 +55,35 @@ __all__ = [
     "from_function",
     "from_fx",
     "from_onnx",
+    "get_pipeline",
     "input",
     "load",
     "ops",
     "optimize",
     "parse",
+    "register_pipeline",
+    "transform",
 ]
 
 _HOME_BY_NAME = {
-    "Builder": ("arrays.builder", "Builder"),
-    "Tensor": ("arrays.tensor", "Tensor"),
-    "build": ("arrays.compute", "build"),
-    "extern": ("arrays.calls", "extern"),
-    "fold": ("arrays.compute", "fold"),
-    "from_exported_program": ("torch_export", "from_exported_program"),
-    "from_function": ("arrays.trace", "from_function"),
-    "from_fx": ("torch_fx", "from_fx"),
-    "from_onnx": ("onnx.importer", "from_onnx"),
-    "input": ("arrays.tensor", "tensor_input"),
+    "Builder": "frontends.arrays.builder",
+    "Context": "context",
+    "Instrument": "instruments",
+    "Pipeline": "passes",
+    "Snapshot": "instruments",
+    "Tensor": "frontends.arrays.tensor",
+    "Timing": "instruments",
+    "build": "frontends.arrays.compute",
+    "extern": "frontends.arrays.calls",
+    "fold": "frontends.arrays.compute",
+    "from_exported_program": "frontends.torch_export",
+    "from_function": "frontends.arrays.trace",
+    "from_fx": "frontends.torch_fx",
+    "from_onnx": "frontends.onnx.importer",
+    "get_pipeline": "passes",
+    "input": "frontends.arrays.tensor",
+    "register_pipeline": "passes",
+    "transform": "passes",
 }
 
 
@@ -69,8 +93,7 @@ def __getattr__(name: str) -> Any:
         return import_module("frittata.ops")
     if name not in _HOME_BY_NAME:
         raise AttributeError(f"module 'frittata' has no attribute {name!r}")
-    module, attribute = _HOME_BY_NAME[name]
-    return getattr(import_module(f"frittata.frontends.{module}"), attribute)
+    return getattr(import_module(f"frittata.{_HOME_BY_NAME[name]}"), name)
 
 
 def optimize(model: Any, args: Any = (), **options: Any) -> Optimized:
@@ -78,17 +101,20 @@ def optimize(model: Any, args: Any = (), **options: Any) -> Optimized:
 
     `model` is a `torch.nn.Module` in eval mode, a `torch.export.ExportedProgram`, a `torch.fx.GraphModule`, an ONNX
     model or its path, a Python function of numpy arrays or of torch tensors, what a front end returned, or a
-    `frittata.Model`. `args` is a tuple of example arguments. Options are the fields of `Options`.
+    `frittata.Model`. `args` is a tuple of example arguments. Options are the fields of `Options`, those of a `Context`
+    around the call among them.
 
     >>> fast = optimize(torch.nn.Linear(3, 2).eval(), (torch.zeros(5, 3),))  # doctest: +SKIP
 
     Raises: FrittataError, whose subclasses say which stage failed, where, and what to do.
     """
     from frittata import sources
+    from frittata.context import current
     from frittata.optimized import Optimized
+    from frittata.options import made as options_of
     from frittata.pipeline import compile_model
 
-    chosen = _options(options)
+    chosen = options_of({**current(), **options})
     given = tuple(args) if isinstance(args, (tuple, list)) else (args,)
     source = sources.resolved(model, given)
     made = Optimized(compile_model(source, given, chosen), given, source)
@@ -109,16 +135,3 @@ def load(path: str | Path, *, cache: str | Path | None = None) -> Optimized:
 
     compilation, parameters = saved.load(Path(path), None if cache is None else Path(cache))
     return Optimized(compilation, parameters=parameters)
-
-
-def _options(given: dict[str, Any]) -> Options:
-    known = Options.__dataclass_fields__
-    unknown = sorted(set(given) - set(known))
-    if unknown:
-        raise FrittataError(f"no option {', '.join(unknown)}", do=f"options are {', '.join(known)}")
-    for name in ("rules", "disable"):
-        if isinstance(given.get(name), (str, Path)):
-            given[name] = (given[name],)
-    if "rules" in given:
-        given["rules"] = tuple(map(Path, given["rules"]))
-    return Options(**given)

@@ -11,7 +11,7 @@ from typing import Any
 
 from frittata.egraph.ops import Op, get, names, nearest, register, unregister
 from frittata.frontends.arrays.operators import operator
-from frittata.frontends.arrays.tensor import tensor_input as input
+from frittata.frontends.arrays.tensor import input
 
 __all__ = ["Op", "get", "input", "names", "nearest", "register", "unregister"]
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from frittata.egraph.errors import FrittataError
 from frittata.egraph.machine import Machine
+from frittata.instruments import Instrument
+from frittata.passes import Pipeline, get_pipeline
 
 Numerics = Literal["exact", "reassoc", "loose", "approx"]
 Form = Literal["fast", "plain"]
@@ -33,7 +36,9 @@ class Options:
     are compared with the model's in float64, and others are an error. `time_limit_s` bounds the search for the optimum,
     in seconds, and as much longer as its candidates took more than six to find. `machine`: a profile; None measures
     this machine once and remembers it, or takes the target's. `cache`: a folder for chosen programs and compiled
-    kernels; None is the user's cache folder.
+    kernels; None is the user's cache folder. `pipeline`: transforms, and which families of rules run together. Families
+    and transforms of a greater level than `opt_level` are left out, unless they are `required`: level 0 makes every
+    operator a kernel of its own, 1 fuses and simplifies, 2 is all. `instruments` are told of each stage.
     """
 
     rules: tuple[Path, ...] = ()
@@ -49,6 +54,10 @@ class Options:
     time_limit_s: float = 3.0
     machine: Machine | None = None
     cache: Path | None = field(default=None)
+    pipeline: Pipeline = field(default_factory=lambda: get_pipeline("default"))
+    opt_level: int = 2
+    required: tuple[str, ...] = ()
+    instruments: tuple[Instrument, ...] = ()
 
     def __post_init__(self) -> None:
         if self.numerics not in _NUMERICS:
@@ -61,3 +70,31 @@ class Options:
             raise FrittataError("the plain form is not timed kernel by kernel", do='tune with form="fast"')
         if self.fallback not in _FALLBACKS:
             raise FrittataError(f"no fallback {self.fallback!r}", do=f"use one of {', '.join(_FALLBACKS)}")
+
+
+def made(given: dict[str, Any]) -> Options:
+    """Return options from what a caller gave: a name for a list of one, the name of a pipeline for it, paths as text.
+
+    Raises: FrittataError if there is no such option.
+    """
+    check_names(given)
+    out = dict(given)
+    for name in ("rules", "disable", "required"):
+        if name in out:
+            out[name] = (out[name],) if isinstance(out[name], str | Path) else tuple(out[name])
+    if "rules" in out:
+        out["rules"] = tuple(map(Path, out["rules"]))
+    if isinstance(out.get("pipeline"), str):
+        out["pipeline"] = get_pipeline(out["pipeline"])
+    if "instruments" in out:
+        found = out["instruments"]
+        out["instruments"] = (found,) if isinstance(found, Instrument) else tuple(found)
+    return Options(**out)
+
+
+def check_names(given: Iterable[str]) -> None:
+    """Raise FrittataError if there is no option of a name."""
+    known = Options.__dataclass_fields__
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        raise FrittataError(f"no option {', '.join(unknown)}", do=f"options are {', '.join(known)}")

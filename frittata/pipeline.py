@@ -8,9 +8,7 @@ A program that was chosen before for the same question is taken from the cache i
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -22,16 +20,18 @@ from frittata.egraph.errors import ModelError, RuleError
 from frittata.egraph.machine import Machine
 from frittata.egraph.model import Model
 from frittata.egraph.program import Program, Template
-from frittata.egraph.saturate import Phase, Saturation, saturate
+from frittata.egraph.saturate import Saturation, saturate
 from frittata.egraph.shapes import Sym
 from frittata.extract.choose import Extraction, extract
 from frittata.extract.prices import Prices
 from frittata.extract.recall import Choice, choice_of, recall
+from frittata.instruments import ChosenProgram, Watch
 from frittata.kernels import targets
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.targets import Runnable, Target
 from frittata.options import Options
 from frittata.parameters import detached, readers, unfrozen
+from frittata.passes import get_pipeline
 from frittata.rules import audit, library
 from frittata.rules.compile import compile_families
 from frittata.rules.pattern import Family, Rule
@@ -78,7 +78,7 @@ class Compilation:
     @cached_property
     def saturation(self) -> Saturation:
         """The saturated e-graph."""
-        return saturate_model(self.model, self.families)
+        return saturate_model(self.model, self.families, self.options)
 
     @cached_property
     def extraction(self) -> Extraction:
@@ -91,56 +91,95 @@ class Compilation:
 
 def compile_model(source: Any, args: Sequence[Any], options: Options) -> Compilation:
     """Run all stages."""
-    seconds: dict[str, float] = {}
-    with _timed("import", seconds):
+    watch = Watch(options.instruments)
+    with watch.phase("import") as stage:
         imported, model = import_model(source, args, options.fallback)
         model = unfrozen(model) if options.freeze is False else model
-    with _timed("rules", seconds):
+        stage.ended(model, _size(model))
+    with watch.phase("rules") as stage:
         families = choose_rules(options)
-    with _timed("transform", seconds):
-        model = balanced(apply_transforms(model, [rule for family in families for rule in family.rules]))
+        stage.ended(None, sum(len(family.rules) for family in families))
+    with watch.phase("transform") as stage:
+        model = transformed(model, families, options, watch)
+        stage.ended(model, _size(model))
     folder = cache.folder_of(options.cache)
-    with _timed("machine", seconds):
+    with watch.phase("machine"):
         target = targets.by_name(options.target)
         machine = options.machine or target.machine or _this_machine(folder)
         machine = machine.running(sum(value.nbytes for value in model.params.values()))
-    with _timed("recall", seconds):
+    with watch.phase("recall"):
         key = remembered.key_of(model, families, templates_for(options), machine, options)
         choice = remembered.load(cache.programs_in(folder), key)
         prices_key = remembered.prices_key(machine, options)
         prices = tuning.load(cache.prices_in(folder), prices_key) if options.tune else Prices()
     found = None
     if choice is None:
-        with _timed("saturate", seconds):
-            saturation = saturate_model(model, families)
+        with watch.phase("saturate") as stage:
+            saturation = saturate_model(model, families, options, watch)
+            stage.ended(None, saturation.phases[-1].nodes, _matches(saturation))
         choose = partial(extract_model, model, saturation, machine, options)
-        with _timed("extract", seconds):
+        with watch.phase("extract") as stage:
             extraction = choose(prices)
+            stage.ended(ChosenProgram(model, extraction.program), len(extraction.program.kernels))
         if options.tune:
-            with _timed("tune", seconds):
+            with watch.phase("tune") as stage:
                 arrays = partial(_example_arrays, source, args, imported, options)
                 times_of = partial(_times_of, target, model, arrays, cache.kernels_in(folder))
                 extraction = tuning.tune(extraction, choose, times_of, prices)
                 tuning.store(cache.prices_in(folder), prices_key, prices)
+                stage.ended(ChosenProgram(model, extraction.program), len(extraction.program.kernels))
         found, choice = (saturation, extraction), choice_of(extraction)
         remembered.store(cache.programs_in(folder), key, choice, saturation)
-    with _timed("compile", seconds):
+    with watch.phase("compile") as stage:
         if options.freeze:
             model = detached(model, choice.program, options.form)
         executable = target.build(choice.program, model.params, cache.kernels_in(folder))
+        stage.ended(ChosenProgram(model, choice.program), len(choice.program.kernels))
     own = tuple((path.stem, path.read_text(encoding="utf-8")) for path in options.rules)
     done = Compilation(
-        options, imported, model, families, machine, choice, executable, found is None, prices, own, seconds
+        options, imported, model, families, machine, choice, executable, found is None, prices, own, watch.seconds
     )
     if found is not None:
         done.saturation, done.extraction = found
     return done
 
 
+def _size(model: Model) -> int:
+    return sum(1 for _ in model.main.walk())
+
+
+def _matches(saturation: Saturation) -> int:
+    return sum(sum(phase.statistics.matches_by_rule.values()) for phase in saturation.phases)
+
+
+def transformed(model: Model, families: Sequence[Family], options: Options, watch: Watch) -> Model:
+    """Run the transforms of the pipeline, in order, then those of rule files.
+
+    Raises: ModelError if one requires another that has not run before it; what a transform raises.
+    """
+    done: set[str] = set()
+    for step in options.pipeline.transforms():
+        info = step.info
+        if info.name in options.disable or (info.opt_level > options.opt_level and info.name not in options.required):
+            continue
+        missing = [name for name in info.requires if name not in done]
+        if missing:
+            raise ModelError(
+                f"transform {info.name} requires {', '.join(missing)}, which did not run before it",
+                do="put it before in the pipeline, and let it run: opt_level=, required=, disable=",
+            )
+        with watch.stage(info.name, info.opt_level) as stage:
+            model = step(model)
+            stage.ended(model, _size(model))
+        done.add(info.name)
+    return balanced(apply_transforms(_concrete(model), [rule for family in families for rule in family.rules]))
+
+
 def unfused(done: Compilation) -> Extraction:
     """Extract the model as it was imported, every operator a kernel of its own: what the report compares with."""
     families = tuple(family for family in done.families if family.name == "legalize")
-    return extract_model(done.model, saturate_model(done.model, families), done.machine, done.options)
+    plain = replace(done.options, pipeline=get_pipeline("default"))
+    return extract_model(done.model, saturate_model(done.model, families, plain), done.machine, done.options)
 
 
 def import_model(source: Any, args: Sequence[Any], fallback: str) -> tuple[Imported | None, Model]:
@@ -188,29 +227,44 @@ def choose_rules(options: Options) -> tuple[Family, ...]:
 
 
 def admitted(options: Options, own: Sequence[Family]) -> tuple[Family, ...]:
-    """Return the built-in families and one's own, with the rules that the options admit.
+    """Return the built-in families of the pipeline and one's own, with the rules that the options admit.
 
-    Raises: RuleError if `disable` names nothing, or a rule is no equation.
+    Raises: RuleError if `disable` or `required` name nothing, or a rule is no equation.
     """
     families = (*library.builtin_families(), *own)
-    known = {family.name for family in families} | {rule.full_name for family in families for rule in family.rules}
-    for name in options.disable:
-        if name not in known:
-            raise RuleError(f"nothing to disable is called {name!r}", do="`frittata rules list` shows all names")
+    names = {family.name for family in families} | {rule.full_name for family in families for rule in family.rules}
+    _check_names(options, names)
+    wanted = options.pipeline.families()
+    if wanted is not None:
+        unknown = wanted - names
+        if unknown:
+            raise RuleError(f"pipeline {options.pipeline.name!r} names no family: {', '.join(sorted(unknown))}")
+        families = tuple(family for family in families if family.name in wanted or family in own)
     levels = _LEVELS[: _LEVELS.index(options.numerics) + 1]
-    loose = [r for f in families for r in f.rules if r.level.kind == "approx" and _is_admitted(r, options, levels)]
+    kept = [
+        replace(f, rules=tuple(r for r in f.rules if _is_admitted(r, options, levels)))
+        for f in families
+        if f.name not in options.disable and (f.opt_level <= options.opt_level or f.name in options.required)
+    ]
+    loose = [rule for family in kept for rule in family.rules if rule.level.kind == "approx"]
     if loose:
         raise RuleError(
             f"{loose[0].full_name} is approximate: as an equation it would make unequal terms equal everywhere",
             str(loose[0].location),
             "alternatives beside a class are not there yet; write a transform (~>), or disable the rule",
         )
-    kept = [
-        Family(f.name, tuple(r for r in f.rules if _is_admitted(r, options, levels)), f.opt_level, f.native)
-        for f in families
-        if f.name not in options.disable
-    ]
     return tuple(map(_without_replaced, kept))
+
+
+def _check_names(options: Options, rules: set[str]) -> None:
+    known = rules | {step.info.name for step in options.pipeline.transforms()}
+    for what, names in (("disable", options.disable), ("require", options.required)):
+        for name in names:
+            if name == "cse":
+                do = "equal terms are one term in an e-graph; what is cheap to recompute is recomputed by price"
+                raise RuleError(f"nothing to {what} is called 'cse'", do=do)
+            if name not in known:
+                raise RuleError(f"nothing to {what} is called {name!r}", do="`frittata rules list` shows all names")
 
 
 def _without_replaced(family: Family) -> Family:
@@ -223,15 +277,14 @@ def _is_admitted(rule: Rule, options: Options, levels: tuple[str, ...]) -> bool:
     return rule.level.kind in levels and rule.full_name not in options.disable
 
 
-def default_phases(families: tuple[Family, ...]) -> tuple[Phase, ...]:
-    """All families together until nothing changes."""
-    return (Phase("all", tuple(family.name for family in families)),)
-
-
-def saturate_model(model: Model, families: tuple[Family, ...]) -> Saturation:
-    """Saturate the outputs of `main`; params are known before run time."""
-    outputs = model.main.outputs
-    return saturate(outputs, compile_families(families), default_phases(families), lambda term: term.op == "param")
+def saturate_model(
+    model: Model, families: tuple[Family, ...], options: Options | None = None, watch: Watch | None = None
+) -> Saturation:
+    """Saturate the outputs of `main` in the phases of the pipeline; params are known before run time."""
+    chosen, watching = options or Options(), watch or Watch()
+    phases = chosen.pipeline.phases((f.name for f in families), [path.stem for path in chosen.rules])
+    programs = compile_families(families)
+    return saturate(model.main.outputs, programs, phases, lambda term: term.op == "param", watching.stage)
 
 
 def extract_model(
@@ -283,11 +336,3 @@ def _this_machine(folder: Path) -> Machine:
     from frittata.kernels.calibrate import measure, use
 
     return load_or_measure(folder, measure, use())
-
-
-@contextmanager
-def _timed(stage: str, seconds: dict[str, float]) -> Generator[None]:
-    start = time.perf_counter()
-    yield
-    seconds[stage] = time.perf_counter() - start
-    log.info("%s took %.3f s", stage, seconds[stage])

@@ -47,6 +47,7 @@ def key_of(
         len(model.main.inputs),
         [(path.stem, path.read_text(encoding="utf-8")) for path in options.rules],
         (options.numerics, options.disable, options.library, options.target, options.form, options.tune),
+        (options.opt_level, options.required, options.pipeline.phases(family.name for family in families)),
         options.time_limit_s,
         [template.name for template in templates],
         machine,
@@ -85,7 +86,10 @@ def _is_ours(model: Model, families: Iterable[Family], templates: tuple[Template
         for rule in family.rules:
             for binding in (*rule.left, *rule.right):
                 mentioned |= {(node.op, node.sort) for node in pattern.nodes(binding.pattern)}
-    modules = {registry.get(op, sort).infer.__module__ for op, sort in mentioned}
+    rows = [registry.get(op, sort) for op, sort in mentioned]
+    if any(row.writes is not None for row in rows):
+        return False
+    modules = {row.infer.__module__ for row in rows}
     modules |= {type(template).__module__ for template in templates}
     return all(module.startswith("frittata.") for module in modules)
 

@@ -10,9 +10,9 @@ import io
 import json
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,11 +26,14 @@ from frittata.extract.recall import Choice
 from frittata.frontends.calls import TENSOR, Call
 from frittata.kernels import targets
 from frittata.options import Options
-from frittata.pipeline import Compilation, admitted
+from frittata.passes import Pipeline
+from frittata.pipeline import Compilation
+from frittata.rules import library
 from frittata.rules.parse import parse_family
+from frittata.rules.pattern import Family
 
 _FORMAT = 1
-_KEPT = ("numerics", "disable", "library", "target", "form", "freeze", "time_limit_s")
+_KEPT = ("numerics", "library", "target", "form", "freeze", "time_limit_s", "opt_level")
 """The options that go into a file; those that name files and machines do not."""
 _HEADER, _TERMS = "frittata.json", "terms"
 
@@ -48,6 +51,8 @@ def save(path: Path, done: Compilation, read: Callable[[], list[Array]]) -> None
         "options": {name: getattr(done.options, name) for name in _KEPT},
         "machine": done.machine.to_dict(),
         "rules": done.own_rules,
+        "families": [phase.families for phase in done.options.pipeline.phases(f.name for f in done.families)],
+        "admitted": [rule.full_name for family in done.families for rule in family.rules],
         "params": list(done.model.params),
     }
     chosen = (choice.program, dict(choice.bodies), choice.greedy_cost_s)
@@ -79,11 +84,11 @@ def load(path: Path, folder: Path | None) -> tuple[Compilation, tuple[Array, ...
     except (zipfile.BadZipFile, ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{path} is no saved model: {error}", do="give a file that Optimized.save wrote") from error
     model = Model({"main": Function(inputs, outputs)}, dict(zip(header["params"], params, strict=True)), origins)
-    kept: dict[str, Any] = {**header["options"], "disable": tuple(header["options"]["disable"])}
     machine = Machine(**header["machine"])
-    options = Options(**kept, machine=machine, cache=folder)
+    pipeline = Pipeline("saved", tuple(map(tuple, header["families"])))
+    options = Options(**header["options"], machine=machine, cache=folder, pipeline=pipeline)
     own = tuple((name, text) for name, text in header["rules"])
-    families = admitted(options, [parse_family(text, f"{path}/{name}.rules", name) for name, text in own])
+    families = _kept(header["admitted"], [parse_family(text, f"{path}/{name}.rules", name) for name, text in own])
     choice = Choice(*chosen)
     kernels = cache.kernels_in(cache.folder_of(folder))
     read_s = time.perf_counter() - start
@@ -92,6 +97,14 @@ def load(path: Path, folder: Path | None) -> tuple[Compilation, tuple[Array, ...
     seconds = {"load": read_s, "compile": time.perf_counter() - start - read_s}
     done = Compilation(options, call, model, families, machine, choice, executable, True, Prices(), own, seconds)
     return done, tuple(read)
+
+
+def _kept(names: Sequence[str], own: Sequence[Family]) -> tuple[Family, ...]:
+    """Return the rules that took part, as far as there are such today."""
+    admitted = set(names)
+    every = (*library.builtin_families(), *own)
+    found = (replace(f, rules=tuple(r for r in f.rules if r.full_name in admitted)) for f in every)
+    return tuple(family for family in found if family.rules)
 
 
 def _call(model: Model) -> Call:

@@ -84,7 +84,7 @@ def test_compiled_models_compute_what_the_models_mean(try_models: Try, part: int
 def test_every_operator_can_be_drawn() -> None:
     rows = {name for name in registry.names("tensor") if registry.get(name).operands}
     drawn = {name for dtype in ("f64", "f32", "bool", "i64") for name in operators(dtype)}
-    assert rows - drawn == {"build", "part", "argtopk"}  # the last is what slices of argsort become
+    assert rows - drawn - {"argtopk"} == {"build", "part"}  # what slices of argsort become is seldom drawn
 
 
 def test_a_failure_prints_the_model_as_script() -> None:

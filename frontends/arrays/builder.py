@@ -14,7 +14,7 @@ from frittata.egraph.model import Array, Function, Model
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends.arrays.constants import values_in
-from frittata.frontends.arrays.tensor import Tensor, as_tensor, tensor_input
+from frittata.frontends.arrays.tensor import Tensor, as_tensor, input
 
 
 class Builder:
@@ -61,7 +61,7 @@ class Builder:
     def input(self, name: str, shape: Sequence[Any], dtype: Any = "f32") -> Tensor:
         """Declare the next input of the function."""
         self._check_open()
-        found = tensor_input(name, shape, dtype)
+        found = input(name, shape, dtype)
         self._inputs.append(found.term)
         return found
 

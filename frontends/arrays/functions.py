@@ -177,7 +177,9 @@ def _atleast(rank: int) -> Row:
 
 def _parts(arrays: Any) -> Sequence[Any]:
     """Return a sequence; a tensor is one of its slices."""
-    return [idioms.select(arrays, 0, i) for i in range(arrays.shape[0])] if isinstance(arrays, Term) else arrays
+    if not isinstance(arrays, Term):
+        return arrays
+    return [idioms.select(arrays, 0, i) for i in range(idioms.number(arrays.shape[0]))]
 
 
 def _concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Term:

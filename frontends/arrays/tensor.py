@@ -23,7 +23,7 @@ class Tensor(NDArrayOperatorsMixin):
     It takes an array's operators, methods and numpy's functions; dtypes come out as numpy's. What would need its values
     (`if x.sum() > 0`), or would change it in place, is an error.
 
-    >>> x = tensor_input("x", (3, 4))
+    >>> x = input("x", (3, 4))
     >>> np.maximum(x @ x.T, 0).sum(axis=-1)
     Tensor(f32[3])
     """
@@ -160,7 +160,7 @@ for _name in _METHODS.split():
     setattr(Tensor, _name, _method(getattr(np, _name)))
 
 
-def tensor_input(name: str, shape: Sequence[Any], dtype: Any = "f32") -> Tensor:
+def input(name: str, shape: Sequence[Any], dtype: Any = "f32") -> Tensor:
     """Return an argument of a function; `dtype` is numpy's, or a name such as "f32"."""
     named = dtype if isinstance(dtype, str) and dtype in dtypes.NAMES else dtypes.from_numpy(dtype)
     return Tensor(tensor("input", name=name, shape=tuple(shape), dtype=named))

@@ -15,7 +15,7 @@ from frittata.egraph.model import Function, Model
 from frittata.egraph.terms import Term
 from frittata.frontends.arrays import trees
 from frittata.frontends.arrays.constants import values_in
-from frittata.frontends.arrays.tensor import Tensor, as_tensor, tensor_input
+from frittata.frontends.arrays.tensor import Tensor, as_tensor, input
 from frittata.frontends.arrays.trees import Path
 from frittata.frontends.calls import TENSOR, Call
 
@@ -93,7 +93,7 @@ def from_function(
     inputs: dict[Path, Tensor] = {}
     for path, leaf in trees.leaves(bound):
         if isinstance(leaf, _ARRAYS):
-            inputs[path] = tensor_input(_fresh(trees.name_of(path), inputs.values()), np.shape(leaf), leaf.dtype)
+            inputs[path] = input(_fresh(trees.name_of(path), inputs.values()), np.shape(leaf), leaf.dtype)
     given = trees.rebuilt(bound, lambda path, leaf: inputs.get(path, leaf))
     result = _called(function, given)
     outputs: list[Term] = []

@@ -12,7 +12,8 @@ from frittata.egraph import indexing, interpret
 from frittata.egraph.errors import ModelError, SaturationError
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.ops.registry import element, tensor
-from frittata.egraph.saturate import Phase, Saturation, saturate
+from frittata.egraph.phases import Phase
+from frittata.egraph.saturate import Saturation, saturate
 from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Scalar, Term, walk
 from frittata.extract.choose import extract

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.ops.registry import tensor
+from frittata.egraph.phases import Phase
 from frittata.egraph.program import Program
-from frittata.egraph.saturate import Phase, saturate
+from frittata.egraph.saturate import saturate
 from frittata.egraph.terms import Term, walk
 from frittata.extract.choose import extract
 from frittata.kernels.templates import TEMPLATES

@@ -9,7 +9,8 @@ from rule_cases import Case, read_cases
 
 from frittata.egraph import terms
 from frittata.egraph.interpret import Interpreter
-from frittata.egraph.saturate import Phase, saturate
+from frittata.egraph.phases import Phase
+from frittata.egraph.saturate import saturate
 from frittata.egraph.terms import Term
 from frittata.rules.compile import compile_families
 from frittata.rules.library import builtin_families

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from rule_cases import Case, read_cases
 
-from frittata.egraph.saturate import Phase, StopReason, saturate
+from frittata.egraph.phases import Phase
+from frittata.egraph.saturate import StopReason, saturate
 from frittata.rules.compile import compile_families
 from frittata.rules.library import builtin_families
 

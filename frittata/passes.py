@@ -1,0 +1,196 @@
+"""Transforms written in Python, and pipelines: which transforms run, and which families of rules run together.
+
+    Pipeline("mine", [relu_to_gelu, "default"])
+
+Transforms may change what a model means, so they run before saturation, on terms; what keeps the meaning is a rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, overload
+
+from frittata.egraph.errors import FrittataError, ModelError
+from frittata.egraph.model import Model
+from frittata.egraph.ops import registry
+from frittata.egraph.phases import Phase
+from frittata.egraph.terms import Term
+
+
+@dataclass(frozen=True)
+class Info:
+    """What is known of a transform without running it.
+
+    It runs at `opt_level` and above; `requires` names transforms that have to run before it.
+    """
+
+    name: str
+    opt_level: int = 0
+    requires: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Transform:
+    """A pass over models, made by `transform`; call it with a model and get another."""
+
+    info: Info
+    function: Callable[..., Any]
+    is_of_models: bool = False
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def given(self, **arguments: Any) -> Transform:
+        """Return the transform with further arguments of its function."""
+        return replace(self, arguments={**self.arguments, **arguments})
+
+    def __call__(self, model: Model) -> Model:
+        """Run it.
+
+        Raises: ModelError if it returns something else than it should.
+        """
+        if self.is_of_models:
+            made = self.function(model, **self.arguments)
+            if not isinstance(made, Model):
+                raise ModelError(f"transform {self.info.name} returned a {type(made).__name__}", do="return a Model")
+            return made
+        return model.rewritten(self._replaced)
+
+    def _replaced(self, term: Term, args: tuple[Term, ...]) -> Term:
+        same = term if args == term.args else registry.make(term.op, term.sort, args, term.attrs)
+        made = self.function(same, **self.arguments)
+        if made is None:
+            return same
+        if not isinstance(made, Term) or made.type != same.type:
+            given = made.type if isinstance(made, Term) else type(made).__name__
+            raise ModelError(
+                f"transform {self.info.name} replaces {same.op} of type {same.type} by {given}",
+                do="return a term of the same type, or None to keep it",
+            )
+        return made
+
+
+@overload
+def transform(function: Callable[..., Any], /) -> Transform: ...
+
+
+@overload
+def transform(
+    *, name: str = "", opt_level: int = 0, requires: Sequence[str] = (), of: str = "terms"
+) -> Callable[[Callable[..., Any]], Transform]: ...
+
+
+def transform(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str = "",
+    opt_level: int = 0,
+    requires: Sequence[str] = (),
+    of: str = "terms",
+) -> Any:
+    """Make a transform of a function from a term to what replaces it, None to keep it; or `of="models"`.
+
+    Terms are offered bottom-up, once each. Further parameters of the function are given by `given`.
+
+    >>> @transform
+    ... def without_relu(term):
+    ...     return term.args[0] if term.op == "relu" else None
+    >>> without_relu.info.name
+    'without_relu'
+
+    Raises: FrittataError for another `of`.
+    """
+    if of not in ("terms", "models"):
+        raise FrittataError(f"a transform of {of!r}", do='write of="terms" or of="models"')
+
+    def made(one: Callable[..., Any]) -> Transform:
+        return Transform(Info(name or one.__name__, opt_level, tuple(requires)), one, of == "models")
+
+    return made if function is None else made(function)
+
+
+Step = "Transform | Pipeline | str | tuple[str, ...]"
+
+
+@dataclass(frozen=True, eq=False)
+class Pipeline:
+    """Transforms, then phases of rules; steps are transforms, pipelines or their names, and tuples of families.
+
+    Each tuple is a phase: families that run together until nothing changes. Without one all families do.
+    """
+
+    name: str
+    steps: Sequence[Any]
+    limits: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        for step in self.steps:
+            if not isinstance(step, Transform | Pipeline | str | tuple):
+                raise FrittataError(
+                    f"pipeline {self.name!r} has a step of type {type(step).__name__}",
+                    do="give transforms, pipelines, names of pipelines, and tuples of names of families",
+                )
+
+    def transforms(self) -> Iterator[Transform]:
+        """Visit the transforms, in order."""
+        for step in self._flat():
+            if isinstance(step, Transform):
+                yield step
+
+    def phases(self, families: Iterable[str], own: Iterable[str] = ()) -> tuple[Phase, ...]:
+        """Return the phases, of those families that there are; one's `own` take part in each."""
+        present, mine = list(families), set(own)
+        wanted = [set(step) for step in self._flat() if isinstance(step, tuple)] or [set(present)]
+        names = [str(i) for i in range(len(wanted))] if len(wanted) > 1 else ["all"]
+        return tuple(
+            Phase(name, tuple(f for f in present if f in group | mine), **self.limits)
+            for name, group in zip(names, wanted, strict=True)
+        )
+
+    def families(self) -> set[str] | None:
+        """Return the families that it names, None for all."""
+        named = [set(step) for step in self._flat() if isinstance(step, tuple)]
+        return set().union(*named) if named else None
+
+    def _flat(self) -> Iterator[Transform | tuple[str, ...]]:
+        for step in self.steps:
+            match step:
+                case Pipeline():
+                    yield from step._flat()
+                case str():
+                    yield from get_pipeline(step)._flat()
+                case _:
+                    yield step
+
+
+_LONGER = {"node_limit": 1_000_000, "time_limit_s": 120.0}
+
+_PIPELINE_BY_NAME: dict[str, Pipeline] = {
+    "default": Pipeline("default", ()),
+    "zero": Pipeline("zero", (("constants", "fusion", "legalize", "views"),)),
+    "max": Pipeline("max", (), _LONGER),
+}
+
+
+def get_pipeline(name: str) -> Pipeline:
+    """Return a pipeline: "default", "zero" (legalize, fold and fuse, no algebra), "max" (longer limits), or one's own.
+
+    Raises: FrittataError if there is none of that name.
+    """
+    if name not in _PIPELINE_BY_NAME:
+        raise FrittataError(f"no pipeline {name!r}", do=f"use one of {', '.join(_PIPELINE_BY_NAME)}")
+    return _PIPELINE_BY_NAME[name]
+
+
+def register_pipeline(pipeline: Pipeline) -> Pipeline:
+    """Let `get_pipeline` and `optimize(..., pipeline=name)` find a pipeline; a later one of the name takes its place.
+
+    Raises: FrittataError for the names of those that come with the package.
+    """
+    if pipeline.name in _BUILT_IN:
+        raise FrittataError(f"pipeline {pipeline.name!r} comes with the package", do="choose another name")
+    _PIPELINE_BY_NAME[pipeline.name] = pipeline
+    return pipeline
+
+
+_BUILT_IN = frozenset(_PIPELINE_BY_NAME)
