@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from frittata.egraph import interpret, terms
+from frittata.egraph import dtypes, interpret, terms
 from frittata.egraph.errors import ModelError
 from frittata.egraph.indexing import Affine, IndexMap, Quot, Rem, Var
 from frittata.egraph.ops import registry
 from frittata.egraph.shapes import Sym
-from frittata.egraph.terms import Term
+from frittata.egraph.terms import TensorType, Term
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -83,6 +83,62 @@ class Model:
         named = {term.attrs[0]: np.asarray(arg) for term, arg in zip(inputs, args, strict=True)}
         return interpret.evaluate(self.main.outputs, {**self.params, **named}, precision)
 
+    def detach(self) -> tuple[Model, dict[str, Array]]:
+        """Return the model with its params as inputs of each function, after its own, and their values by name.
+
+        A name that no input can have, or that one has already, is spelled otherwise: 0.weight -> 0_weight.
+        """
+        params = dict.fromkeys(term for f in self.functions.values() for term in f.walk() if term.op == "param")
+        taken = {term.attrs[0] for function in self.functions.values() for term in function.inputs}
+        leaves: dict[Term, Term] = {}
+        for param in params:
+            name = param.attrs[0].replace(".", "_")
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            leaves[param] = registry.make("input", "tensor", (), (name, *param.attrs[1:]))
+        values = {leaf.attrs[0]: self.params[p.attrs[0]] for p, leaf in leaves.items() if p.attrs[0] in self.params}
+        return replace(self._with_leaves(leaves), params={}), values
+
+    def bind(self, params: Mapping[str, Array]) -> Model:
+        """Return the model with the inputs of these names as params, which have these values.
+
+        Raises: ModelError if there is no such input, or a value has another shape or dtype.
+        """
+        inputs = {term.attrs[0]: term for function in self.functions.values() for term in function.inputs}
+        values = {name: np.asarray(value) for name, value in params.items()}
+        for name, value in values.items():
+            if name not in inputs:
+                raise ModelError(f"no input {name!r} to bind", do=f"inputs are {', '.join(inputs)}")
+            given = TensorType(value.shape, dtypes.from_numpy(value.dtype))
+            if given != inputs[name].type:
+                raise ModelError(f"input {name!r} is {inputs[name].type}, and the value {given}")
+        leaves = {inputs[name]: registry.make("param", "tensor", (), inputs[name].attrs) for name in values}
+        return replace(self._with_leaves(leaves), params={**self.params, **values})
+
+    def _with_leaves(self, leaves: Mapping[Term, Term]) -> Model:
+        """Put other leaves in the place of some; a function has those of its new ones that are inputs after its own."""
+
+        def replaced(term: Term, args: tuple[Term, ...]) -> Term:
+            return leaves[term] if term in leaves else registry.make(term.op, term.sort, args, term.attrs)
+
+        def inputs_of(function: Function) -> tuple[Term, ...]:
+            used = dict.fromkeys(term for term in function.walk() if term in leaves)
+            kept = tuple(term for term in function.inputs if term not in leaves)
+            return (*kept, *(leaves[term] for term in used if leaves[term].op == "input"))
+
+        return self._rebuilt(replaced, inputs_of)
+
+    def table(self) -> str:
+        """Return the terms of every function as a table: names, operators, operands and attributes, types, origins."""
+        from frittata.egraph.script import table
+
+        return table(self)
+
+    def print_table(self) -> None:
+        """Print the table."""
+        print(self.table())
+
     def bind_dims(self, extent_by_name: Mapping[str, int]) -> Model:
         """Replace symbolic dims by numbers."""
         return replace(self, functions={n: _bind_function(f, extent_by_name) for n, f in self.functions.items()})
@@ -92,6 +148,11 @@ class Model:
 
         What stands in the place of a term has its origin.
         """
+        return self._rebuilt(new_term, lambda function: function.inputs)
+
+    def _rebuilt(
+        self, new_term: Callable[[Term, tuple[Term, ...]], Term], inputs_of: Callable[[Function], tuple[Term, ...]]
+    ) -> Model:
         origins: dict[Term, str] = {}
 
         def rebuilt(term: Term, args: tuple[Term, ...]) -> Term:
@@ -101,7 +162,7 @@ class Model:
             return new
 
         functions = {
-            name: Function(function.inputs, terms.rebuild_all(function.outputs, rebuilt))
+            name: Function(inputs_of(function), terms.rebuild_all(function.outputs, rebuilt))
             for name, function in self.functions.items()
         }
         return Model(functions, self.params, origins)

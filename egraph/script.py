@@ -54,6 +54,24 @@ def show(model: Model) -> str:
     return "\n".join(_function(name, function) for name, function in model.functions.items())
 
 
+def table(model: Model) -> str:
+    """Print every function as a table, a row for each tensor: its name, operator, operands, type and origin."""
+    rows = [("name", "operator", "operands and attributes", "type", "origin")]
+    for name, function in model.functions.items():
+        writer = _Writer(function.outputs, function.inputs)
+        writer.declare_leaves()
+        results = writer.write()
+        for term in terms.walk(*function.inputs, *function.outputs):
+            if isinstance(term.type, TensorType):
+                origin = model.origin_by_term.get(term, "")
+                rows.append((*writer.described(term), show_type(term.type), origin))
+        rows.append((name, "return", ", ".join(results), "", ""))
+    widths = [min(60, max(len(row[i]) for row in rows)) for i in range(len(rows[0]))]
+    cut = ([cell if len(cell) <= 60 else f"{cell[:57]}..." for cell in row] for row in rows)
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cut]
+    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+
 def show_term(term: Term) -> str:
     """Print one term, leaves by name: lines for what it shares, then the term itself.
 
@@ -155,6 +173,13 @@ class _Writer:
             if term not in self._text_by_term:
                 self._text_by_term[term] = self._place(term)
         return [self._text_by_term[root] for root in self._roots]
+
+    def described(self, term: Term) -> tuple[str, str, str]:
+        """Return how a term that was written is named, its operator, and its operands and attributes."""
+        if term.op in ("input", "param"):
+            return self._text_by_term[term], term.op, ""
+        inner = self._call(term).partition("(")[2].removesuffix(")")
+        return self._text_by_term[term], term.op, inner
 
     def _place(self, term: Term) -> str:
         """Give a term a line of its own, or return its text for the line that uses it."""

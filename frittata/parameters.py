@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from frittata.egraph import terms
 from frittata.egraph.errors import StaleParametersError
-from frittata.egraph.model import Function, Model
-from frittata.egraph.ops import registry
+from frittata.egraph.model import Model
 from frittata.egraph.program import Program
 from frittata.egraph.terms import Term
 
@@ -69,7 +67,7 @@ class Guard:
 
 
 def readers(model: Model, tensor_by_name: Mapping[str, Any], source: Any) -> tuple[Callable[[], Any], ...]:
-    """Return what reads the present value of each param of a model, in the order of `unfrozen`."""
+    """Return what reads the present value of each param of a model, in the order of `Model.detach`."""
     return tuple(_reader(name, model, tensor_by_name, source) for name in _params(model))
 
 
@@ -78,28 +76,6 @@ def _reader(name: str, model: Model, tensor_by_name: Mapping[str, Any], source: 
         return lambda: model.params[name]
     home = Home.of(source, name)
     return (lambda: tensor_by_name[name]) if home is None else (lambda: home.tensors[home.key])
-
-
-def unfrozen(model: Model) -> Model:
-    """Make every param an input, after the model's own."""
-    taken = {term.attrs[0] for term in model.main.inputs}
-    leaves: dict[str, Term] = {}
-    for name, param in _params(model).items():
-        fresh = name.replace(".", "_")
-        while fresh in taken:
-            fresh += "_"
-        taken.add(fresh)
-        leaves[name] = registry.make("input", "tensor", (), (fresh, *param.attrs[1:]))
-    origins: dict[Term, str] = {}
-
-    def replace(term: Term, args: tuple[Term, ...]) -> Term:
-        new = leaves[term.attrs[0]] if term.op == "param" else registry.make(term.op, term.sort, args, term.attrs)
-        if term in model.origin_by_term:
-            origins[new] = model.origin_by_term[term]
-        return new
-
-    outputs = terms.rebuild_all(model.main.outputs, replace)
-    return Model({"main": Function((*model.main.inputs, *leaves.values()), outputs)}, {}, origins)
 
 
 def detached(model: Model, program: Program, form: str) -> Model:

@@ -30,7 +30,7 @@ from frittata.kernels import targets
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.targets import Runnable, Target
 from frittata.options import Options
-from frittata.parameters import detached, readers, unfrozen
+from frittata.parameters import detached, readers
 from frittata.passes import get_pipeline
 from frittata.rules import audit, library
 from frittata.rules.compile import compile_families
@@ -94,7 +94,7 @@ def compile_model(source: Any, args: Sequence[Any], options: Options) -> Compila
     watch = Watch(options.instruments)
     with watch.phase("import") as stage:
         imported, model = import_model(source, args, options.fallback)
-        model = unfrozen(model) if options.freeze is False else model
+        model = model.detach()[0] if options.freeze is False else model
         stage.ended(model, _size(model))
     with watch.phase("rules") as stage:
         families = choose_rules(options)
