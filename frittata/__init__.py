@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from frittata.egraph.errors import FrittataError
 from frittata.egraph.model import Model
@@ -18,6 +18,7 @@ from frittata.options import Options
 if TYPE_CHECKING:
     from frittata import ops as ops
     from frittata.context import Context as Context
+    from frittata.dynamic import Dynamic as Dynamic
     from frittata.frontends.arrays.builder import Builder as Builder
     from frittata.frontends.arrays.calls import extern as extern
     from frittata.frontends.arrays.compute import build as build
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Builder",
     "Context",
+    "Dynamic",
     "FrittataError",
     "Instrument",
     "Model",
@@ -68,6 +70,7 @@ __all__ = [
 _HOME_BY_NAME = {
     "Builder": "frontends.arrays.builder",
     "Context": "context",
+    "Dynamic": "dynamic",
     "Instrument": "instruments",
     "Pipeline": "passes",
     "Snapshot": "instruments",
@@ -96,7 +99,15 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f"frittata.{_HOME_BY_NAME[name]}"), name)
 
 
-def optimize(model: Any, args: Any = (), **options: Any) -> Optimized:
+@overload
+def optimize(model: Any, args: Any = (), *, dynamic_shapes: None = None, **options: Any) -> Optimized: ...
+
+
+@overload
+def optimize(model: Any, args: Any = (), *, dynamic_shapes: Any, **options: Any) -> Dynamic: ...
+
+
+def optimize(model: Any, args: Any = (), *, dynamic_shapes: Any = None, **options: Any) -> Optimized | Dynamic:
     """Compile a model for the shapes of its example arguments.
 
     `model` is a `torch.nn.Module` in eval mode, a `torch.export.ExportedProgram`, a `torch.fx.GraphModule`, an ONNX
@@ -104,12 +115,16 @@ def optimize(model: Any, args: Any = (), **options: Any) -> Optimized:
     `frittata.Model`. `args` is a tuple of example arguments. Options are the fields of `Options`, those of a `Context`
     around the call among them.
 
+    With `dynamic_shapes`, as `torch.export` takes it, or True for a model that has symbolic dims, programs are compiled
+    for the sizes that come: see `Dynamic`.
+
     >>> fast = optimize(torch.nn.Linear(3, 2).eval(), (torch.zeros(5, 3),))  # doctest: +SKIP
 
     Raises: FrittataError, whose subclasses say which stage failed, where, and what to do.
     """
     from frittata import sources
     from frittata.context import current
+    from frittata.dynamic import dynamic
     from frittata.optimized import Optimized
     from frittata.options import made as options_of
     from frittata.pipeline import compile_model
@@ -117,6 +132,8 @@ def optimize(model: Any, args: Any = (), **options: Any) -> Optimized:
     chosen = options_of({**current(), **options})
     given = tuple(args) if isinstance(args, (tuple, list)) else (args,)
     source = sources.resolved(model, given)
+    if dynamic_shapes is not None:
+        return dynamic(source, given, dynamic_shapes, chosen)
     made = Optimized(compile_model(source, given, chosen), given, source)
     if chosen.verify:
         made.verify().check()

@@ -202,7 +202,7 @@ def _concrete(model: Model) -> Model:
         if any(isinstance(dim, Sym) for dim in term.shape):
             raise ModelError(
                 f"input {term.attrs[0]!r} has symbolic dims: {term.type}",
-                do="kernels need numbers: give them with Model.bind_dims, or optimize for each size",
+                do="optimize with dynamic_shapes=True, for all sizes, or give numbers with Model.bind_dims",
             )
     for term in model.main.walk():
         if term.sort == "tensor" and 0 in term.shape:

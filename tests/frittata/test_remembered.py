@@ -60,7 +60,7 @@ def saturated(monkeypatch: pytest.MonkeyPatch) -> list[Model]:
 
 
 def optimized(folder: Path, source: Any = None, **options: Any) -> Optimized:
-    given = {"machine": REFERENCE, "library": False, "cache": folder, **options}
+    given: dict[str, Any] = {"machine": REFERENCE, "library": False, "cache": folder, **options}
     return ft.optimize(tiny() if source is None else source, **given)
 
 

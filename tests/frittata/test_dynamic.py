@@ -1,0 +1,79 @@
+"""Models with symbolic dims run at every size within their ranges, each with a program of its own."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import frittata as ft
+from frittata.egraph.errors import ModelError, StaleParametersError
+from frittata.egraph.machine import REFERENCE
+
+BATCH = torch.export.Dim("batch", min=1, max=64)
+
+
+def mlp() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3), nn.Softmax(-1)).eval()
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> dict[str, Any]:
+    return {"machine": REFERENCE, "cache": tmp_path}
+
+
+def test_a_module_runs_at_every_batch(options: dict[str, Any]) -> None:
+    module = mlp()
+    fast = ft.optimize(module, (torch.zeros(4, 6),), dynamic_shapes=({0: BATCH},), **options)
+    assert list(fast.ranges) == ["batch"] and not fast.programs
+    with torch.no_grad():
+        for batch in (5, 17, 64, 5):
+            x = torch.randn(batch, 6)
+            torch.testing.assert_close(fast(x), module(x))
+    assert [dict(sizes)["batch"] for sizes in fast.programs] == [5, 17, 64]
+    assert fast.at(batch=17).kernels[0].estimate.flops > fast.at(batch=5).kernels[0].estimate.flops
+    with pytest.raises(ModelError, match=r"batch is 65, and the model holds from \d to 64"):
+        fast(torch.zeros(65, 6))
+    with torch.no_grad():
+        next(module.parameters()).add_(1)
+    with pytest.raises(StaleParametersError):
+        fast(torch.zeros(5, 6))
+
+
+def test_dims_of_a_model_as_script(options: dict[str, Any]) -> None:
+    model = ft.parse("""
+def main(x: f32[n, 4], y: f32[m, 4]) -> (f32[n, 4], f32[m, 4]):
+    v1: f32[n, 4] = softmax(x, axis=-1)
+    v2: f32[m, 4] = relu(y)
+    return v1, v2
+""")
+    fast = ft.optimize(model, dynamic_shapes=True, **options)
+    soft, rectified = fast(np.ones((3, 4), np.float32), y=np.full((2, 4), -1, np.float32))
+    np.testing.assert_allclose(soft, np.full((3, 4), 0.25))
+    np.testing.assert_array_equal(rectified, np.zeros((2, 4)))
+    loaded = ft.load(fast.at(n=3, m=2).save(options["cache"] / "model.frt"), cache=options["cache"])
+    np.testing.assert_array_equal(loaded(np.ones((3, 4), np.float32), np.ones((2, 4), np.float32))[0], soft)
+    for given, message in (({"n": 3}, "sizes of n"), ({"n": 3, "k": 2}, "sizes of n, k"), ({"n": 0, "m": 1}, "n is 0")):
+        with pytest.raises(ModelError, match=message):
+            fast.at(**given)
+    with pytest.raises(ModelError, match="the model takes"):
+        fast(np.ones(3, np.float32), np.ones((2, 4), np.float32))
+
+
+def test_sizes_must_agree(options: dict[str, Any]) -> None:
+    model = ft.parse("def main(x: f32[n], y: f32[n]) -> f32[n]:\n    v1: f32[n] = add(x, y)\n    return v1\n")
+    fast = ft.optimize(model, dynamic_shapes=True, **options)
+    with pytest.raises(ModelError, match="n is 3 in one argument and 4 in 'y'"):
+        fast(np.ones(3, np.float32), np.ones(4, np.float32))
+
+
+def test_what_has_no_such_dims_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ModelError, match="no dim of the model is symbolic"):
+        ft.optimize(mlp(), (torch.zeros(4, 6),), dynamic_shapes=True, **options)
+    with pytest.raises(ModelError, match="dynamic_shapes for a function"):
+        ft.optimize(lambda x: x, (np.ones(3),), dynamic_shapes={"x": {0: 1}}, **options)
+    with pytest.raises(ModelError, match="dynamic_shapes=True"):
+        ft.optimize(ft.parse("def main(x: f32[n]) -> f32[n]:\n    return x\n"), **options)
