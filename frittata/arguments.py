@@ -41,7 +41,7 @@ def _to_numpy(value: Any) -> Any:
     if isinstance(value, np.generic):
         return np.asarray(value)
     if not hasattr(value, "detach"):
-        raise ModelError(f"an argument is a {type(value).__name__}", do="give torch tensors or numpy arrays")
+        return _from_dlpack(value)
     tensor: Any = value
     if tensor.device.type != "cpu":
         raise ModelError(f"an argument is on {tensor.device}", do="move it to the CPU")
@@ -54,3 +54,17 @@ def _to_numpy(value: Any) -> Any:
             f"an argument is a tensor that numpy cannot read: {error}",
             do="give dense tensors of the dtypes that the model was exported with",
         ) from error
+
+
+def _from_dlpack(value: Any) -> Any:
+    """Return the array that shares the memory of another library's.
+
+    Raises: ModelError for what is none, or lies elsewhere.
+    """
+    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
+        what = f"an argument is a {type(value).__name__}"
+        raise ModelError(what, do="give torch tensors, numpy arrays, or arrays with __dlpack__")
+    try:
+        return np.from_dlpack(value)
+    except (RuntimeError, BufferError, TypeError) as error:
+        raise ModelError(f"an argument is an array that numpy cannot read: {error}", do="move it to the CPU") from error

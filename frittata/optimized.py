@@ -33,7 +33,11 @@ def _is_numpy(value: Any) -> bool:
 
 
 class Optimized:
-    """A compiled model. Call it as the model was called: torch tensors in, torch tensors out; numpy in, numpy out."""
+    """A compiled model. Call it as the model was called: torch tensors in, torch tensors out; numpy in, numpy out.
+
+    Arrays of other libraries that speak DLPack are taken as they lie in memory; results are arrays of theirs where they
+    have the array API, else numpy's.
+    """
 
     def __init__(
         self,
@@ -69,13 +73,32 @@ class Optimized:
             return outputs[0] if len(outputs) == 1 else tuple(outputs)
         return imported.unflatten(outputs)
 
+    def __getitem__(self, name: str) -> Optimized:
+        """Return the function of a name: `main`, the one that is compiled.
+
+        Raises: FrittataError for another name.
+        """
+        if name != "main":
+            raise FrittataError(f"no compiled function {name!r}", do="optimize a model whose main it is")
+        return self
+
     def _flat_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
         imported = self.compilation.imported
         values = list(args) if imported is None else imported.flatten(args, kwargs)
         if values and not (isinstance(values[0], _NUMPY) and all(map(_is_numpy, values))):
-            return self._on_tensors(values)
+            other = next(value for value in values if not _is_numpy(value))
+            return self._on_tensors(values) if hasattr(other, "detach") else self._on_others(values, other)
         self._guard.check()
         return self._run(*self._as_arguments(values))
+
+    def _on_others(self, values: list[Any], other: Any) -> Sequence[Any]:
+        """Run on arrays of another library, which says how arrays become its own."""
+        self._guard.check()
+        results = self._run(*self._as_arguments(values))
+        if not hasattr(other, "__array_namespace__"):
+            return results
+        library = other.__array_namespace__()
+        return [library.from_dlpack(result) for result in results]
 
     def _on_tensors(self, values: list[Any]) -> Sequence[Any]:
         calls = self._tensor_calls

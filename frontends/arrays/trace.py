@@ -22,6 +22,11 @@ from frittata.frontends.calls import TENSOR, Call
 _ARRAYS = (np.ndarray, np.generic)
 
 
+def _is_array(leaf: Any) -> bool:
+    """Whether a leaf of the arguments is an array, of numpy or of a library that speaks DLPack."""
+    return isinstance(leaf, _ARRAYS) or (hasattr(leaf, "__dlpack__") and not isinstance(leaf, Tensor))
+
+
 @dataclass(frozen=True, eq=False)
 class ImportedFunction:
     """A model, and how to call it as the function was called."""
@@ -92,8 +97,9 @@ def from_function(
     bound = _bound(function, args, kwargs or {})
     inputs: dict[Path, Tensor] = {}
     for path, leaf in trees.leaves(bound):
-        if isinstance(leaf, _ARRAYS):
-            inputs[path] = input(_fresh(trees.name_of(path), inputs.values()), np.shape(leaf), leaf.dtype)
+        if _is_array(leaf):
+            array = leaf if isinstance(leaf, _ARRAYS) else np.from_dlpack(leaf)
+            inputs[path] = input(_fresh(trees.name_of(path), inputs.values()), array.shape, array.dtype)
     given = trees.rebuilt(bound, lambda path, leaf: inputs.get(path, leaf))
     result = _called(function, given)
     outputs: list[Term] = []
