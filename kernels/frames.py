@@ -11,7 +11,7 @@ Neighbouring axes are one loop where every load and store stays linear in its va
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
@@ -27,6 +27,8 @@ from frittata.kernels.simd import Lane
 from frittata.kernels.stores import BODIES, stored_at
 
 LANES = "k"
+MOST_SHORT = 32
+"""How long rows may be that lie side by side: their elements are all in registers, or nearly."""
 _ATOMS = frozenset({"load", "const", "iota", "fold", "reindex", "at", "cast"})
 
 
@@ -40,10 +42,11 @@ class Loop:
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """How the axes of bodies become loops.
+    """How the axes of bodies become loops; `whole_lanes` are those of a vector, `lanes` as many as there is use for.
 
     `index` gives the bodies' index, `bound` that of the axes that folds bind, both in the variables of the loops. In
-    `columns` folds run over the sequence, lane by lane; otherwise over sequence and lanes.
+    `columns` folds run over the sequence, lane by lane; otherwise over sequence and lanes. Rows that are `short` lie
+    side by side in the lanes, and the sequence goes along them.
     """
 
     shape: tuple[int, ...]
@@ -54,6 +57,8 @@ class Frame:
     extent: int
     lanes: int
     columns: bool
+    whole_lanes: int
+    short: bool = False
 
     @property
     def row_count(self) -> int:
@@ -83,7 +88,7 @@ class Frame:
     def describe(self) -> str:
         """Return all that tells frames of the same bodies apart."""
         index = ", ".join(f"{axis}: {at}" for axis, at in self.index.items())
-        return f"{{{index}}} {self.rows} {self.sequence} {self.extent} {self.lanes} {self.columns}"
+        return f"{{{index}}} {self.rows} {self.sequence} {self.extent} {self.lanes} {self.columns} {self.short}"
 
 
 def without_unit_folds(bodies: tuple[Term, ...]) -> tuple[Term, ...]:
@@ -100,8 +105,11 @@ def without_unit_folds(bodies: tuple[Term, ...]) -> tuple[Term, ...]:
 
 
 @lru_cache(maxsize=4096)
-def choose_frame(bodies: tuple[Term, ...]) -> Frame | None:
-    """Return the loops for bodies without folds over one element; None if they are not of this kind."""
+def choose_frame(bodies: tuple[Term, ...], short: bool = False) -> Frame | None:
+    """Return the loops for bodies without folds over one element; None if they are not of this kind.
+
+    With `short` rows that are folded along the last axis lie side by side, or there is no frame.
+    """
     elements = [body.args[0] for body in bodies if body.op in BODIES]
     if len(elements) != len(bodies) or not all(map(is_known, terms.walk(*elements))):
         return None
@@ -112,7 +120,7 @@ def choose_frame(bodies: tuple[Term, ...]) -> Frame | None:
     reduced = {_extent(shape, axis) == 1 for axis in folded}
     if len(reduced) > 1 or any(_extent(shape, axis) not in (1, extent) for axis, extent in folded.items()):
         return None
-    return _frame(bodies, shape, folded)
+    return _frame(bodies, shape, folded, short)
 
 
 def is_known(term: Term) -> bool:
@@ -135,7 +143,7 @@ def _extent(shape: tuple[int, ...], axis: int) -> int:
     return shape[axis] if -axis <= len(shape) else 1
 
 
-def _frame(bodies: Sequence[Term], shape: tuple[int, ...], folded: dict[int, int]) -> Frame | None:
+def _frame(bodies: Sequence[Term], shape: tuple[int, ...], folded: dict[int, int], short: bool) -> Frame | None:
     elements = [body.args[0] for body in bodies]
     rank = max(len(shape), max((-axis for axis in folded), default=0))
     extents = {axis: folded.get(axis, _extent(shape, axis)) for axis in range(-rank, 0)}
@@ -149,10 +157,37 @@ def _frame(bodies: Sequence[Term], shape: tuple[int, ...], folded: dict[int, int
     offsets |= {stored_at(body, stored) for body in bodies}
     groups = _grouped(live, extents, folded, offsets)
     columns = bool(folded) and bool(live) and live[-1] not in folded
-    frame = _with_roles(shape, extents, folded, groups, columns, _lanes(elements))
-    stored = {axis: at for axis, at in frame.index.items() if _extent(shape, axis) > 1}
-    is_smooth = all(stored_at(body, stored).factor_of(LANES) in (0, 1) for body in bodies)
+    lanes = _lanes(elements)
+    if short:
+        return _short(bodies, shape, extents, folded, groups, lanes)
+    frame = _with_roles(shape, extents, folded, groups, columns, lanes)
+    is_smooth = all(at.factor_of(LANES) in (0, 1) for at in _stored(frame, bodies))
     return frame if is_smooth else None
+
+
+def _short(
+    bodies: Sequence[Term],
+    shape: tuple[int, ...],
+    extents: dict[int, int],
+    folded: Mapping[int, int],
+    groups: list[list[int]],
+    lanes: int,
+) -> Frame | None:
+    """Let rows of the last axes, one group that folds bind, lie side by side, where they are stored one by one."""
+    if len(groups) < 2 or groups[-1][0] not in folded or any(group[0] in folded for group in groups[:-1]):
+        return None
+    frame = _with_roles(shape, extents, folded, [*groups[:-2], groups[-1], groups[-2]], True, lanes)
+    if frame.steps > MOST_SHORT or frame.extent < lanes:
+        return None
+    (loop,) = frame.sequence
+    wanted = (1, 0) if frame.is_reduced else (frame.steps, 1)
+    is_dense = all((at.factor_of(LANES), at.factor_of(loop.key)) == wanted for at in _stored(frame, bodies))
+    return replace(frame, short=True) if is_dense else None
+
+
+def _stored(frame: Frame, bodies: Sequence[Term]) -> list[Affine]:
+    stored = {axis: at for axis, at in frame.index.items() if _extent(frame.shape, axis) > 1}
+    return [stored_at(body, stored) for body in bodies]
 
 
 def _offsets(elements: Sequence[Term], points: Points, folded: dict[int, int]) -> set[Affine] | None:
@@ -221,6 +256,6 @@ def _with_roles(
         for axis in group:
             inner //= extents[axis]
             index[axis] = (whole // inner) % extents[axis]
-    lanes = min(lanes, 1 << (width - 1).bit_length())
+    used = min(lanes, 1 << (width - 1).bit_length())
     bound = {axis: index[axis] for axis in folded}
-    return Frame(shape, index, bound, tuple(rows), tuple(sequence), width, lanes, columns)
+    return Frame(shape, index, bound, tuple(rows), tuple(sequence), width, used, columns, lanes)

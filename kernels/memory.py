@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
+from frittata.kernels.processor import processor
 from frittata.kernels.simd import (
     I8,
     I32,
@@ -175,6 +176,114 @@ def store_columns(
         else:
             with builder.if_then(builder.icmp_signed("<", I64(i), as_index(count))):
                 store(builder, column, pointer, offset)
+
+
+def load_columns(builder: Builder, lane: Lane, pointer: Value, offset: Index, count: int) -> list[Value]:
+    """Load as many rows of `count` as there are lanes, one after the other, as columns: lane i is of row i.
+
+    0 1 2 3 4 5 6 7 8 9 10 11, rows of three, four lanes -> [0 3 6 9], [1 4 7 10], [2 5 8 11]
+    """
+    lanes = lane.lanes
+    squares = _squares(lanes, count)
+    if not squares:
+        vectors = [load(builder, lane, pointer, _after(builder, offset, v * lanes)) for v in range(count)]
+        every = ([divmod(i * count + r, lanes) for i in range(lanes)] for r in range(count))
+        return [_picked(builder, vectors, places) for places in every]
+    columns: list[Value] = []
+    for start, size in squares:
+        rows = [
+            _load_row(builder, Lane(lane.dtype, size), pointer, offset, i, start, count, lanes) for i in range(lanes)
+        ]
+        joined = [_joined(builder, rows[i::size]) for i in range(size)]
+        columns[start:] = transpose(builder, joined)
+    return columns[:count]
+
+
+def store_rows(builder: Builder, columns: Sequence[Value], pointer: Value, offset: Index) -> None:
+    """Store columns as rows, one after the other: the reverse of `load_columns`."""
+    lanes, count = lane_of(columns[0]).lanes, len(columns)
+    squares = _squares(lanes, count)
+    for v in range(0 if squares else count):
+        places = [((v * lanes + j) % count, (v * lanes + j) // count) for j in range(lanes)]
+        store(builder, _picked(builder, columns, places), pointer, _after(builder, offset, v * lanes))
+    for start, size in squares:
+        square = list(columns[start : start + size])
+        turned = transpose(builder, square + square[:1] * (size - len(square)))
+        for i in range(lanes):
+            row, at = part(builder, turned[i % size], i - i % size, size), i * count + start
+            # what is stored beyond a row is stored again with the next one
+            width = size if at + size <= lanes * count else count - start
+            store_masked(builder, row, pointer, _after(builder, offset, at), width)
+
+
+def column_steps(lanes: int, count: int) -> float:
+    """Return how many loads and shuffles a vector takes when rows of `count` are loaded as columns."""
+    return min(_picked_steps(count), _turned_steps(_turned_squares(lanes, count))) / count
+
+
+_WIDE_BYTES = 64
+_NARROW_PICKS = 2.5
+"""How many instructions pick lanes of two vectors where none does so at once."""
+
+
+def _squares(lanes: int, count: int) -> list[tuple[int, int]]:
+    """Return the squares that columns are turned in: (first column, size); none if they are picked lane by lane."""
+    squares = _turned_squares(lanes, count)
+    return squares if _turned_steps(squares) < _picked_steps(count) else []
+
+
+def _picked_steps(count: int) -> float:
+    return count * (1 + (count - 1) * (1.0 if processor().width >= _WIDE_BYTES else _NARROW_PICKS))
+
+
+def _turned_steps(squares: Sequence[tuple[int, int]]) -> float:
+    return float(sum(2 * size + size * (size.bit_length() - 1) for _, size in squares))
+
+
+def _turned_squares(lanes: int, count: int) -> list[tuple[int, int]]:
+    """Cover columns by squares as large as a vector, the last of half that size if it is enough."""
+    out: list[tuple[int, int]] = []
+    start = 0
+    while start < count:
+        size = lanes // 2 if 2 * (count - start) <= lanes and lanes > 2 else lanes
+        out.append((min(start, max(0, count - size)), size))
+        start += size
+    return out
+
+
+def _load_row(
+    builder: Builder, lane: Lane, pointer: Value, offset: Index, row: int, start: int, count: int, rows: int
+) -> Value:
+    """Load a part of a row, what lies beyond it within the rows too."""
+    at = row * count + start
+    width = lane.lanes if at + lane.lanes <= rows * count else count - start
+    return load_masked(builder, lane, pointer, _after(builder, offset, at), width)
+
+
+def _joined(builder: Builder, parts: Sequence[Value]) -> Value:
+    """Put one vector, or two, side by side."""
+    if len(parts) == 1:
+        return parts[0]
+    first, second = parts
+    numbers = list(range(2 * lane_of(first).lanes))
+    return builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(I32, len(numbers)), numbers))
+
+
+def _after(builder: Builder, offset: Index, by: int) -> Value:
+    return builder.add(as_index(offset), I64(by)) if by else as_index(offset)
+
+
+def _picked(builder: Builder, vectors: Sequence[Value], places: Sequence[tuple[int, int]]) -> Value:
+    """Return a vector whose lanes are of others: (the number of the vector, the lane), each lane by one shuffle."""
+    lanes = lane_of(vectors[0]).lanes
+    used = sorted({vector for vector, _ in places})
+    out = vectors[used[0]]
+    numbers = [lane for _, lane in places]
+    for position, vector in enumerate(used[1:] or used):
+        taken = [i if position else numbers[i] for i in range(lanes)]
+        mask = [lanes + lane if v == vector else taken[i] for i, (v, lane) in enumerate(places)]
+        out = builder.shuffle_vector(out, vectors[vector], ir.Constant(ir.VectorType(I32, lanes), mask))
+    return out
 
 
 def _load_every_other(builder: Builder, lane: Lane, pointer: Value, offset: Index) -> Value:

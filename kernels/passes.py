@@ -15,19 +15,18 @@ from functools import cached_property
 from frittata.egraph import dtypes
 from frittata.egraph.terms import Term
 from frittata.kernels.chunks import MOST_CHUNKS
-from frittata.kernels.element_emitter import SIDE_BY_SIDE
+from frittata.kernels.element_emitter import MOST_COLUMNS, SIDE_BY_SIDE
 from frittata.kernels.frames import LANES, Frame, Loop
 from frittata.kernels.holding import is_worth_holding
 from frittata.kernels.lookups import LookedUp, lookups_in
 from frittata.kernels.lowered import aligned
+from frittata.kernels.memory import column_steps
 from frittata.kernels.points import Point, Points
 from frittata.kernels.processor import processor
 from frittata.kernels.units import GATHER_UNITS, SIMPLE_UNITS, operator_units
 
 _TRANSPOSE_UNITS = 5.0
 """What an element costs that is loaded in vectors along a row loop, which are transposed in registers."""
-_EVERY_OTHER_UNITS = 1.5
-"""What an element costs that is loaded with stride two: two vectors and a shuffle."""
 _PASS_UNITS = 40.0
 """What starting a pass over a row costs."""
 _ROW_REDUCE_UNITS = 60.0
@@ -124,6 +123,8 @@ class Passes:
         read in one go lies together.
         """
         most = SIDE_BY_SIDE
+        if self.frame.short:
+            return 1
         if self.frame.columns and len(self.passes) == 1 and self.frame.row_count >= MOST_CHUNKS:
             most = max(most, processor().registers // (2 * len(self.passes[0].folds)))
         return min(-(-self.frame.extent // self.frame.lanes), most)
@@ -200,6 +201,8 @@ class Passes:
         """What all rows cost, lanes that are not used included."""
         frame = self.frame
         width = -(-frame.extent // frame.lanes) * frame.lanes
+        if frame.short:
+            return frame.row_count * width * self._short_units
         numbers = range(len(self.passes))
         per_column, per_row = 0.0, sum(_PASS_UNITS for _ in numbers)
         if not frame.columns:
@@ -212,6 +215,20 @@ class Passes:
         per_column += frame.steps * sum(map(self.units_of, numbers))
         return frame.row_count * (width * per_column + per_row)
 
+    @property
+    def _short_units(self) -> float:
+        """What a row costs that lies in a lane: every value once, for each step of the sequence that it depends on."""
+        frame = self.frame
+        total = SIMPLE_UNITS * len(self.outputs) if frame.is_reduced else 0.0
+        if not frame.is_reduced:
+            total += frame.steps * len(self.outputs) * self._column_units(frame.steps)
+        for point in {point for number in range(len(self.passes)) for point in self.computed(number)}:
+            if point.term.op == "fold":
+                total += SIMPLE_UNITS * frame.steps
+            elif point.term.op != "const":
+                total += self._point_units(point, 0) * (frame.steps if point.keys & frame.inner else 1)
+        return total
+
     def _point_units(self, point: Point, number: int) -> float:
         if self.is_known(point, number):
             return SIMPLE_UNITS
@@ -220,9 +237,13 @@ class Passes:
         step = self.points.step(point, LANES)
         if step in (0, 1):
             return SIMPLE_UNITS
-        if step == 2 and point.term.op == "load":
-            return _EVERY_OTHER_UNITS
+        if step is not None and 2 <= step <= MOST_COLUMNS and point.term.op == "load":
+            return self._column_units(step)
         return _TRANSPOSE_UNITS if point in self.transposed else GATHER_UNITS
+
+    def _column_units(self, stride: int) -> float:
+        """Return what an element costs whose neighbours in the lanes lie `stride` apart, loaded or stored."""
+        return SIMPLE_UNITS * column_steps(self.frame.lanes, stride)
 
     def _row_bytes(self, point: Point) -> int:
         frame = self.frame
@@ -257,7 +278,7 @@ def plan_passes(frame: Frame, elements: tuple[Term, ...]) -> Passes:
     if not frame.is_reduced:
         for i, output in enumerate(outputs):
             passes[depth[output]].outputs.append(i)
-    if len(passes) > 1:
+    if len(passes) > 1 and not frame.short:
         _hold_outputs(plan, depth)
         while len(plan.first_by_held) < _MOST_HELD and _hold_one(plan, list(depth)):
             pass

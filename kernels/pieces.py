@@ -59,7 +59,7 @@ class Pieces:
 def choose_pieces(plan: Passes) -> Pieces | None:
     """Cut rows of which one pass does all the folding; None if whole rows are chunks enough, or columns are few."""
     frame = plan.frame
-    if not frame.is_reduced or len(plan.passes) > 1:
+    if not frame.is_reduced or len(plan.passes) > 1 or frame.short:
         return None
     wanted = wanted_chunks(plan.units)
     if frame.columns:

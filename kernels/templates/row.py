@@ -15,13 +15,14 @@ from frittata.egraph.terms import Term
 from frittata.kernels.chunks import Split, column_loop, indented, row_indices, row_loop, split
 from frittata.kernels.frames import choose_frame, without_unit_folds
 from frittata.kernels.intrinsics import make_tile_intrinsic
+from frittata.kernels.lookups import sites
 from frittata.kernels.lowered import LoweredKernel
 from frittata.kernels.passes import Passes, plan_passes
 from frittata.kernels.pieces import choose_pieces
 from frittata.kernels.roofline import roofline
-from frittata.kernels.row_emitter import RowEmitter
 from frittata.kernels.row_kernel import row_kernel
 from frittata.kernels.row_pieces import in_pieces
+from frittata.kernels.short_rows import ShortRowEmitter
 from frittata.kernels.simd import Builder, Value
 
 
@@ -58,7 +59,12 @@ def _plan(bodies: tuple[Term, ...]) -> tuple[tuple[Term, ...], Passes] | None:
     frame = choose_frame(bodies)
     if frame is None or not frame.bound:
         return None
-    return bodies, plan_passes(frame, tuple(body.args[0] for body in bodies))
+    elements = tuple(body.args[0] for body in bodies)
+    plan = plan_passes(frame, elements)
+    short = None if frame.columns or sites(bodies) else choose_frame(bodies, short=True)
+    if short is None:
+        return bodies, plan
+    return bodies, min(plan, plan_passes(short, elements), key=lambda one: one.units)
 
 
 def describe(plan: Passes) -> list[str]:
@@ -70,6 +76,8 @@ def describe(plan: Passes) -> list[str]:
         done += [f"holds {', '.join(point.term.op for point in kept)}"] if kept else []
         done += [f"writes result {', '.join(map(str, step.outputs))}"] if step.outputs else []
         lines.append(f"# pass {number} over a row: {'; '.join(done)}")
+    if plan.frame.short:
+        lines.append(f"# {plan.frame.lanes} rows of {plan.frame.steps} side by side")
     return lines
 
 
@@ -99,17 +107,23 @@ def _namespace(bodies: tuple[Term, ...], plan: Passes) -> dict[str, Any]:
     rows, lanes, extent = len(plan.frame.rows), plan.frame.lanes, plan.frame.extent
     full = extent - extent % _turn(plan)
 
-    def emitter(builder: Builder, table: Value, chunk: Value, values: tuple[Value, ...]) -> RowEmitter:
-        return RowEmitter(builder, plan, bodies, table, values[:rows], chunk)
+    def emitter(builder: Builder, table: Value, chunk: Value, values: tuple[Value, ...]) -> ShortRowEmitter:
+        return ShortRowEmitter(builder, plan, bodies, table, values[:rows], chunk)
 
     def fold_row(builder: Builder, table: Value, chunk: Value, *values: Value) -> None:
         emitter(builder, table, chunk, values).emit_row()
 
     def fold_columns(builder: Builder, table: Value, chunk: Value, *values: Value) -> None:
+        if plan.frame.short:
+            emitter(builder, table, chunk, values).emit_rows(values[rows], None)
+            return
         emitter(builder, table, chunk, values).emit_columns(values[rows], [None] * plan.vectors)
 
     def fold_last_columns(builder: Builder, table: Value, chunk: Value, *values: Value) -> None:
         widths = [extent - k if extent - k < lanes else None for k in range(full, extent, lanes)]
+        if plan.frame.short:
+            emitter(builder, table, chunk, values).emit_rows(full, widths[0])
+            return
         emitter(builder, table, chunk, values).emit_columns(full, widths)
 
     return {

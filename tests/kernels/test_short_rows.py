@@ -1,0 +1,144 @@
+"""Short rows, a vector of them side by side: every length, ragged ends, views, dtypes, special values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import kernel_cases
+import numpy as np
+import pytest
+from kernel_cases import Case, build, fold, load
+from product_cases import run
+
+import frittata as ft
+from frittata.egraph.machine import REFERENCE
+from frittata.egraph.ops.registry import element
+from frittata.kernels.frames import MOST_SHORT
+from frittata.kernels.processor import processor
+
+RNG = np.random.default_rng(0)
+LANES = processor().width // 4
+
+
+def softmax(x: Any) -> Any:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def normalized(x: Any, weight: Any) -> Any:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * weight
+
+
+def optimized(function: Callable[..., Any], args: tuple[Any, ...], cache: Path) -> Any:
+    fast = ft.optimize(function, args, machine=REFERENCE, cache=cache)
+    assert [kernel.template for kernel in fast.kernels] == ["row"]
+    assert "side by side" in fast.compilation.executable.lowered[0].source
+    return fast
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.mark.parametrize("length", range(2, 18))
+def test_rows_of_every_length(length: int, cache: Path) -> None:
+    for count in (LANES, 3 * LANES + 5):
+        x = RNG.standard_normal((count, length)).astype(np.float32)
+        weight = RNG.standard_normal(length).astype(np.float32)
+        np.testing.assert_allclose(optimized(softmax, (x,), cache)(x), softmax(x), 1e-5, 1e-7)
+        got = optimized(lambda x: (x**2).sum(-1), (x,), cache)(x)
+        np.testing.assert_allclose(got, (x**2).sum(-1), 1e-5)
+        if length > 2:  # of two, the difference cancels
+            both = (x, weight)
+            np.testing.assert_allclose(optimized(normalized, both, cache)(*both), normalized(*both), 1e-3, 1e-4)
+
+
+@pytest.mark.parametrize("length", [23, 31, MOST_SHORT])
+def test_rows_longer_than_a_vector(length: int, cache: Path) -> None:
+    x = RNG.standard_normal((16 * LANES + 1, length)).astype(np.float32)
+    np.testing.assert_allclose(optimized(softmax, (x,), cache)(x), softmax(x), 1e-5, 1e-7)
+
+
+def test_longer_rows_lie_in_order(cache: Path) -> None:
+    x = RNG.standard_normal((100, MOST_SHORT + 1)).astype(np.float32)
+    fast = ft.optimize(softmax, (x,), machine=REFERENCE, cache=cache)
+    assert "side by side" not in fast.compilation.executable.lowered[0].source
+    np.testing.assert_allclose(fast(x), softmax(x), 1e-5, 1e-7)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int32, np.int64])
+def test_dtypes(dtype: Any, cache: Path) -> None:
+    x = RNG.integers(-50, 50, (77, 5)).astype(dtype)
+    for function in (lambda x: x.max(-1), lambda x: x * 2 - x.sum(-1, keepdims=True), lambda x: x.prod(-1)):
+        np.testing.assert_array_equal(optimized(function, (x,), cache)(x), function(x))
+
+
+def test_bools_and_places(cache: Path) -> None:
+    x = RNG.standard_normal((77, 6)).astype(np.float32)
+    x[3] = x[3, 0]
+    np.testing.assert_array_equal(optimized(lambda x: x.argmax(-1), (x,), cache)(x), x.argmax(-1))
+    found = ft.optimize(lambda x: (x > 1).any(-1), (x,), machine=REFERENCE, cache=cache)(x)
+    np.testing.assert_array_equal(found, (x > 1).any(-1))
+
+
+def test_special_values(cache: Path) -> None:
+    values = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e30, -1e-40, 2.5], np.float32)
+    x = RNG.choice(values, (101, 3))
+    with np.errstate(all="ignore"):
+        for function in (softmax, lambda x: x.max(-1), lambda x: x.min(-1), lambda x: x.sum(-1)):
+            np.testing.assert_allclose(optimized(function, (x,), cache)(x), function(x), 1e-5, 1e-38)
+
+
+VIEWS: dict[str, Callable[[Any, Any], Any]] = {
+    "columns of wider rows": lambda x, y: softmax(x[:, 2:5] + y[:3]),
+    "every other row": lambda x, y: softmax(x[::2, :4]),
+    "reversed": lambda x, y: softmax(x[::-1, ::-1]),
+    "the last rows": lambda x, y: softmax(x[3:, 4:]),
+    "turned": lambda x, y: softmax(x.T[:, :5]),
+    "a number for each row": lambda x, y: x - x.sum(-1, keepdims=True) * x[:, :1],
+    "outer rows": lambda x, y: softmax(x.reshape(-1, 23, 7)[:, 1:]),
+    "two results": lambda x, y: (x.sum(-1), x.max(-1)),
+    "clamped": lambda x, y: softmax(np.pad(x, ((0, 0), (1, 1)), mode="edge")),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views(name: str, cache: Path) -> None:
+    x, y = RNG.standard_normal((69, 7)).astype(np.float32), RNG.standard_normal(7).astype(np.float32)
+    function = VIEWS[name]
+    got, expected = ft.optimize(function, (x, y), machine=REFERENCE, cache=cache)(x, y), function(x, y)
+    pairs = zip(got, expected, strict=True) if isinstance(got, tuple) else [(got, expected)]
+    for one, other in pairs:
+        np.testing.assert_allclose(one, other, 1e-4, 1e-6)
+
+
+@pytest.mark.parametrize("stride", [2, 3, 5, 8, 13, 17, 32, 33])
+def test_points_that_lie_apart(stride: int, cache: Path) -> None:
+    x = RNG.standard_normal(101 * stride).astype(np.float32)
+    for start in (0, stride - 1):
+        function = lambda x, start=start: np.exp(x[start::stride]) + 1  # noqa: E731
+        fast = ft.optimize(function, (x,), machine=REFERENCE, cache=cache)
+        np.testing.assert_allclose(fast(x), function(x), 1e-5)
+
+
+@pytest.mark.parametrize("length", [2, 3, 7, 8, 15, 16, 17, 29, 32])
+def test_a_row_has_the_same_bits_however_many_there_are(length: int) -> None:
+    x = RNG.standard_normal((12 * LANES + 1, length)).astype(np.float32)
+    x[5] = -0.0
+
+    def results(rows: Any) -> tuple[Any, ...]:
+        given = load("x", *rows.shape)
+        sums = build(fold("sum", element("mul", given, given), -1, length), len(rows), 1)
+        largest, total = (build(fold(op, given, -1, length), len(rows), 1) for op in ("max", "sum"))
+        weights = build(kernel_cases.softmax(given, -1, length), *rows.shape)
+        return tuple(run(Case("rows", (body,)), [rows], "row")[0] for body in (sums, largest, total, weights))
+
+    whole = results(x)
+    for few in (x[:6], x[:1]):
+        for ours, others in zip(results(few), whole, strict=True):
+            assert ours.tobytes() == others[: len(few)].tobytes()
+    assert all(a.tobytes() == b[5:6].tobytes() for a, b in zip(results(x[5:6]), whole, strict=True))
