@@ -32,8 +32,6 @@ SIDE_BY_SIDE = 4
 
 Source: Zen 5, ten operators: 1.24 times as fast as 2, as fast as 8; softmax, bound by memory: 0.95 of 2, 1.15 times 8.
 """
-MOST_COLUMNS = 32
-"""From how many elements apart on lanes are loaded one by one."""
 _WHOLE = frozenset({"const", "load", "iota", "at"}) | CONTRACTIONS
 """Elements that are emitted as they are."""
 
@@ -189,7 +187,7 @@ class ElementEmitter:
         Other columns of the same rows cost nothing more.
         """
         along = self.values.along
-        if along is None or along.valid is not None or not 2 <= stride <= MOST_COLUMNS:
+        if along is None or along.valid is not None or not 2 <= stride <= memory.MOST_COLUMNS:
             return None
         column = offset.constant % stride
         base = offset + -column

@@ -21,14 +21,13 @@ from frittata.egraph.ops import registry
 from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Term
 from frittata.kernels import vmath
+from frittata.kernels.memory import MOST_COLUMNS
 from frittata.kernels.points import Points, reduction
 from frittata.kernels.processor import processor
 from frittata.kernels.simd import Lane
 from frittata.kernels.stores import BODIES, stored_at
 
 LANES = "k"
-MOST_SHORT = 32
-"""How long rows may be that lie side by side: their elements are all in registers, or nearly."""
 _ATOMS = frozenset({"load", "const", "iota", "fold", "reindex", "at", "cast"})
 
 
@@ -177,7 +176,7 @@ def _short(
     if len(groups) < 2 or groups[-1][0] not in folded or any(group[0] in folded for group in groups[:-1]):
         return None
     frame = _with_roles(shape, extents, folded, [*groups[:-2], groups[-1], groups[-2]], True, lanes)
-    if frame.steps > MOST_SHORT or frame.extent < lanes:
+    if frame.steps > MOST_COLUMNS or frame.extent < lanes:
         return None
     (loop,) = frame.sequence
     wanted = (1, 0) if frame.is_reduced else (frame.steps, 1)

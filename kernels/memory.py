@@ -31,6 +31,12 @@ from frittata.kernels.simd import (
     transpose,
 )
 
+MOST_COLUMNS = 48
+"""How long rows may be that are loaded as columns: beyond, what lies so far apart is loaded one by one.
+
+Kernels with all elements of a row side by side take longer to compile the longer it is: a softmax of 48 about a second.
+"""
+
 
 def advance(builder: Builder, pointer: Value, offset: Index) -> Value:
     """Return `pointer + offset` elements."""

@@ -15,22 +15,25 @@ from functools import cached_property
 from frittata.egraph import dtypes
 from frittata.egraph.terms import Term
 from frittata.kernels.chunks import MOST_CHUNKS
-from frittata.kernels.element_emitter import MOST_COLUMNS, SIDE_BY_SIDE
+from frittata.kernels.element_emitter import SIDE_BY_SIDE
 from frittata.kernels.frames import LANES, Frame, Loop
 from frittata.kernels.holding import is_worth_holding
 from frittata.kernels.lookups import LookedUp, lookups_in
 from frittata.kernels.lowered import aligned
-from frittata.kernels.memory import column_steps
-from frittata.kernels.points import Point, Points
+from frittata.kernels.memory import MOST_COLUMNS, column_steps
+from frittata.kernels.points import Point, Points, reduction
 from frittata.kernels.processor import processor
 from frittata.kernels.units import GATHER_UNITS, SIMPLE_UNITS, operator_units
 
 _TRANSPOSE_UNITS = 5.0
 """What an element costs that is loaded in vectors along a row loop, which are transposed in registers."""
-_PASS_UNITS = 40.0
+_PASS_UNITS = 15.0
 """What starting a pass over a row costs."""
-_ROW_REDUCE_UNITS = 60.0
-"""What combining accumulators and lanes costs, once a row for each fold."""
+_REDUCE_UNITS = {"sum": 15.0, "prod": 15.0, "max": 180.0, "min": 180.0}
+"""What combining accumulators and lanes costs, once a row for each fold: what follows waits for the last lane."""
+_SINGLE_SHARE = 0.25
+"""What a root or a quotient of one lane costs, of what a vector costs: their unit is as slow for a vector as it is."""
+_SLOW = frozenset({"sqrt", "rsqrt", "div", "reciprocal"})
 _MOST_TILE_ROWS = 64
 _LEAST_FETCHED_BYTES = 1024
 """From this length of a row on, the next one is fetched ahead: the processor itself stops at each page."""
@@ -206,12 +209,13 @@ class Passes:
         numbers = range(len(self.passes))
         per_column, per_row = 0.0, sum(_PASS_UNITS for _ in numbers)
         if not frame.columns:
-            per_row += _ROW_REDUCE_UNITS * sum(len(step.folds) for step in self.passes)
+            per_row += sum(_REDUCE_UNITS[reduction(fold.term).op] for step in self.passes for fold in step.folds)
         for point in {point for number in numbers for point in self.uniform(number)}:
             if LANES in point.keys:
                 per_column += operator_units(point.term)
             else:
-                per_row += operator_units(point.term) * frame.lanes
+                share = _SINGLE_SHARE if point.term.op in _SLOW else 1.0
+                per_row += operator_units(point.term) * frame.lanes * share
         per_column += frame.steps * sum(map(self.units_of, numbers))
         return frame.row_count * (width * per_column + per_row)
 

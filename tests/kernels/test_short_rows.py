@@ -15,7 +15,7 @@ from product_cases import run
 import frittata as ft
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.ops.registry import element
-from frittata.kernels.frames import MOST_SHORT
+from frittata.kernels.memory import MOST_COLUMNS
 from frittata.kernels.processor import processor
 
 RNG = np.random.default_rng(0)
@@ -50,21 +50,21 @@ def test_rows_of_every_length(length: int, cache: Path) -> None:
         x = RNG.standard_normal((count, length)).astype(np.float32)
         weight = RNG.standard_normal(length).astype(np.float32)
         np.testing.assert_allclose(optimized(softmax, (x,), cache)(x), softmax(x), 1e-5, 1e-7)
-        got = optimized(lambda x: (x**2).sum(-1), (x,), cache)(x)
-        np.testing.assert_allclose(got, (x**2).sum(-1), 1e-5)
+        got = optimized(lambda x: (x * x).max(-1), (x,), cache)(x)
+        np.testing.assert_array_equal(got, (x * x).max(-1))
         if length > 2:  # of two, the difference cancels
-            both = (x, weight)
-            np.testing.assert_allclose(optimized(normalized, both, cache)(*both), normalized(*both), 1e-3, 1e-4)
+            got = ft.optimize(normalized, (x, weight), machine=REFERENCE, cache=cache)(x, weight)
+            np.testing.assert_allclose(got, normalized(x, weight), 1e-3, 1e-4)
 
 
-@pytest.mark.parametrize("length", [23, 31, MOST_SHORT])
+@pytest.mark.parametrize("length", [23, 31, MOST_COLUMNS])
 def test_rows_longer_than_a_vector(length: int, cache: Path) -> None:
     x = RNG.standard_normal((16 * LANES + 1, length)).astype(np.float32)
     np.testing.assert_allclose(optimized(softmax, (x,), cache)(x), softmax(x), 1e-5, 1e-7)
 
 
 def test_longer_rows_lie_in_order(cache: Path) -> None:
-    x = RNG.standard_normal((100, MOST_SHORT + 1)).astype(np.float32)
+    x = RNG.standard_normal((100, MOST_COLUMNS + 1)).astype(np.float32)
     fast = ft.optimize(softmax, (x,), machine=REFERENCE, cache=cache)
     assert "side by side" not in fast.compilation.executable.lowered[0].source
     np.testing.assert_allclose(fast(x), softmax(x), 1e-5, 1e-7)
