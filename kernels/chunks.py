@@ -24,8 +24,9 @@ class Split:
 
 
 def wanted_chunks(units: float) -> int:
-    """Return into how many chunks work is to be cut."""
-    return max(1, min(MOST_CHUNKS, int(units / _LEAST_CHUNK_UNITS)))
+    """Return into how many chunks work is to be cut: one, or an even number, that two threads have as much to do."""
+    count = max(1, min(MOST_CHUNKS, int(units / _LEAST_CHUNK_UNITS)))
+    return count if count == 1 else count + count % 2
 
 
 def split(rows: int, extent: int, units: float, turn: int | None) -> Split:

@@ -8,7 +8,7 @@ where it does not depend on one. So every operator and function of numpy works o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -42,33 +42,63 @@ class _Space:
 _SPACE: ContextVar[_Space | None] = ContextVar("_SPACE", default=None)
 
 
-class Index(Tensor):
-    """A variable of `build` or `fold`, or what is computed from such by numbers: i + 1, 2 * i, i // 2, i % 3, i - j.
+class Value(Tensor):
+    """A number at each index. Operators and functions that work value by value take it; what works along axes does not.
 
-    As an index it reads one value of a tensor, within its extents. In arithmetic it is the integer.
+    As an index it reads one value of a tensor. It goes with numbers and other values, not with whole tensors, and not
+    outside of the function that it was computed in.
     """
 
-    __slots__ = ("affine", "space")
+    __slots__ = ("space",)
 
-    def __init__(self, affine: Affine, space: _Space) -> None:
-        self.affine, self.space = affine, space
-        super().__init__(_numbers(affine, space.extents))
+    def __init__(self, term: Term) -> None:
+        super().__init__(term)
+        self.space = _SPACE.get()
+
+    def check(self) -> None:
+        """Raise ModelError outside of the function that the number was computed in."""
+        space = _SPACE.get()
+        if space is None or self.space is None or not space.knows(self.space):
+            raise ModelError("a number outside of its build or fold", do="use it in the function that computes it")
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        self._check()
-        found = _affine(ufunc, inputs) if method == "__call__" and not options else None
-        return super().__array_ufunc__(ufunc, method, *inputs, **options) if found is None else _index(found)
+        name = f"numpy.{ufunc.__name__}"
+        if method != "__call__" or ufunc.signature is not None:
+            raise _no_axes(name if method == "__call__" else f"{name}.{method}")
+        _check_numbers(name, inputs)
+        return _as_value(super().__array_ufunc__(ufunc, method, *inputs, **options))
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Mapping[str, Any]) -> Any:
+        name = f"numpy.{function.__name__}"
+        if function not in _BY_VALUE:
+            raise _no_axes(name)
+        _check_numbers(name, (*args, *options.values()))
+        return _as_value(super().__array_function__(function, types, args, options))
+
+    def __getitem__(self, key: Any) -> Tensor:
+        raise _no_axes("an index")
+
+    def astype(self, dtype: Any) -> Tensor:
+        """Convert the number."""
+        return _as_value(super().astype(dtype))
+
+    @property
+    def T(self) -> Tensor:
+        """There are no axes to turn."""
+        raise _no_axes("T")
 
     def read(self, x: Tensor, places: Sequence[Any]) -> Tensor:
         """Return what stands at a place of a tensor.
 
-        Raises: ModelError if an index may leave its axis; if the variable belongs to another `build`.
+        Raises: ModelError if an index may leave its axis, or is none; if a variable belongs to another `build`.
         """
-        self._check()
         if len(places) != x.ndim:
             raise ModelError(f"{len(places)} indices of {x!r}, which has {x.ndim} axes", do="give one for each axis")
+        _check_numbers("an index", places)
+        if isinstance(x, Value):
+            raise _no_axes("an index")
         if not all(isinstance(place, Index | int | np.integer) for place in places):
-            return Tensor(indexed(x.term, unwrapped(places)))
+            return Value(indexed(x.term, unwrapped(tuple(places))))
         sources = tuple(place.affine if isinstance(place, Index) else Affine(int(place)) for place in places)
         for axis, (at, extent) in enumerate(zip(sources, x.shape, strict=True)):
             low, high = at.bounds()
@@ -79,12 +109,54 @@ class Index(Tensor):
                 )
         space = _SPACE.get()
         assert space is not None
-        return Tensor(_part(x.term, sources, space.extents))
+        return Value(_part(x.term, sources, space.extents))
 
-    def _check(self) -> None:
-        space = _SPACE.get()
-        if space is None or not space.knows(self.space):
-            raise ModelError("an index outside of its build or fold", do="use it in the function that is given it")
+
+class Index(Value):
+    """A variable of `build` or `fold`, or what is computed from such by numbers: i + 1, 2 * i, i // 2, i % 3, i - j.
+
+    As an index it has to stay within the extents. In arithmetic it is the integer.
+    """
+
+    __slots__ = ("affine",)
+
+    def __init__(self, affine: Affine, extents: tuple[int, ...]) -> None:
+        super().__init__(_numbers(affine, extents))
+        self.affine = affine
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        _check_numbers(f"numpy.{ufunc.__name__}", inputs)
+        found = _affine(ufunc, inputs) if method == "__call__" and not options else None
+        return super().__array_ufunc__(ufunc, method, *inputs, **options) if found is None else _index(found)
+
+
+_BY_VALUE = frozenset({np.where, np.clip, np.round, np.around, np.nan_to_num})
+"""The functions of numpy, beside the universal ones, that work value by value."""
+
+
+def _as_value(x: Tensor) -> Tensor:
+    return Value(x.term)
+
+
+def _no_axes(what: str) -> ModelError:
+    return ModelError(
+        f"{what} of the number at an index, which has no axes",
+        do='reduce with fold("sum", extent, lambda r: ...), and index whole tensors: a[i, j]',
+    )
+
+
+def _check_numbers(what: str, parts: Sequence[Any]) -> None:
+    """Raise ModelError for whole tensors, arrays, lists and slices among what goes with a number at an index."""
+    for part in parts:
+        if isinstance(part, Value):
+            part.check()
+        is_number = isinstance(part, Value | int | float | np.generic | np.bool_ | None) or (
+            isinstance(part, Tensor | np.ndarray) and part.ndim == 0
+        )
+        if not is_number:
+            raise ModelError(
+                f"{what} of a number at an index and {part!r:.80}", do="index whole tensors: a[i, j], all axes"
+            )
 
 
 def build(shape: Sequence[int] | int, function: Callable[..., Any]) -> Tensor:
@@ -117,7 +189,8 @@ def fold(op: str, extents: Sequence[int] | int, function: Callable[..., Any]) ->
     value = _value(function, space, len(added))
     inner = value.shape[max(0, value.ndim - len(kept)) :]
     whole = idioms.expand(value.term, (*added, *(1,) * (len(kept) - len(inner)), *inner))
-    return _FOLDS[op](Tensor(whole), axis=tuple(range(len(added))))
+    folded: Tensor = _FOLDS[op](Tensor(whole), axis=tuple(range(len(added))))
+    return folded if outer is None else _as_value(folded)
 
 
 def _value(function: Callable[..., Any], space: _Space, count: int) -> Tensor:
@@ -128,19 +201,18 @@ def _value(function: Callable[..., Any], space: _Space, count: int) -> Tensor:
     token = _SPACE.set(space)
     try:
         rank = len(space.extents)
-        value = as_tensor(function(*(_index(indexing.var(i - rank, space.extents[i])) for i in range(count))))
+        found = function(*(_index(indexing.var(i - rank, space.extents[i])) for i in range(count)))
+        _check_numbers("the result", [found])
+        value = as_tensor(found)
     finally:
         _SPACE.reset(token)
-    fits = zip(reversed(value.shape), reversed(space.extents), strict=False)
-    if value.ndim > rank or any(dim not in (1, extent) for dim, extent in fits):
-        raise ModelError(f"{value!r} is no number at each index of {space.extents}", do="index tensors: a[i, j]")
     return value
 
 
 def _index(affine: Affine) -> Index:
     space = _SPACE.get()
     assert space is not None
-    return Index(affine, space)
+    return Index(affine, space.extents)
 
 
 def _affine(ufunc: np.ufunc, inputs: Sequence[Any]) -> Affine | None:

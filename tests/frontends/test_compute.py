@@ -106,12 +106,29 @@ def _escaped(a: Any) -> Any:
     return ft.build(5, lambda i: a[kept[0], 0])
 
 
+def _number_escaped(a: Any) -> Any:
+    kept: list[Any] = []
+    ft.build(5, lambda i: kept.append(a[i, 0]) or 0.0)
+    return ft.build((5, 5), lambda i, j: kept[0] + a[i, j])
+
+
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "beyond an axis": (lambda a: ft.build(5, lambda i: a[i + 1, 0]), "index 1 to 5 on axis 0"),
     "before an axis": (lambda a: ft.build(5, lambda i: a[i - 1, 0]), "index -1 to 3 on axis 0"),
     "too few indices": (lambda a: ft.build(5, lambda i: a[i]), "1 indices"),
-    "a whole tensor": (lambda a: ft.build(7, lambda i: a), "no number at each index"),
-    "another shape": (lambda a: ft.build((5, 3), lambda i, j: a[0]), "no number at each index"),
+    "a whole tensor": (lambda a: ft.build((5, 7), lambda i, j: a), "index whole tensors"),
+    "a row": (lambda a: ft.build((5, 7), lambda i, j: a[0]), "index whole tensors"),
+    "a tensor beside a number": (lambda a: ft.build((5, 7), lambda i, j: a * a[i, j]), "index whole tensors"),
+    "an array beside a number": (lambda a: ft.build(5, lambda i: a[i, 0] * V), "index whole tensors"),
+    "a slice": (lambda a: ft.build(5, lambda i: a[i, 1:3].sum()), "index whole tensors"),
+    "a sum over indices": (lambda a: ft.build((5, 7), lambda i, j: a[i, j].sum()), "which has no axes"),
+    "an extreme over indices": (lambda a: ft.build(5, lambda i: np.max(a[i, 0])), "which has no axes"),
+    "a running sum": (lambda a: ft.build(5, lambda i: np.cumsum(a[i, 0])[0]), "which has no axes"),
+    "a product of matrices": (lambda a: ft.build((5, 5), lambda i, j: a[i, 0] @ a[j, 0]), "which has no axes"),
+    "a fold of a ufunc": (lambda a: ft.build(5, lambda i: np.add.reduce(a[i, 0])), "which has no axes"),
+    "a part of a number": (lambda a: ft.build(5, lambda i: a[i, 0][0]), "which has no axes"),
+    "a turned number": (lambda a: ft.build(5, lambda i: a[i, 0].T), "which has no axes"),
+    "a number that has left": (_number_escaped, "outside of its build"),
     "a build within another": (lambda a: ft.build(5, lambda i: ft.build(5, lambda j: a[j, 0])), "within another"),
     "an index that has left": (_escaped, "outside of its build"),
     "an unknown fold": (lambda a: ft.fold("mean", 3, lambda r: a[r, 0]), "fold by 'mean'"),
