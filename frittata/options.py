@@ -86,9 +86,15 @@ def made(given: dict[str, Any]) -> Options:
         out["rules"] = tuple(map(Path, out["rules"]))
     if isinstance(out.get("pipeline"), str):
         out["pipeline"] = get_pipeline(out["pipeline"])
+    if not isinstance(out.get("pipeline", get_pipeline("default")), Pipeline):
+        raise FrittataError(f"pipeline={out['pipeline']!r}", do="give a Pipeline(name, steps), or the name of one")
+    if not isinstance(out.get("opt_level", 0), int):
+        raise FrittataError(f"opt_level={out['opt_level']!r}", do="give 0, 1 or 2")
     if "instruments" in out:
         found = out["instruments"]
         out["instruments"] = (found,) if isinstance(found, Instrument) else tuple(found)
+        if not all(isinstance(one, Instrument) for one in out["instruments"]):
+            raise FrittataError(f"instruments={found!r}", do="give instances of Instrument")
     return Options(**out)
 
 

@@ -55,7 +55,7 @@ class Call:
             value = given.pop(path)
             if leaf is TENSOR:
                 tensors.append(value)
-            elif type(value) is not type(leaf) or value != leaf:
+            elif type(value) is not type(leaf) or (value != leaf and not (value != value and leaf != leaf)):
                 raise ModelError(f"argument {trees.name_of(path)} is {value!r} and was {leaf!r}", do="compile for it")
         if given:
             raise ModelError(f"the model takes no {trees.name_of(next(iter(given)))}", do=f"call it as {self}")
@@ -122,6 +122,10 @@ def _encoded(tree: Any) -> Any:
     )
 
 
+def _key(key: Any) -> Any:
+    return tuple(map(_key, key)) if isinstance(key, list) else key  # pyright: ignore
+
+
 def _decoded(data: Any) -> Any:
     ((kind, value),) = data.items()
     match kind:
@@ -132,6 +136,6 @@ def _decoded(data: Any) -> Any:
         case "list":
             return list(map(_decoded, value))
         case "dict":
-            return {key: _decoded(part) for key, part in value}
+            return {_key(key): _decoded(part) for key, part in value}
         case _:
             return value

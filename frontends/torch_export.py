@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -200,7 +201,18 @@ def _modules_of(function: Callable[..., Any]) -> dict[str, torch.nn.Module]:
     except TypeError:  # not written in Python
         return {}
     named = {"self": getattr(function, "__self__", None), **found.globals, **found.nonlocals}
-    return {name: module for name, module in named.items() if isinstance(module, torch.nn.Module)}
+    return {path: module for name, value in named.items() for path, module in _modules_in(name, value, 3)}
+
+
+def _modules_in(path: str, value: Any, depth: int) -> Iterator[tuple[str, torch.nn.Module]]:
+    """Visit modules in lists, tuples, dicts and the attributes of objects, with a name for each."""
+    if isinstance(value, torch.nn.Module):
+        yield path, value
+    elif depth and not isinstance(value, torch.Tensor | ModuleType | type):
+        inner = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+        parts: Any = enumerate(value) if isinstance(value, list | tuple) else inner.items()
+        for key, part in parts:
+            yield from _modules_in(f"{path}_{key}".replace(".", "_"), part, depth - 1)
 
 
 def from_exported_program(

@@ -22,7 +22,7 @@ from frittata.egraph.ops.registry import element, tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms
 from frittata.frontends.arrays.indexing import indexed
-from frittata.frontends.arrays.tensor import Tensor, as_tensor, unwrapped
+from frittata.frontends.arrays.tensor import Tensor, as_tensor, is_extent, unwrapped
 
 _FOLDS: dict[str, Callable[..., Any]] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
 
@@ -169,6 +169,8 @@ def build(shape: Sequence[int] | int, function: Callable[..., Any]) -> Tensor:
     Raises: ModelError if the value is no number at each index; if it is called within another `build`.
     """
     extents = (int(shape),) if isinstance(shape, int | np.integer) else tuple(map(int, shape))
+    if not all(map(is_extent, extents)):
+        raise ModelError(f"build of shape {extents}", do="give extents, each at least 1")
     if _SPACE.get() is not None:
         raise ModelError("a build within another", do="build the inner tensor before, or use fold")
     value = _value(function, _Space(extents), len(extents))

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from frittata.egraph import dtypes, terms
+from frittata.egraph.errors import ModelError
 from frittata.egraph.model import Array
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
@@ -26,14 +27,23 @@ def constant(value: Any) -> Term:
 
     Raises: ModelError if there is no element type for its dtype.
     """
+    if isinstance(value, np.matrix | np.ma.MaskedArray):
+        raise ModelError(f"a constant is a {type(value).__name__}", do="give a plain array: numpy.asarray(x)")
     array = np.array(value)
     dtype = dtypes.from_numpy(array.dtype)
     if not array.ndim:
         return idioms.scalar(array.item(), dtype)
-    content = hashlib.sha256(array.tobytes()).hexdigest()[:16]
+    content = hashlib.sha256(f"{dtype}{array.shape}".encode() + array.tobytes()).hexdigest()[:16]
     param = tensor("param", name=f"constant_{content}", shape=array.shape, dtype=dtype)
     _ARRAY_BY_PARAM.setdefault(param, array)
     return param
+
+
+def value_of(term: Term) -> Array | None:
+    """Return the array that a term is a constant of, None if it is none."""
+    if term.op == "full" and not term.shape:
+        return np.asarray(term.attrs[0].value)
+    return _ARRAY_BY_PARAM.get(term)
 
 
 def values_in(roots: Iterable[Term]) -> dict[str, Array]:

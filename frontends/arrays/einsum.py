@@ -40,6 +40,8 @@ def tensordot(x: Term, y: Term, axes: tuple[Sequence[int], Sequence[int]]) -> Te
     letters = ascii_letters[: left + right]
     first, second = letters[:left], list(letters[left:])
     for a, b in zip(*axes, strict=True):
+        if x.shape[a] != y.shape[b]:
+            raise ModelError(f"tensordot of {x.type} and {y.type} over axes {a} and {b}", do="give axes of one extent")
         second[b] = first[a]
     kept = [letter for letter in first if letter not in second] + [letter for letter in second if letter not in first]
     return einsum(f"{first},{''.join(second)}->{''.join(kept)}", (x, y))
@@ -86,6 +88,8 @@ def _diagonals(x: Term, letters: str) -> _Labelled:
         while letters.count(letter) > 1:
             first = letters.index(letter)
             second = letters.index(letter, first + 1)
+            if x.shape[first] != x.shape[second]:
+                raise ModelError(f"einsum: {letter} has extents {x.shape[first]} and {x.shape[second]}")
             x = idioms_indices.diagonal(x, 0, first, second)
             letters = letters[:first] + letters[first + 1 : second] + letters[second + 1 :] + letter
     return x, letters

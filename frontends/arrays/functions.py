@@ -19,7 +19,7 @@ from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms, idioms_indices, idioms_windows
 from frittata.frontends.arrays import ufuncs
-from frittata.frontends.arrays.constants import constant
+from frittata.frontends.arrays.constants import constant, value_of
 from frittata.frontends.arrays.einsum import einsum, tensordot
 from frittata.frontends.arrays.ufuncs import aten_row, converted, floats, promoted, summed, truth
 
@@ -40,10 +40,32 @@ def apply(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
     row = FUNCTIONS[function]
     given = {key: value for key, value in options.items() if value is not np._NoValue}  # pyright: ignore
     try:
-        signature(row).bind(*args, **given)
+        bound = signature(row).bind(*args, **given)
     except TypeError as error:
         raise ModelError(f"{name}: {error}", do="leave the argument out") from error
-    return row(*args, **given)
+    for parameter in _STATIC.intersection(bound.arguments):
+        bound.arguments[parameter] = _known(name, parameter, bound.arguments[parameter])
+    return row(*bound.args, **bound.kwargs)
+
+
+_STATIC = frozenset(
+    (
+        *("axis", "axis1", "axis2", "axes", "source", "destination", "shape", "k", "offset", "n", "ord", "ddof"),
+        *("decimals", "repeats", "reps", "shift", "indices_or_sections", "pad_width", "constant_values"),
+    )
+)
+"""The arguments that are no tensors: numpy's numbers and arrays are numbers and lists there."""
+
+
+def _known(name: str, parameter: str, value: Any) -> Any:
+    if isinstance(value, Term):
+        array = value_of(value)
+        if array is None:
+            raise ModelError(f"{name} with a tensor as {parameter}", do="give numbers that are known")
+        return array.tolist()
+    if isinstance(value, list | tuple):
+        return type(value)(_known(name, parameter, part) for part in value)  # pyright: ignore
+    return value
 
 
 def fold(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
@@ -57,15 +79,33 @@ def fold(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str,
 
 
 def _axes(x: Term, axis: Any) -> Any:
-    if axis == ():
+    if axis is None or isinstance(axis, int):
+        return axis
+    if not isinstance(axis, list | tuple) or not all(isinstance(a, int) for a in axis):  # pyright: ignore
+        raise ModelError(f"axis {axis!r}", do="give integers")
+    if not axis:
         raise UnsupportedOpError("a reduction over no axes")
-    return axis if axis is None or isinstance(axis, int) else [int(a) for a in axis]
+    _distinct(axis, len(x.shape))  # pyright: ignore
+    return list(axis)  # pyright: ignore
+
+
+def _distinct(axes: Sequence[int], rank: int) -> list[int]:
+    """Return axes counted from the left.
+
+    Raises: ModelError if there is no such axis, or one is there twice.
+    """
+    found = [idioms.negative_axis(axis, rank) + rank for axis in axes]
+    if len(set(found)) < len(found):
+        raise ModelError(f"axes {tuple(axes)}, one of them twice", do="give each axis once")
+    return found
 
 
 def _reduction(build: Callable[[Term, Any, bool], Term], prepare: Callable[[Term], Term]) -> Row:
     def row(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False) -> Term:
         x = _tensor(a)
         x = prepare(x) if dtype is None else converted(x, dtype)
+        if prepare is floats and not dtypes.is_float(x.dtype):
+            raise UnsupportedOpError(f"a mean of dtype {x.dtype}", do="leave dtype out, and convert the result")
         return build(x, _axes(x, axis), keepdims)
 
     return row
@@ -97,7 +137,9 @@ def _place(fold: str) -> Row:
 def _variance(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0, keepdims: bool = False
 ) -> Term:
-    x = floats(converted(_tensor(a), dtype))
+    x = floats(_tensor(a)) if dtype is None else converted(_tensor(a), dtype)
+    if not dtypes.is_float(x.dtype):
+        raise UnsupportedOpError(f"a variance of dtype {x.dtype}", do="leave dtype out, and convert the result")
     return idioms.variance(x, _axes(x, axis), ddof, keepdims)
 
 
@@ -130,7 +172,10 @@ def _ints(value: Any) -> tuple[int, ...]:
 def _reshape(a: Term, shape: Any, order: str = "C") -> Term:
     if order not in ("C", "A"):
         raise UnsupportedOpError(f"reshape in the order {order!r}")
-    return idioms.reshape(a, _ints(shape))
+    wanted = _ints(shape)
+    if wanted.count(-1) > 1 or min(wanted, default=0) < -1:
+        raise ModelError(f"reshape to {wanted}", do="give extents, one of them -1 at most")
+    return idioms.reshape(a, wanted)
 
 
 def _transpose(a: Term, axes: Any = None) -> Term:
@@ -139,7 +184,9 @@ def _transpose(a: Term, axes: Any = None) -> Term:
 
 def _moveaxis(a: Term, source: Any, destination: Any) -> Term:
     rank = len(a.shape)
-    start, end = ([axis % rank for axis in _ints(axes)] for axes in (source, destination))
+    start, end = (_distinct(_ints(axes), rank) for axes in (source, destination))
+    if len(start) != len(end):
+        raise ModelError(f"moveaxis of {len(start)} axes to {len(end)} places", do="give a place for each axis")
     order = [axis for axis in range(rank) if axis not in start]
     for to, axis in sorted(zip(end, start, strict=True)):
         order.insert(to, axis)
@@ -148,13 +195,13 @@ def _moveaxis(a: Term, source: Any, destination: Any) -> Term:
 
 def _expand_dims(a: Term, axis: Any) -> Term:
     rank = len(a.shape) + len(_ints(axis))
-    for at in sorted(x % rank for x in _ints(axis)):
+    for at in sorted(_distinct(_ints(axis), rank)):
         a = idioms.unsqueeze(a, at)
     return a
 
 
 def _squeeze(a: Term, axis: Any = None) -> Term:
-    wrong = [at for at in _ints(() if axis is None else axis) if a.shape[at] != 1]
+    wrong = [at for at in _distinct(_ints(() if axis is None else axis), len(a.shape)) if a.shape[at] != 1]
     if wrong:
         raise ModelError(f"squeeze of axis {wrong[0]} of {a.type}", do="only axes of extent 1 can be dropped")
     return idioms.squeeze(a, None if axis is None else _ints(axis))
@@ -230,19 +277,26 @@ def _array_split(ary: Term, indices_or_sections: Any, axis: int = 0) -> list[Ter
 
 def _tile(A: Term, reps: Any) -> Term:
     times = _ints(reps)
+    if min(times, default=1) < 1:
+        raise UnsupportedOpError(f"numpy.tile by {reps}", do="give numbers of at least 1")
     return idioms.repeat(A, (*(1,) * (len(A.shape) - len(times)), *times))
 
 
 def _repeat(a: Term, repeats: Any, axis: int | None = None) -> Term:
-    if not isinstance(repeats, int):
-        raise UnsupportedOpError("numpy.repeat by several numbers", do="use numpy.take with the places")
+    if not isinstance(repeats, int) or repeats < 1:
+        raise UnsupportedOpError(
+            f"numpy.repeat by {repeats}", do="give one number, at least 1, or numpy.take the places"
+        )
     return idioms_indices.repeat_each(*(_flat(a), repeats, 0) if axis is None else (a, repeats, axis))
 
 
 def _roll(a: Term, shift: Any, axis: Any = None) -> Term:
     axes = None if axis is None else _ints(axis)
     shifts = _ints(shift)
-    return idioms_indices.roll(a, shifts * len(axes) if axes and len(shifts) == 1 else shifts, axes)
+    if axes is None:
+        return idioms_indices.roll(a, [sum(shifts)])
+    pairs = list(np.broadcast(shifts, axes))
+    return idioms_indices.roll(a, [int(by) for by, _ in pairs], [int(at) for _, at in pairs])
 
 
 def _flip(m: Term, axis: Any = None) -> Term:
@@ -253,6 +307,8 @@ def _pad(array: Term, pad_width: Any, mode: str = "constant", constant_values: A
     rank = len(array.shape)
     width = np.broadcast_to(np.asarray(pad_width), (rank, 2))
     low, high = (tuple(map(int, side)) for side in width.T)
+    if min((*low, *high), default=0) < 0:
+        raise ModelError(f"numpy.pad by {pad_width}", do="give widths of at least 0")
     border = {"edge": idioms_windows.replicate, "reflect": idioms_windows.reflect, "wrap": idioms_windows.circular}
     if mode in border:
         return border[mode](array, low, high)
@@ -290,9 +346,19 @@ def _take(a: Any, indices: Any, axis: int | None = None) -> Term:
 
 
 def _take_along(arr: Term, indices: Any, axis: int | None = -1) -> Term:
+    at = _indices(indices)
     if axis is None:
         arr, axis = _flat(arr), 0
-    return idioms_indices.gather(arr, idioms_indices.wrapped(_indices(indices), arr.shape[axis]), axis)
+    rank = len(arr.shape)
+    if len(at.shape) != rank:
+        raise ModelError(f"take_along_axis of {arr.type} by {at.type}", do="give indices with as many axes")
+    along = idioms.negative_axis(axis, rank)
+    whole, places = list(arr.shape), list(at.shape)
+    for i in range(-rank, 0):
+        if i != along:
+            (whole[i],) = (places[i],) = shapes.broadcast((whole[i],), (places[i],))
+    looked_up = idioms_indices.wrapped(idioms.expand(at, places), arr.shape[along])
+    return idioms_indices.gather(idioms.expand(arr, whole), looked_up, along)
 
 
 def _sorted(op: str) -> Row:
@@ -385,6 +451,8 @@ def _nan_to_num(x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None,
 
 def _round(a: Term, decimals: int = 0, out: None = None) -> Term:
     if not dtypes.is_float(a.dtype):
+        if decimals < 0:
+            raise UnsupportedOpError("numpy.round of integers to tens", do="convert to floats before")
         return a
     return tensor("round", a) if decimals == 0 else aten_row("round.decimals")(a, decimals)
 

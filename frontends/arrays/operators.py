@@ -40,7 +40,7 @@ def operator(name: str) -> Callable[..., Tensor]:
         bound.apply_defaults()
         given = list(bound.arguments.values())
         dtype = next((x.dtype for x in given[:count] if hasattr(x, "dtype")), np.dtype(np.float32))
-        operands = [as_tensor(dtype.type(x) if isinstance(x, bool | int | float) else x).term for x in given[:count]]
+        operands = [as_tensor(_number(name, x, dtype)).term for x in given[:count]]
         attrs = (_attribute(label, value, dtype) for (label, _), value in zip(op.attrs, given[count:], strict=True))
         return Tensor(registry.make(name, "tensor", tuple(operands), tuple(attrs)))
 
@@ -48,6 +48,18 @@ def operator(name: str) -> Callable[..., Tensor]:
     call.__doc__ = op.doc
     call.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
     return call
+
+
+def _number(name: str, x: Any, dtype: np.dtype[Any]) -> Any:
+    """Give a number a dtype that has it, or one as near as floats are."""
+    if not isinstance(x, bool | int | float):
+        return x
+    fits = isinstance(x, bool) if dtype.kind == "b" else dtype.kind == "f" or float(x).is_integer()
+    if dtype.kind == "i" and fits:
+        fits = np.iinfo(dtype).min <= x <= np.iinfo(dtype).max
+    if not fits:
+        raise ModelError(f"{name} of {dtype} and {x!r}", do="convert the tensor before: x.astype(numpy.float32)")
+    return dtype.type(x)
 
 
 def _attribute(label: str, value: Any, dtype: np.dtype[Any]) -> Any:

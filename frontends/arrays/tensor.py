@@ -11,6 +11,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from frittata.egraph import dtypes, shapes
 from frittata.egraph.errors import ModelError
 from frittata.egraph.ops.registry import tensor
+from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Term
 from frittata.frontends.arrays import functions, ufuncs
 from frittata.frontends.arrays.constants import constant
@@ -100,7 +101,7 @@ class Tensor(NDArrayOperatorsMixin):
 
     def transpose(self, *axes: Any) -> Tensor:
         """Permute the axes; without an argument, reverse them."""
-        return _made(np.transpose, self, (axes[0] if len(axes) == 1 else axes) or None)
+        return _made(np.transpose, self, axes[0] if len(axes) == 1 else axes or None)
 
     def flatten(self) -> Tensor:
         """Return all values along one axis."""
@@ -162,8 +163,16 @@ for _name in _METHODS.split():
 
 def input(name: str, shape: Sequence[Any], dtype: Any = "f32") -> Tensor:
     """Return an argument of a function; `dtype` is numpy's, or a name such as "f32"."""
+    given: Any = shape
+    if not isinstance(given, tuple | list) or not all(isinstance(dim, Sym) or is_extent(dim) for dim in shape):
+        raise ModelError(f"input {name!r} of shape {shape!r}", do="give a tuple of extents, each at least 1")
     named = dtype if isinstance(dtype, str) and dtype in dtypes.NAMES else dtypes.from_numpy(dtype)
     return Tensor(tensor("input", name=name, shape=tuple(shape), dtype=named))
+
+
+def is_extent(dim: Any) -> bool:
+    """Whether a value is an extent that a tensor can have."""
+    return isinstance(dim, int | np.integer) and int(dim) >= 1
 
 
 def as_tensor(value: Any) -> Tensor:

@@ -77,7 +77,14 @@ class ImportedFunction:
 
     def call(self) -> Call:
         """Return how the model is called, as plain data."""
-        return Call(self.model, tuple(self.arguments.values()), {}, self.result, tuple(self.arguments))
+        signature = _signature(self.function)
+        if signature is None:
+            return Call(self.model, tuple(self.arguments.values()), {}, self.result)
+        bound = inspect.BoundArguments(signature, dict(self.arguments))  # pyright: ignore[reportArgumentType]
+        either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        names = tuple(name for name in self.arguments if signature.parameters[name].kind is either)
+        is_plain = len(names) == len(bound.args)
+        return Call(self.model, bound.args, bound.kwargs, self.result, names if is_plain else ())
 
 
 def from_function(

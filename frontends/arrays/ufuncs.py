@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from frittata.egraph import dtypes, shapes
+from frittata.egraph.dtypes import DType
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Scalar, Term
@@ -67,8 +68,18 @@ def apply(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any]) -> Te
         raise ModelError(f"numpy.{ufunc.__name__} with {', '.join(options)}", do="leave it out, and convert the result")
     loop = ufunc.resolve_dtypes((*map(_kind, inputs), *(None,) * ufunc.nout))
     *wanted, result = map(dtypes.from_numpy, loop)
+    for x, dtype in zip(inputs, wanted, strict=True):
+        if type(x) is int and dtypes.is_integer(dtype) and not _fits(x, dtype):
+            raise ModelError(
+                f"numpy.{ufunc.__name__} of {dtype} and {x}", do="convert the tensor to a wider dtype before"
+            )
     operands = (idioms.typed(x, dtype) for x, dtype in zip(inputs, wanted, strict=True))
     return idioms.cast(UFUNCS[ufunc](*operands), result)
+
+
+def _fits(number: int, dtype: DType) -> bool:
+    info = np.iinfo(dtypes.to_numpy(dtype))
+    return info.min <= number <= info.max
 
 
 def lacking(name: str) -> UnsupportedOpError:
@@ -97,10 +108,14 @@ def _bits(name: str) -> Row:
     return row
 
 
+_POWERS = (-1, 0, 0.5, 1, 2, 3)
+"""The exponents that have forms of their own, numpy's among them."""
+
+
 def _power(x: Term, y: Term) -> Term:
     value = y.attrs[0].value if y.op == "full" and isinstance(y.attrs[0], Scalar) else None
     if dtypes.is_float(x.dtype):
-        if value is None:
+        if value not in _POWERS:
             return tensor("pow", x, y)
         return idioms.expand(idioms.power(x, value), shapes.broadcast(x.shape, y.shape))
     if value is None or value < 0:

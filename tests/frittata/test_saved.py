@@ -70,6 +70,13 @@ def test_calls_keep_their_structure(tmp_path: Path) -> None:
             loaded(*args)
 
 
+def test_any_number_of_arguments(tmp_path: Path) -> None:
+    x = X.numpy()
+    both = ft.optimize(lambda *xs: xs[0] - xs[1], (x, x * 2), machine=REFERENCE, cache=tmp_path)
+    loaded = ft.load(both.save(tmp_path / "model.frt"), cache=tmp_path)
+    np.testing.assert_allclose(loaded(x * 3, x), x * 2, 1e-6)
+
+
 class Named(nn.Module):
     def forward(self, x: torch.Tensor, *, extra: dict[str, torch.Tensor]) -> tuple[torch.Tensor, dict[str, Any]]:
         return x + extra["b"] - extra["a"], {"sum": extra["a"] + 1, "n": 3}

@@ -119,6 +119,9 @@ def test_operators_by_name_take_numbers_and_keywords() -> None:
     assert ft.ops.and_(x > 0, x < 1).dtype == np.bool_
     assert "softmax" in dir(ft.ops) and ft.ops.get("softmax").doc == ft.ops.softmax.__doc__
     assert ft.ops.pad(x, (0, 1), [1, 0], 2).shape == (5, 7)
+    for tensor_, number in ((ft.input("i", (3,), "i32"), 1.5), (ft.input("i", (3,), "i32"), 2**40), (x > 0, 2)):
+        with pytest.raises(ModelError, match="convert the tensor before"):
+            ft.ops.add(tensor_, number)
     with pytest.raises(FrittataError, match="softmax"):
         _ = ft.ops.softmx
     with pytest.raises(ModelError, match="unexpected keyword argument 'axes'"):

@@ -120,6 +120,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a row": (lambda a: ft.build((5, 7), lambda i, j: a[0]), "index whole tensors"),
     "a tensor beside a number": (lambda a: ft.build((5, 7), lambda i, j: a * a[i, j]), "index whole tensors"),
     "an array beside a number": (lambda a: ft.build(5, lambda i: a[i, 0] * V), "index whole tensors"),
+    "no extent": (lambda a: ft.build((-5,), lambda i: 0.0), "each at least 1"),
     "a slice": (lambda a: ft.build(5, lambda i: a[i, 1:3].sum()), "index whole tensors"),
     "a sum over indices": (lambda a: ft.build((5, 7), lambda i, j: a[i, j].sum()), "which has no axes"),
     "an extreme over indices": (lambda a: ft.build(5, lambda i: np.max(a[i, 0])), "which has no axes"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+import frittata as ft
 from bench import workloads
-from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.errors import ModelError, StaleParametersError, UnsupportedOpError
+from frittata.egraph.machine import REFERENCE
 from frittata.egraph.script import parse, show
 from frittata.egraph.shapes import Sym
 from frittata.frontends.torch_export import Imported, from_exported_program, from_module
@@ -511,3 +514,31 @@ def test_all_operators_without_a_definition_are_listed_at_once_with_counts_and_l
     for wanted in ("erfinv", "_fft_r2c", "aten.mode", indices, "test_torch_export.py:"):
         assert wanted in text
     assert "x2" in text
+
+
+class Holder:
+    def __init__(self, layer: nn.Module) -> None:
+        self.layer = layer
+
+
+HOLDERS: dict[str, Callable[[nn.Module], Callable[[torch.Tensor], torch.Tensor]]] = {
+    "a closure": lambda layer: lambda x: layer(x) * 2,
+    "a dict": lambda layer: (lambda held: lambda x: held["a"]["b"](x))({"a": {"b": layer}}),
+    "a list": lambda layer: (lambda held: lambda x: held[0](x))([layer]),
+    "an object": lambda layer: (lambda held: lambda x: held.layer(x))(Holder(layer)),
+    "a method": lambda layer: layer.forward,
+}
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_modules_that_a_function_calls_are_guarded(name: str, tmp_path: Path) -> None:
+    layer = nn.Linear(4, 3).eval()
+    function, x = HOLDERS[name](layer), torch.randn(2, 4)
+    fast = ft.optimize(function, (x,), machine=REFERENCE, cache=tmp_path)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), function(x))
+    layer.weight = nn.Parameter(torch.ones(3, 4))
+    with pytest.raises(StaleParametersError, match="weight"):
+        fast(x)
+    with pytest.raises(ModelError, match="training mode"):
+        ft.optimize(HOLDERS[name](layer.train()), (x,), machine=REFERENCE, cache=tmp_path)
