@@ -9,7 +9,7 @@ from typing import Any
 from frittata.egraph.errors import ModelError
 from frittata.egraph.model import Model
 from frittata.egraph.shapes import Sym
-from frittata.frontends.calls import TENSOR, Call
+from frittata.frontends.calls import Call
 from frittata.frontends.imported import Imported
 from frittata.optimized import Optimized
 from frittata.options import Options
@@ -96,10 +96,7 @@ def dynamic(source: Any, args: Sequence[Any], dynamic_shapes: Any, options: Opti
     Raises: ModelError if no dim is symbolic, or the source is none that can have such dims.
     """
     if isinstance(source, Model):
-        main = source.main
-        result = TENSOR if len(main.outputs) == 1 else (TENSOR,) * len(main.outputs)
-        names = tuple(leaf.attrs[0] for leaf in main.inputs)
-        return Dynamic(Call(source, (TENSOR,) * len(names), {}, result, names), {}, options, None)
+        return Dynamic(Call.of(source), {}, options, None)
     if dynamic_shapes is True:
         from frittata.sources import imported
 

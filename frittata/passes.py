@@ -109,9 +109,6 @@ def transform(
     return made if function is None else made(function)
 
 
-Step = "Transform | Pipeline | str | tuple[str, ...]"
-
-
 @dataclass(frozen=True, eq=False)
 class Pipeline:
     """Transforms, then phases of rules; steps are transforms, pipelines or their names, and tuples of families.

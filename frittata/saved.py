@@ -23,7 +23,7 @@ from frittata.egraph.machine import Machine
 from frittata.egraph.model import Array, Function, Model
 from frittata.extract.prices import Prices
 from frittata.extract.recall import Choice
-from frittata.frontends.calls import TENSOR, Call
+from frittata.frontends.calls import Call
 from frittata.kernels import targets
 from frittata.options import Options
 from frittata.passes import Pipeline
@@ -44,7 +44,7 @@ def save(path: Path, done: Compilation, read: Callable[[], list[Array]]) -> None
     Raises: ModelError if the model is called, or returns, what cannot be written as plain data.
     """
     main, choice = done.model.main, done.choice
-    call = _call(done.model) if done.imported is None else done.imported.call()
+    call = Call.of(done.model) if done.imported is None else done.imported.call()
     header = {
         "format": _FORMAT,
         "call": call.to_dict(),
@@ -105,11 +105,6 @@ def _kept(names: Sequence[str], own: Sequence[Family]) -> tuple[Family, ...]:
     every = (*library.builtin_families(), *own)
     found = (replace(f, rules=tuple(r for r in f.rules if r.full_name in admitted)) for f in every)
     return tuple(family for family in found if family.rules)
-
-
-def _call(model: Model) -> Call:
-    inputs, outputs = model.main.inputs, model.main.outputs
-    return Call(model, (TENSOR,) * len(inputs), {}, TENSOR if len(outputs) == 1 else (TENSOR,) * len(outputs))
 
 
 def _arrays(file: zipfile.ZipFile, kind: str) -> list[Array]:

@@ -31,6 +31,13 @@ class Call:
     names: tuple[str, ...] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
+    @staticmethod
+    def of(model: Model) -> Call:
+        """Return the call of a model alone: inputs by position or name; one output as it is, several as a tuple."""
+        inputs, outputs = model.main.inputs, model.main.outputs
+        result = TENSOR if len(outputs) == 1 else (TENSOR,) * len(outputs)
+        return Call(model, (TENSOR,) * len(inputs), {}, result, tuple(term.attrs[0] for term in inputs))
+
     @property
     def is_flat(self) -> bool:
         """Whether all that a call takes are tensors by position."""

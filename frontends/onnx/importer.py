@@ -29,7 +29,7 @@ from frittata.egraph.model import Array, Function, Model
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Scalar, Term
 from frittata.frontends import idioms
-from frittata.frontends.calls import TENSOR, Call
+from frittata.frontends.calls import Call
 from frittata.frontends.onnx.definitions import Definition, specialized
 from frittata.frontends.onnx.rows import ROWS
 from frittata.frontends.onnx.tables import DTYPE_BY_ONNX, NAME_BY_DOMAIN, Row
@@ -73,9 +73,7 @@ class ImportedOnnx:
 
     def call(self) -> Call:
         """Return how the model is called, as plain data."""
-        inputs, outputs = self.model.main.inputs, self.model.main.outputs
-        result = TENSOR if len(outputs) == 1 else (TENSOR,) * len(outputs)
-        return Call(self.model, (TENSOR,) * len(inputs), {}, result, tuple(term.attrs[0] for term in inputs))
+        return Call.of(self.model)
 
 
 def from_onnx(
