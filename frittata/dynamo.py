@@ -6,12 +6,30 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import frittata
+from frittata.egraph.errors import FrittataError
 from frittata.frontends.torch_compile import CapturedGraph
 
+_LONGEST: Mapping[str, Any] = {"pipeline": "max", "tune": "measure"}
 
-def backend(graph: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> CapturedGraph:
+_OPTIONS_BY_MODE: Mapping[str, Mapping[str, Any]] = {
+    "default": {},
+    "reduce-overhead": {},
+    "max-autotune": _LONGEST,
+    "max-autotune-no-cudagraphs": _LONGEST,
+}
+
+
+def backend(
+    graph: Any, example_inputs: Sequence[Any], *, mode: str = "default", options: Mapping[str, Any] | None = None
+) -> CapturedGraph:
     """Take one graph that torch.compile captured; `options` are those of `frittata.optimize`.
 
-    Parameters have not come yet, so the graph is compiled at its first call.
+    Of torch's modes, "max-autotune" searches longer and measures what it chose among; "reduce-overhead" asks for what
+    is always so. Parameters have not come yet, so the graph is compiled at its first call.
+
+    Raises: FrittataError for another mode.
     """
-    return CapturedGraph(graph, lambda module, args: frittata.optimize(module, tuple(args), **(options or {})))
+    if mode not in _OPTIONS_BY_MODE:
+        raise FrittataError(f"no mode {mode!r}", do=f"use one of {', '.join(_OPTIONS_BY_MODE)}")
+    chosen = {**_OPTIONS_BY_MODE[mode], **(options or {})}
+    return CapturedGraph(graph, lambda module, args: frittata.optimize(module, tuple(args), **chosen))

@@ -1,6 +1,7 @@
 """torch.compile(backend="frittata"): graphs are compiled once each, and give what eager gives."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._dynamo.exc import BackendCompilerFailed
 
 import frittata
 from frittata.egraph.errors import ModelError
@@ -122,3 +124,29 @@ def test_two_modules_of_one_class_do_not_share_weights(compile: Any) -> None:
 def test_gradients_are_refused(compile: Any) -> None:
     with pytest.raises(ModelError, match="this backend is for inference"):
         compile(nn.Linear(3, 2))(torch.randn(4, 3))
+
+
+@pytest.mark.parametrize(
+    ("mode", "pipeline", "tune"),
+    [
+        ("default", "default", None),
+        ("reduce-overhead", "default", None),
+        ("max-autotune", "max", "measure"),
+        ("max-autotune-no-cudagraphs", "max", "measure"),
+    ],
+)
+def test_modes_of_torch_are_options(
+    mode: str, pipeline: str, tune: str | None, tmp_path: Path, compiled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, x = nn.Linear(3, 2), torch.randn(4, 3)
+    here = partial(frittata.optimize, machine=REFERENCE, cache=tmp_path)
+    monkeypatch.setattr(frittata, "optimize", here)
+    with torch.no_grad():
+        same(torch.compile(module, backend="frittata", mode=mode)(x), module(x))
+    (program,) = compiled
+    assert (program.compilation.options.pipeline.name, program.compilation.options.tune) == (pipeline, tune)
+
+
+def test_a_mode_that_torch_does_not_have_is_refused() -> None:
+    with torch.no_grad(), pytest.raises(BackendCompilerFailed, match="no mode 'fastest'"):
+        torch.compile(nn.Linear(3, 2), backend="frittata", mode="fastest")(torch.randn(4, 3))
