@@ -29,13 +29,27 @@ class Node:
         return f"{self.op}({', '.join([*(f'#{a}' for a in self.args), *map(str, self.attrs)])})"
 
 
+@dataclass(frozen=True)
+class Group:
+    """A fusion group, by classes: the `root` that one kernel computes from the `operands`.
+
+    `inner` lie between in the model, `outside` are what the model has beside the group.
+    """
+
+    rule: str
+    root: int
+    operands: frozenset[int]
+    inner: frozenset[int]
+    outside: frozenset[int]
+
+
 @dataclass(eq=False)
 class Snapshot:
     """The e-graph read back.
 
     `nodes[c]` are the nodes of class c, `sorts[c]` its sort; `types[c]` its type if it is a tensor class, its dtype if
     it is an element class. `constants` are the tensor classes known before run time. `class_by_term` finds the class of
-    each imported term.
+    each imported term. `groups` are what has to be one kernel each.
     """
 
     nodes: list[list[Node]] = field(default_factory=list[list[Node]])
@@ -43,11 +57,16 @@ class Snapshot:
     types: list[Any] = field(default_factory=list[Any])
     constants: set[int] = field(default_factory=set[int])
     class_by_term: dict[Term, int] = field(default_factory=dict[Term, int])
+    groups: list[Group] = field(default_factory=list["Group"])
 
     @property
     def node_count(self) -> int:
         """How many nodes there are."""
         return sum(map(len, self.nodes))
+
+    def builds(self, class_: int) -> list[Node]:
+        """Return the definitions of a tensor class by its elements."""
+        return [node for node in self.nodes[class_] if node.op == "build"]
 
     def tensor_type(self, class_: int) -> TensorType:
         """Return the type of a tensor class."""

@@ -13,12 +13,12 @@ from frittata.egraph.ops import externs, registry
 from frittata.egraph.program import Estimate, Join, Kernel, Output, Program, Step, Template, View, operands_of
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import TensorType, Term, rebuild, walk
-from frittata.extract import check
+from frittata.extract import check, groups
 from frittata.extract.bands import choose_bands
 from frittata.extract.candidates import JOIN, VIEW, Candidate, Enumerator
 from frittata.extract.collect import collect
 from frittata.extract.constants import Folder
-from frittata.extract.cuts import everywhere, find_cuts
+from frittata.extract.cuts import Cuts, everywhere, find_cuts
 from frittata.extract.exact import Solution, solve
 from frittata.extract.greedy import completed, greedy
 from frittata.extract.joins import Settlement, settle
@@ -134,11 +134,23 @@ def enumerate_candidates(
     constants = folder.classes()
     free = constants | {snapshot.class_by_term[term] for term in inputs if term in snapshot.class_by_term}
     known = prices or Prices()
+    parts = groups.parts_of(snapshot, free)
+
+    def found(cuts: Cuts, wanted: groups.Parts) -> Problem[Candidate]:
+        enumerator = Enumerator(snapshot, templates, machine, constants, free, groups.fused(cuts, wanted), known)
+        return groups.admitted(collect(enumerator, roots), wanted)
+
     with contextlib.suppress(ExtractionError):
-        cuts = find_cuts(snapshot, roots)
-        return collect(Enumerator(snapshot, templates, machine, constants, free, cuts, known), roots), free
+        return found(find_cuts(snapshot, roots), parts), free
     # The analysis of cuts is a heuristic: without it everything may be stored.
-    return collect(Enumerator(snapshot, templates, machine, constants, free, everywhere(snapshot), known), roots), free
+    try:
+        return found(everywhere(snapshot), parts), free
+    except ExtractionError:
+        found(everywhere(snapshot), {})
+        for group, classes in parts.items():
+            with groups.blamed(group, snapshot):
+                found(everywhere(snapshot), {group: classes})
+        raise
 
 
 def _placed(

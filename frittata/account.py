@@ -13,6 +13,7 @@ from frittata.egraph.program import HOST, Estimate, Kernel, Program
 from frittata.egraph.script import show_attr
 from frittata.egraph.snapshot import Snapshot
 from frittata.egraph.terms import Term
+from frittata.extract import groups
 from frittata.kernels import source, targets
 from frittata.neighbours import Boundaries
 from frittata.pipeline import Compilation
@@ -51,6 +52,11 @@ class Account:
         """Derivations of nodes."""
         rules = {rule.full_name: rule for family in self.compilation.families for rule in family.rules}
         return Chains(self.snapshot, self.compilation.saturation.rule_names, rules)
+
+    @cached_property
+    def groups(self) -> groups.Parts:
+        """The fusion groups that rules mark."""
+        return groups.parts_of(self.snapshot, frozenset())
 
     @cached_property
     def boundaries(self) -> Boundaries:
@@ -97,10 +103,16 @@ class KernelView:
 
     @cached_property
     def rules(self) -> tuple[str, ...]:
-        """The rules that lead from the model as imported to its nodes."""
-        nodes = self._account.placement.part(self.name).nodes.items()
-        chains = (self._account.chains.chain(at, node) for at, node in nodes if node.op != "load")
-        return tuple(sorted({step.rule for chain in chains for step in chain}))
+        """The rules that lead from the model as imported to its nodes, and those that want a group in it."""
+        part = self._account.placement.part(self.name)
+        chains = (self._account.chains.chain(at, node) for at, node in part.nodes.items() if node.op != "load")
+        computed = part.holds.union(part.nodes)
+        marked = {
+            group.rule
+            for group, (roots, _) in self._account.groups.items()
+            if roots & computed and not roots & part.leaves
+        }
+        return tuple(sorted(marked.union(step.rule for chain in chains for step in chain)))
 
     @property
     def estimate(self) -> Estimate:

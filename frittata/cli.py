@@ -209,15 +209,18 @@ def _families(name: str | None) -> tuple[Family, ...]:
     raise RuleError(f"no family and no file {name!r}", do=f"families are {', '.join(f.name for f in families)}")
 
 
+_NO_EQUATION = {"transform": "a transform may change the meaning", "group": "a fusion group says nothing that is true"}
+
+
 def _check(given: argparse.Namespace) -> int:
     from frittata.rules import audit
 
-    wrong = checked = transforms = 0
+    wrong = checked = skipped = 0
     for family in _families(given.file):
         for rule in family.rules:
-            if rule.kind == "transform":
-                transforms += 1
-                print(f"skip  {rule.full_name}: a transform may change the meaning")
+            if rule.kind != "equation":
+                skipped += 1
+                print(f"skip  {rule.full_name}: {_NO_EQUATION[rule.kind]}")
                 continue
             result = audit.audit(rule, given.seed)
             checked += 1
@@ -226,7 +229,7 @@ def _check(given: argparse.Namespace) -> int:
                 print(f"WRONG {rule.location}\n{result.failure}")
             else:
                 print(f"ok    {rule.full_name} [{rule.level.kind}]: {result.instances} instances")
-    print(f"{checked} equations checked, {wrong} wrong, {transforms} transforms skipped")
+    print(f"{checked} equations checked, {wrong} wrong, {skipped} other rules skipped")
     return 1 if wrong else 0
 
 
@@ -253,6 +256,6 @@ def _show(given: argparse.Namespace) -> int:
 
 
 def _level(rule: Rule) -> str:
-    if rule.kind == "transform":
-        return "transform"
+    if rule.kind != "equation":
+        return "transform" if rule.kind == "transform" else "one kernel"
     return f"approx({rule.level.tolerance:g})" if rule.level.kind == "approx" else rule.level.kind

@@ -34,6 +34,7 @@ from frittata.parameters import detached, readers
 from frittata.passes import get_pipeline
 from frittata.rules import audit, library
 from frittata.rules.compile import compile_families
+from frittata.rules.groups import find_groups
 from frittata.rules.pattern import Family, Rule
 from frittata.rules.transform import apply_transforms
 
@@ -283,8 +284,10 @@ def saturate_model(
     """Saturate the outputs of `main` in the phases of the pipeline; params are known before run time."""
     chosen, watching = options or Options(), watch or Watch()
     phases = chosen.pipeline.phases((f.name for f in families), [path.stem for path in chosen.rules])
-    programs = compile_families(families)
-    return saturate(model.main.outputs, programs, phases, lambda term: term.op == "param", watching.stage)
+    outputs = model.main.outputs
+    done = saturate(outputs, compile_families(families), phases, lambda term: term.op == "param", watching.stage)
+    done.snapshot.groups = find_groups(done.snapshot, outputs, [rule for f in families for rule in f.rules])
+    return done
 
 
 def extract_model(

@@ -5,6 +5,7 @@
     name:  LEFT => RIGHT  if CONDITION and CONDITION  [level]    # an equation; <=> makes two, name and name.reverse
     name:  LEFT ~> RIGHT                                         # a transform
     name:  p = LEFT, q = LEFT  =>  y = TERM, p = RIGHT, q = RIGHT
+    name:  PATTERN  if CONDITION  [one kernel]                   # a fusion group
 
 Left and right are in Python's expression syntax: operands first, then attributes in the row's order or by keyword.
 """
@@ -19,13 +20,15 @@ from typing import get_args
 from frittata.egraph.terms import Sort
 from frittata.rules import elaborate
 from frittata.rules.elaborate import Scope
-from frittata.rules.pattern import Binding, Condition, Family, Level, Node, Rule
+from frittata.rules.pattern import Binding, Condition, Family, Kind, Level, Node, Rule
 from frittata.rules.source import Source, Span, Tree, parse_expression
 
 ARROWS = ("<=>", "=>", "~>")
+_KIND_BY_ARROW: dict[str, Kind] = {"<=>": "equation", "=>": "equation", "~>": "transform", "": "group"}
 SORTS: tuple[Sort, ...] = get_args(Sort)
 _NAME = re.compile(r"([A-Za-z][\w-]*)\s*:")
 _DIRECTIVE = re.compile(r"(sort|opt_level)\s+(\S+)\s*$")
+_ONE_KERNEL = re.compile(r"\[\s*one\s+kernel\s*\]\s*$")
 _LEVEL = re.compile(r"(?:^|\s)\[\s*([A-Za-z_]\w*)\s*(?:\(([^)]*)\))?\s*(?:unless\s+([\w-]+)\s*)?\]\s*$")
 
 
@@ -72,7 +75,7 @@ class _Parts:
     name: str
     arrow: str
     left: Span
-    right: Span
+    right: Span | None
     guard: Span | None
     level: Level
 
@@ -80,7 +83,7 @@ class _Parts:
 def _rules(source: Source, span: Span, family: str, default: Sort) -> tuple[Rule, ...]:
     parts = _cut(source, span)
     rule = _rule(source, span, family, default, parts)
-    if parts.arrow != "<=>":
+    if parts.right is None or parts.arrow != "<=>":
         return (rule,)
     back = _Parts(f"{parts.name}.reverse", "=>", parts.right, parts.left, parts.guard, parts.level)
     return rule, _rule(source, span, family, default, back)
@@ -91,9 +94,17 @@ def _cut(source: Source, span: Span) -> _Parts:
     if named is None:
         raise source.error(span.start, "a rule starts with its name and a colon", "write  name: LEFT => RIGHT")
     start = span.start + named.end()
-    level, stop = _level(source, Span(start, span.stop))
+    group = _ONE_KERNEL.search(source.slice(span))
+    level, stop = (Level(), span.start + group.start()) if group else _level(source, Span(start, span.stop))
     free = sorted(source.outside_brackets(Span(start, stop)))
     arrows = [(at, arrow) for at in free if (arrow := _arrow_at(source.text, at))]
+    if group and arrows:
+        what = f"fusion group {named[1]!r} has an arrow"
+        raise source.error(arrows[0][0], what, "write  name: PATTERN  [one kernel]")
+    if group:
+        guard_at = _guard_at(source, free, start)
+        guard = None if guard_at is None else Span(guard_at + 2, stop)
+        return _Parts(named[1], "", Span(start, stop if guard_at is None else guard_at), None, guard, level)
     if not arrows:
         do = "write => (equation), <=> (both ways) or ~> (transform)"
         raise source.error(max(start, stop - 1), f"rule {named[1]!r} has no arrow", do)
@@ -102,9 +113,13 @@ def _cut(source: Source, span: Span) -> _Parts:
     second = next((other for other, _ in arrows if other >= after), None)
     if second is not None:
         raise source.error(second, f"rule {named[1]!r} has a second arrow", "start each rule on a line of its own")
-    guard_at = next((i for i in free if i > after and _is_word(source.text, i, "if")), None)
+    guard_at = _guard_at(source, free, after)
     guard = None if guard_at is None else Span(guard_at + 2, stop)
     return _Parts(named[1], arrow, Span(start, at), Span(after, stop if guard_at is None else guard_at), guard, level)
+
+
+def _guard_at(source: Source, free: list[int], after: int) -> int | None:
+    return next((i for i in free if i > after and _is_word(source.text, i, "if")), None)
 
 
 def _arrow_at(text: str, offset: int) -> str:
@@ -142,11 +157,11 @@ def _rule(source: Source, span: Span, family: str, default: Sort, parts: _Parts)
     scope = Scope(default)
     left = _left(source, parts, scope)
     scope.binding = False
-    right = _right(source, parts, scope, left)
+    right = () if parts.right is None else _right(source, parts.right, scope, left)
     return Rule(
         name=parts.name,
         family=family,
-        kind="transform" if parts.arrow == "~>" else "equation",
+        kind=_KIND_BY_ARROW[parts.arrow],
         left=left,
         right=right,
         conditions=_conditions(source, parts.guard, scope),
@@ -176,8 +191,8 @@ def _left(source: Source, parts: _Parts, scope: Scope) -> tuple[Binding, ...]:
         if not isinstance(pattern, Node):
             raise source.error(offset, "the left side matches everything", "start it with an operator")
         out.append(Binding(name or "it", pattern))
-    if parts.arrow == "~>" and len(out) > 1:
-        raise source.error(parts.left.start, "a transform has one pattern on the left")
+    if _KIND_BY_ARROW[parts.arrow] != "equation" and len(out) > 1:
+        raise source.error(parts.left.start, f"a {_KIND_BY_ARROW[parts.arrow]} has one pattern on the left")
     for binding in out:
         if binding.name in scope.sort_by_variable or binding.name in scope.attributes:
             what = f"{binding.name!r} names a pattern and a variable within one"
@@ -186,10 +201,10 @@ def _left(source: Source, parts: _Parts, scope: Scope) -> tuple[Binding, ...]:
     return tuple(out)
 
 
-def _right(source: Source, parts: _Parts, scope: Scope, left: tuple[Binding, ...]) -> tuple[Binding, ...]:
+def _right(source: Source, span: Span, scope: Scope, left: tuple[Binding, ...]) -> tuple[Binding, ...]:
     sort_by_root: dict[str, Sort] = {binding.name: binding.pattern.sort for binding in left}
     out: list[Binding] = []
-    for given, tree, offset in _bindings(source, parts.right):
+    for given, tree, offset in _bindings(source, span):
         name = given or "it"
         if given is None and name not in sort_by_root:
             roots = ", ".join(f"{root} = ..." for root in sort_by_root)
@@ -202,7 +217,7 @@ def _right(source: Source, parts: _Parts, scope: Scope, left: tuple[Binding, ...
         scope.sort_by_variable[name] = pattern.sort
         out.append(Binding(name, pattern))
     if not any(binding.name in sort_by_root for binding in out):
-        raise source.error(parts.right.start, f"the right side says nothing about {', '.join(sort_by_root)}")
+        raise source.error(span.start, f"the right side says nothing about {', '.join(sort_by_root)}")
     return tuple(out)
 
 

@@ -110,16 +110,20 @@ class Level:
     unless: str = ""
 
 
+Kind = Choice["equation", "transform", "group"]
+
+
 @dataclass(frozen=True)
 class Rule:
     """One directed rule. `<=>` is read as two of these, named `name` and `name.reverse`.
 
     Equation (`=>`): both sides mean the same, they join one class. Transform (`~>`): replaces, before saturation.
+    Fusion group (`[one kernel]`): what matches is computed by one kernel; it has no right side.
     """
 
     name: str
     family: str
-    kind: Choice["equation", "transform"]
+    kind: Kind
     left: tuple[Binding, ...]
     right: tuple[Binding, ...]
     conditions: tuple[Condition, ...]
