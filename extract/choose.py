@@ -143,14 +143,11 @@ def enumerate_candidates(
     with contextlib.suppress(ExtractionError):
         return found(find_cuts(snapshot, roots), parts), free
     # The analysis of cuts is a heuristic: without it everything may be stored.
-    try:
-        return found(everywhere(snapshot), parts), free
-    except ExtractionError:
-        found(everywhere(snapshot), {})
-        for group, classes in parts.items():
-            with groups.blamed(group, snapshot):
-                found(everywhere(snapshot), {group: classes})
-        raise
+    problem = found(everywhere(snapshot), {})
+    for group, classes in parts.items():
+        with groups.blamed(group, snapshot):
+            problem = found(everywhere(snapshot), {group: classes})
+    return found(everywhere(snapshot), parts) if len(parts) > 1 else problem, free
 
 
 def _placed(
