@@ -21,6 +21,7 @@ from frittata.egraph.ops import registry
 from frittata.egraph.ops.elements import CONTRACTIONS
 from frittata.egraph.terms import Term
 from frittata.kernels import source
+from frittata.kernels.index_values import IndexValues
 from frittata.kernels.lowered import Array, Pack
 from frittata.kernels.stores import BODIES, stored_at
 from frittata.kernels.strides import view_of
@@ -79,7 +80,7 @@ class Side:
 
     def plain(self) -> tuple[Term, Affine] | None:
         """Return the buffer and the offset if the operand only reads one, without clamping any index."""
-        loads = list(loads_of(self.element, self.index))
+        loads = list(loads_of(self.element, index=self.index))
         if any(term.op not in ("load", "reindex", "input") for term in terms.walk(self.element)) or len(loads) != 1:
             return None
         leaf, offset = loads[0]
@@ -224,15 +225,31 @@ def split_index(name: int | str, extents: Mapping[int, int]) -> dict[int, Affine
     return index
 
 
-def loads_of(element: Term, index: Index) -> Iterator[tuple[Term, Affine | None]]:
-    """Visit each buffer that an element reads, with the offset there; None where an index would be clamped."""
-    if element.op == "load":
-        yield element.args[0], _offset(element.args[0], index)
-    elif element.op == "reindex":
-        yield from loads_of(element.args[0], _mapped(element.attrs[0], element.args[0], index))
-    else:
-        for arg in element.args:
-            yield from loads_of(arg, index)
+def loads_of(*elements: Term, index: Index, beside: Term | None = None) -> Iterator[tuple[Term, Affine | None]]:
+    """Visit each buffer that elements read, with the offset there; None where an index would be clamped.
+
+    What is computed `beside` a term is looked at, the term itself is not.
+    """
+    seen: set[tuple[Term, frozenset[tuple[int, Affine]]]] = set()
+    stack: list[tuple[Term, Index]] = [(element, index) for element in reversed(elements)]
+    while stack:
+        element, at = stack.pop()
+        key = (element, frozenset(at.items()))
+        if element is beside or key in seen:
+            continue
+        seen.add(key)
+        if element.op == "load":
+            yield element.args[0], _offset(element.args[0], at)
+        elif element.op == "reindex":
+            stack.append((element.args[0], _mapped(element.attrs[0], element.args[0], at)))
+        else:
+            stack.extend((arg, at) for arg in reversed(element.args))
+
+
+def apart_beside(product: Term, bodies: tuple[Term, ...], place: Index, values: IndexValues) -> int:
+    """Return how many loads of bodies, beside those of a product, are made lane by lane."""
+    loads = loads_of(*(body.args[0] for body in bodies), index=place, beside=product)
+    return values.apart(offset for _, offset in loads)
 
 
 def _offset(leaf: Term, index: Index) -> Affine | None:

@@ -303,8 +303,7 @@ def _tail(builder: Builder, at: Value, columns: int, lanes: int) -> tuple[Value,
 def moves_along(side: Side, key: str, lanes: int) -> bool:
     """Whether an operand reads consecutive elements, or always the same, along a variable."""
     values = IndexValues(ir.IRBuilder(), {}, Along(key, lanes, lanes))
-    loads = loads_of(side.element, side.index)
-    return all(offset is not None and values.slope(offset) in (0, 1) for _, offset in loads)
+    return not values.apart(offset for _, offset in loads_of(side.element, index=side.index))
 
 
 def stores_columns(offset: Affine, lanes: int) -> bool:

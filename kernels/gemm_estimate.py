@@ -9,8 +9,8 @@ from frittata.egraph.indexing import Affine
 from frittata.egraph.machine import Machine
 from frittata.egraph.ops import registry
 from frittata.egraph.program import Estimate
-from frittata.egraph.terms import Scalar, Term
-from frittata.kernels.contractions import Contraction, Side, loads_of
+from frittata.egraph.terms import Term
+from frittata.kernels.contractions import Contraction, Side, apart_beside, loads_of
 from frittata.kernels.gemm_emitters import moves_along, stores_columns
 from frittata.kernels.gemm_kernel import sizes_of
 from frittata.kernels.gemm_schedule import Schedule, Sizes, schedule, tile_cycles
@@ -19,7 +19,7 @@ from frittata.kernels.packing import tile_rows
 from frittata.kernels.roofline import balance
 from frittata.kernels.tiles import CACHE_LINE_BYTES
 from frittata.kernels.traffic import constant_bytes, moved_bytes, read_bytes
-from frittata.kernels.units import GATHER_UNITS
+from frittata.kernels.units import gather_units
 
 TILE_CYCLES = 25
 """What a tile costs besides its steps along the depth: addresses, stores."""
@@ -99,27 +99,12 @@ def epilogue_units(work: Contraction) -> float:
 
 
 def strided_units(work: Contraction, lanes: int) -> float:
-    """Return what loads and stores of the epilogue take if the bodies' elements are apart along the columns."""
+    """Return what loads and stores of the epilogue take where elements are apart along the columns."""
     values = IndexValues(ir.IRBuilder(), {}, Along("j", lanes, lanes))
     apart = [offset for offset in work.output_offsets if values.slope(offset) not in (0, 1)]
-    if not apart:
-        return 0.0
-    bodies = [Side(_around(body.args[0], work.product), work.place) for body in work.bodies]
-    each = sum(GATHER_UNITS for body in bodies if not moves_along(body, "j", lanes))
+    each = gather_units(lanes) * apart_beside(work.product, work.bodies, work.place, values)
     each += sum(_COLUMN_UNITS if stores_columns(offset, lanes) else _SCATTER_STEPS * lanes for offset in apart)
     return each * shapes.size(work.bodies[0].shape)
-
-
-def _around(element: Term, product: Term) -> Term:
-    """Return what is left of an element when its product is a number."""
-    number = registry.element("const", value=Scalar.of(0, product.dtype))
-
-    def replace(term: Term, args: tuple[Term, ...]) -> Term:
-        if term is product:
-            return number
-        return term if args == term.args else registry.make(term.op, term.sort, args, term.attrs)
-
-    return terms.rebuild_all((element,), replace)[0]
 
 
 def cost_of(*elements: Term) -> float:
@@ -146,8 +131,8 @@ def _is_far(offset: Affine) -> bool:
 def move_units(side: Side, keys: tuple[str, ...], lanes: int) -> float:
     """Return what evaluating an element of a side takes, by whether its loads are consecutive along the first key."""
     smooth = [moves_along(side, key, lanes) for key in keys]
-    move = _COPY_UNITS if smooth[0] else _TRANSPOSE_UNITS if any(smooth) else GATHER_UNITS
-    found = [offset for _, offset in loads_of(side.element, side.index)]
+    move = _COPY_UNITS if smooth[0] else _TRANSPOSE_UNITS if any(smooth) else gather_units(lanes)
+    found = [offset for _, offset in loads_of(side.element, index=side.index)]
     known = [offset for offset in found if offset is not None]
     if len(known) < len(found):
         move = _CLAMPED_UNITS

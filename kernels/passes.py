@@ -23,7 +23,7 @@ from frittata.kernels.lowered import aligned
 from frittata.kernels.memory import MOST_COLUMNS, column_steps
 from frittata.kernels.points import Point, Points, reduction
 from frittata.kernels.processor import processor
-from frittata.kernels.units import GATHER_UNITS, SIMPLE_UNITS, operator_units
+from frittata.kernels.units import SIMPLE_UNITS, gather_units, operator_units
 
 _TRANSPOSE_UNITS = 5.0
 """What an element costs that is loaded in vectors along a row loop, which are transposed in registers."""
@@ -243,7 +243,10 @@ class Passes:
             return SIMPLE_UNITS
         if step is not None and 2 <= step <= MOST_COLUMNS and point.term.op == "load":
             return self._column_units(step)
-        return _TRANSPOSE_UNITS if point in self.transposed else GATHER_UNITS
+        if point in self.transposed:
+            return _TRANSPOSE_UNITS
+        looked_up = sum(LANES in lookup.origins for lookup in lookups_in([self.points.offset(point)]))
+        return gather_units(processor().width // 4, looked_up)
 
     def _column_units(self, stride: int) -> float:
         """Return what an element costs whose neighbours in the lanes lie `stride` apart, loaded or stored."""

@@ -45,7 +45,8 @@ class Part:
 class RowEmitter:
     """Emits at a builder's position what one row takes.
 
-    The table holds the operands of the bodies in order, the results, then scratch memory for the chunk's held rows.
+    The table holds the operands of the bodies in order, the results, then scratch memory for the chunk's held rows; of
+    the `whole` bodies where these are a range of others.
     """
 
     def __init__(
@@ -56,9 +57,10 @@ class RowEmitter:
         table: Value,
         rows: Sequence[Value],
         chunk: Value,
+        whole: tuple[Term, ...] = (),
     ) -> None:
         self._builder, self._plan, self._frame = builder, plan, plan.frame
-        leaves = list(program.operands_of(*bodies))
+        leaves = list(program.operands_of(*(whole or bodies)))
         self._pointers = pointers = {
             leaf: table_pointer(builder, table, i, leaf.dtype) for i, leaf in enumerate(leaves)
         }
@@ -66,7 +68,7 @@ class RowEmitter:
         self._results = [table_pointer(builder, table, i, body.dtype) for i, body in outputs]
         self._held = self._held_rows(table, len(leaves) + len(bodies), chunk)
         variables: Variables = dict(zip((loop.key for loop in plan.frame.rows), rows, strict=True))
-        guard = guard_of(builder, table, len(leaves) + len(bodies) + bool(plan.scratch_bytes), bodies)
+        guard = guard_of(builder, table, len(leaves) + len(bodies) + bool(plan.scratch_bytes), whole or bodies)
         self._base = ElementEmitter(builder, pointers, variables, guard=guard)
         reduced = plan.frame.is_reduced
         index = {a: Affine() if reduced and a in plan.frame.bound else at for a, at in plan.frame.index.items()}

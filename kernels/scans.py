@@ -24,7 +24,7 @@ from frittata.kernels.points import Points
 from frittata.kernels.processor import processor
 from frittata.kernels.simd import Lane
 from frittata.kernels.stores import BODIES, stored_at
-from frittata.kernels.units import GATHER_UNITS, SIMPLE_UNITS, operator_units
+from frittata.kernels.units import SIMPLE_UNITS, gather_units, operator_units
 
 SEQUENCE = "s"
 _ALONG_UNITS = 2.0
@@ -70,7 +70,8 @@ class ScanPlan:
         per_element = SIMPLE_UNITS * len(self.elements)
         for point in points.walk([points.at(e) for e in (*self.elements, *(scan.args[0] for scan in self.scans))]):
             if point.term.op in ("load", "iota"):
-                per_element += SIMPLE_UNITS if points.step(point, LANES) in (0, 1) else GATHER_UNITS
+                is_apart = points.step(point, LANES) not in (0, 1)
+                per_element += gather_units(processor().width // 4) if is_apart else SIMPLE_UNITS
             elif point.term.op == "scan":
                 per_element += 1.0 if self.columns else _ALONG_UNITS
             elif point.term.op != "const":

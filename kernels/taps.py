@@ -33,7 +33,7 @@ from frittata.kernels.processor import processor
 from frittata.kernels.simd import I64, Builder, Lane, Value
 from frittata.kernels.stencils import dim_at, only_fold
 from frittata.kernels.stores import stored_at
-from frittata.kernels.units import EXTREME_UNITS, GATHER_UNITS, PERMUTED_UNITS, SIMPLE_UNITS, operator_units
+from frittata.kernels.units import EXTREME_UNITS, PERMUTED_UNITS, SIMPLE_UNITS, gather_units, operator_units
 
 _MOST_PLACES = 80
 _MOST_FOLDED = 512
@@ -165,14 +165,15 @@ class Taps:
         lanes = IndexValues(ir.IRBuilder(), {}, Along("j", self.lanes, self.lanes))
         if lanes.slope(offset) in (0, 1):
             return SIMPLE_UNITS
-        return GATHER_UNITS if lanes.block(offset, shapes.size(leaf.shape)) is None else PERMUTED_UNITS
+        is_block = lanes.block(offset, shapes.size(leaf.shape)) is not None
+        return PERMUTED_UNITS if is_block else gather_units(self.lanes)
 
     def _loads(self) -> tuple[set[tuple[Term, Affine]], int]:
         """Return the different loads of a tile, buffer and offset, and how many may be clamped."""
         loads: set[tuple[Term, Affine]] = set()
         clamped = 0
         for _, index in self.steps():
-            for leaf, offset in loads_of(self.folded.element, index):
+            for leaf, offset in loads_of(self.folded.element, index=index):
                 if offset is None:
                     clamped += 1
                 else:
@@ -184,7 +185,7 @@ class Taps:
         loads: set[tuple[Term, Affine]] = set()
         index = self.index(0) | {-2: var("x", self.pixels)}
         for place in self.places:
-            for leaf, offset in loads_of(self.folded.element, {**index, **place}):
+            for leaf, offset in loads_of(self.folded.element, index={**index, **place}):
                 step = None if offset is None else offset.factor_of("x")
                 if offset is None or step is None:
                     return None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import inf
 
-from frittata.egraph import program
+from frittata.egraph import dtypes, indexing, program, shapes
+from frittata.egraph.indexing import IndexMap
 from frittata.egraph.terms import Term, size_bytes
+from frittata.kernels.tiles import CACHE_LINE_BYTES
 
 
 def moved_bytes(bodies: tuple[Term, ...]) -> float:
@@ -31,10 +34,30 @@ def read_bytes(bodies: tuple[Term, ...]) -> dict[Term, float]:
             looked_up, indices = term.args
             stack += [(looked_up, min(most, size_bytes(term))), (indices, most)]
         elif term.op == "reindex":
-            stack.append((term.args[0], min(most, size_bytes(term))))
+            (viewed,) = term.args
+            is_memory = viewed.op == "load" and most >= size_bytes(term)
+            shown = _lines(term.attrs[0], dtypes.itemsize(term.dtype)) if is_memory else size_bytes(term)
+            stack.append((viewed, min(most, shown)))
         else:
             stack += [(arg, most) for arg in term.args]
     return read
+
+
+@lru_cache(maxsize=4096)
+def _lines(view: IndexMap, itemsize: int) -> float:
+    """Return the bytes of the cache lines that a view of memory touches; what it shows where that is not regular."""
+    shape, result = shapes.concrete(view.source), shapes.concrete(view.result)
+    offset = indexing.flatten(view.sources, shape)
+    steps = [offset.factor_of(axis - len(result)) for axis in range(len(result))]
+    if None in steps:
+        return float(shapes.size(result) * itemsize)
+    span, runs = itemsize, 1
+    for step, extent in sorted((abs(step or 0) * itemsize, extent) for step, extent in zip(steps, result, strict=True)):
+        if step <= max(span, CACHE_LINE_BYTES):
+            span += step * (extent - 1)
+        else:
+            runs *= extent
+    return float(runs * max(span, CACHE_LINE_BYTES))
 
 
 def constant_bytes(bodies: tuple[Term, ...], constants: frozenset[str]) -> float:

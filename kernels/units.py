@@ -11,8 +11,17 @@ PERMUTED_UNITS = 0.6
 """A load whose lanes lie in one block, in another order."""
 EXTREME_UNITS = 1.2
 """A maximum or a minimum of floats that finds every NaN and signed zero."""
-GATHER_UNITS = 12.0
-"""A load that is made lane by lane."""
+_GATHER_STEPS = 1.5
+"""Vector additions that one lane of a load made lane by lane is worth."""
+
+
+_LOOKUP_STEPS = 1.0
+"""The same of an index that is looked up: widened, clamped, taken out of its vector."""
+
+
+def gather_units(lanes: int, lookups: int = 0) -> float:
+    """Return what an element costs that is loaded lane by lane in vectors of so many, at so many looked-up indices."""
+    return (_GATHER_STEPS + _LOOKUP_STEPS * lookups) * lanes
 
 
 def operator_units(element: Term) -> float:

@@ -103,7 +103,7 @@ def describe(work: Contraction) -> Windows | None:
 def _image_load(element: Term, index: Mapping[int, Affine]) -> tuple[Term, Term, Affine] | None:
     """Return the one load that moves with the pixel, its buffer and offset."""
     moving: set[tuple[Term, Affine]] = set()
-    for leaf, offset in loads_of(element, index):
+    for leaf, offset in loads_of(element, index=index):
         if offset is None or offset.factor_of("x") not in (0, 1) or offset.factor_of("y") is None:
             return None
         if offset.factor_of("x") or offset.factor_of("y"):
@@ -111,7 +111,7 @@ def _image_load(element: Term, index: Mapping[int, Affine]) -> tuple[Term, Term,
     if len(moving) != 1:
         return None
     leaf, offset = moving.pop()
-    others = [o for other, o in loads_of(element, index) if other is leaf and o != offset]
+    others = [o for other, o in loads_of(element, index=index) if other is leaf and o != offset]
     if others or offset.factor_of("x") != 1 or offset.factor_of("c") is None:
         return None
     return registry.element("load", leaf), leaf, offset

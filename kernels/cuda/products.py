@@ -129,6 +129,6 @@ class _ProductWriter:
 
 def _runs_along_depth(side: Side) -> bool:
     """Whether most loads of a side are consecutive along the depth."""
-    offsets = [offset for _, offset in loads_of(side.element, side.index) if offset is not None]
+    offsets = [offset for _, offset in loads_of(side.element, index=side.index) if offset is not None]
     moving = [offset.factor_of("k") for offset in offsets if offset.factor_of("k") != 0]
     return bool(moving) and moving.count(1) * 2 > len(moving)

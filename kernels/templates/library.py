@@ -30,6 +30,8 @@ _SYMBOL_BY_DTYPE = {"f32": "sgemm_", "f64": "dgemm_"}
 _MOST_CHUNKS = 16
 _LEAST_ROWS = 32
 _CALL_S = 0.5e-6
+_TILE_VECTORS = 2.5
+"""Its register tiles are as good as empty where there are much fewer columns than these vectors have."""
 
 _POINTER = ir.IntType(8).as_pointer()
 
@@ -57,8 +59,8 @@ class LibraryTemplate:
         m, n, k = product.m, product.n, product.k
         flops = 2.0 * m * n * k
         wide = 2 if product.dtype == "f64" else 1
-        rows = m / (m + 8)  # few rows leave its register tiles empty
-        compute = flops * wide / (2 * machine.fma_f32_per_s * machine.library_gemm_share * rows)
+        rows, columns = m / (m + 8), n / (n + _TILE_VECTORS * machine.lanes_f32 / wide)  # empty parts of its tiles
+        compute = flops * wide / (2 * machine.fma_f32_per_s * machine.library_gemm_share * rows * columns)
         moved = float(dtypes.itemsize(product.dtype) * (m * k + k * n + m * n))
         overhead = machine.launch_s + machine.sync_s + _CALL_S * _chunks(m) / machine.threads
         return Estimate(overhead + max(compute, machine.transfer_s(moved)), flops, moved)

@@ -50,7 +50,7 @@ class NestTemplate:
             return None
         flops = _units(bodies)
         moved = moved_bytes(bodies)
-        threads = 1 if flops < _LEAST_CHUNK_UNITS else machine.threads
+        threads = machine.threads if _is_cut(work_units(bodies)) else 1
         compute = flops / (machine.scalar_per_s / machine.lanes_f32 * threads / machine.threads)
         transfer = machine.transfer_s(moved, constant_bytes(bodies, constants))
         return Estimate(machine.launch_s + max(compute, transfer), flops, moved)
@@ -85,10 +85,14 @@ def _units(bodies: tuple[Term, ...]) -> float:
     if _may_repeat(bodies):
         units = max(units, evaluated_units(lower(bodies).body))
     outer = next((axis for axis in range(-len(shape), 0) if shapes.dim_at(shape, axis) != 1), None)
-    if outer is None or units < 2 * _LEAST_CHUNK_UNITS:
+    if outer is None or not _is_cut(units):
         return units
     chunks = min(_MOST_CHUNKS, units // _LEAST_CHUNK_UNITS)
     return units + (chunks - 1) * units_without(bodies, outer)
+
+
+def _is_cut(units: float) -> bool:
+    return units >= 2 * _LEAST_CHUNK_UNITS
 
 
 def _may_repeat(bodies: tuple[Term, ...]) -> bool:
@@ -119,7 +123,7 @@ def _bindings(nest: Nest, scratch: int) -> list[str]:
 def _split(nest: Nest, units: float) -> Split:
     """Cut into chunks that are worth a thread; never so that work outside of the loops cut is done more often."""
     outer = _outer_loop(nest.body)
-    if outer is None or units < 2 * _LEAST_CHUNK_UNITS:
+    if outer is None or not _is_cut(units):
         return Split(1)
     chunks = int(min(_MOST_CHUNKS, units // _LEAST_CHUNK_UNITS))
     if outer.extent >= chunks:

@@ -17,7 +17,7 @@ from frittata.egraph.ops import registry
 from frittata.egraph.program import Estimate
 from frittata.egraph.terms import Term
 from frittata.kernels import source
-from frittata.kernels.contractions import leaves_beside, loads_of, packer, structure
+from frittata.kernels.contractions import apart_beside, leaves_beside, loads_of, packer, structure
 from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.intrinsics import make_tile_intrinsic
 from frittata.kernels.lowered import Argument, Array, LoweredKernel, Operand, PackedConstant, Result, Scratch, Unread
@@ -26,7 +26,7 @@ from frittata.kernels.roofline import with_traffic
 from frittata.kernels.stencil_emitter import StencilCode
 from frittata.kernels.stencil_schedule import StencilPlan, efficiency, plan
 from frittata.kernels.stencils import Stencil, describe
-from frittata.kernels.units import GATHER_UNITS, operator_units
+from frittata.kernels.units import gather_units, operator_units
 
 _FILL_UNITS = 1.5
 _SHARE = 0.7
@@ -151,22 +151,25 @@ def _estimate(plan: StencilPlan, machine: Machine) -> Estimate:
     work = plan.work
     size = dtypes.itemsize(work.dtype) / 4
     tiles = plan.steps * plan.lanes * size / (machine.fma_f32_per_s * _SHARE * efficiency(plan))
-    scalar = (plan.filled * _fill_units(plan) + _epilogue_units(work)) * size / machine.scalar_per_s
-    return with_traffic(work.bodies, tiles + scalar, work.flops + _epilogue_units(work), plan.chunks, machine)
+    scalar = (plan.filled * _fill_units(plan) + _epilogue_units(plan)) * size / machine.scalar_per_s
+    return with_traffic(work.bodies, tiles + scalar, work.flops + _epilogue_units(plan), plan.chunks, machine)
 
 
 def _fill_units(plan: StencilPlan) -> float:
     """Return what copying an element of the image into scratch memory takes, in additions."""
     work = plan.work
     values = IndexValues(ir.IRBuilder(), {}, Along("u", plan.lanes))
-    loads = loads_of(work.image, work.at)
-    gathered = sum(offset is not None and values.slope(offset) not in (0, 1) for _, offset in loads)
-    return _FILL_UNITS + _cost(work.image) + gathered * GATHER_UNITS
+    loads = loads_of(work.image, index=work.at)
+    gathered = values.apart(offset for _, offset in loads if offset is not None)
+    return _FILL_UNITS + _cost(work.image) + gathered * gather_units(plan.lanes)
 
 
-def _epilogue_units(work: Stencil) -> float:
+def _epilogue_units(plan: StencilPlan) -> float:
+    work = plan.work
     inside = _cost(work.hole)
     cost = max(0.0, _cost(*(body.args[0] for body in work.bodies)) - inside)
+    values = IndexValues(ir.IRBuilder(), {}, Along("x", plan.lanes, plan.lanes))
+    cost += gather_units(plan.lanes) * apart_beside(work.hole, work.bodies, work.place, values)
     return cost * shapes.size(work.bodies[0].shape)
 
 

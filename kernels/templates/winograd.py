@@ -15,14 +15,14 @@ from frittata.egraph.ops.winograd import KERNEL, TRANSFORMS
 from frittata.egraph.program import Estimate
 from frittata.egraph.terms import Term, size_bytes
 from frittata.kernels import source
-from frittata.kernels.contractions import leaves_beside, loads_of, packer, structure
+from frittata.kernels.contractions import apart_beside, leaves_beside, loads_of, packer, structure
 from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.intrinsics import make_tile_intrinsic
 from frittata.kernels.lowered import Argument, Array, LoweredKernel, Operand, PackedConstant, Result, Scratch, Unread
 from frittata.kernels.packing import aligned_zeros, fill_panels
 from frittata.kernels.processor import processor
 from frittata.kernels.roofline import balance
-from frittata.kernels.units import GATHER_UNITS
+from frittata.kernels.units import gather_units
 from frittata.kernels.winograd import TiledConvolution, TiledPlan, describe, plan
 from frittata.kernels.winograd_emitter import TiledCode
 
@@ -156,7 +156,7 @@ def _packed(plan: TiledPlan, operands: tuple[Term, ...]) -> PackedConstant:
 def _estimate(plan: TiledPlan, machine: Machine) -> Estimate:
     work = plan.work
     slots = _SLOT * plan.slots * (processor().width // 4) / machine.fma_f32_per_s
-    units = (_image_units(plan) + _body_units(work)) * work.itemsize / 4
+    units = (_image_units(plan) + _body_units(work) + _gathered_units(plan)) * work.itemsize / 4
     moved = float(sum(map(size_bytes, (*work.bodies, *program.operands_of(*work.bodies)))))
     transformed = float(work.planes * work.inputs * plan.panels * plan.width * work.itemsize)
     traffic = machine.transfer_s(moved + transformed, transformed)
@@ -169,15 +169,22 @@ def _image_units(plan: TiledPlan) -> float:
     """Return what the image takes beside plain loads: its values are computed for each tile that depends on them."""
     work = plan.work
     values = IndexValues(ir.IRBuilder(), {}, Along("c", plan.lanes, plan.lanes))
-    loads = loads_of(work.image, work.at)
-    apart = sum(offset is None or values.slope(offset) not in (0, 1) for _, offset in loads)
-    each = _cost(work.image) - registry.get("load", "element").cost + apart * GATHER_UNITS
+    apart = values.apart(offset for _, offset in loads_of(work.image, index=work.at))
+    each = _cost(work.image) - registry.get("load", "element").cost + apart * gather_units(plan.lanes)
     return each * work.tiles * work.planes * work.inputs * plan.panel_parts
 
 
 def _body_units(work: TiledConvolution) -> float:
     cost = _cost(*(body.args[0] for body in work.bodies)) - _cost(work.product)
     return max(0.0, cost) * shapes.size(work.bodies[0].shape)
+
+
+def _gathered_units(plan: TiledPlan) -> float:
+    """Return what loads of the bodies take beside plain ones, where channels are apart."""
+    work = plan.work
+    values = IndexValues(ir.IRBuilder(), {}, Along("o", plan.lanes, plan.lanes))
+    apart = apart_beside(work.product, work.bodies, work.place, values)
+    return gather_units(plan.lanes) * apart * shapes.size(work.bodies[0].shape)
 
 
 def _cost(*elements: Term) -> float:

@@ -1,0 +1,114 @@
+"""What templates say that kernels take: which of two is dearer, where machines do not change the answer."""
+
+from __future__ import annotations
+
+import pytest
+from kernel_cases import build, element, load, reindex, window
+
+from frittata.egraph import indexing
+from frittata.egraph.machine import REFERENCE
+from frittata.egraph.program import Template
+from frittata.egraph.terms import Term
+from frittata.kernels.templates import library
+from frittata.kernels.templates.contraction import CONTRACTION
+from frittata.kernels.templates.nest import NEST
+from frittata.kernels.templates.pointwise import POINTWISE
+from frittata.kernels.templates.stencil import STENCIL
+from frittata.kernels.templates.winograd import WINOGRAD
+from frittata.kernels.traffic import moved_bytes
+
+SHAPE = (1, 28, 28, 32)
+
+
+def seconds(template: Template, body: Term) -> float:
+    found = template.estimate((body,), frozenset("w"), REFERENCE)
+    assert found is not None
+    return found.seconds
+
+
+def product() -> Term:
+    return element("dot", load("x", 1, 28, 28, 64), load("w", 64, 32), depth=64)
+
+
+def tiled() -> Term:
+    w = load("w", 32, 32, 3, 3)
+    x = load("x", 1, 28, 28, 32)
+    return element("winograd_dot", x, w, source=(28, 28, 32), channels=32, padding=(1, 1), tile=2)
+
+
+def slid() -> Term:
+    return window(load("x", 1, 28, 28, 32), load("w", 28, 28, 3, 3), (28, 28, 32), (3, 3), 1, 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("template", "e"),
+    [(CONTRACTION, product()), (WINOGRAD, tiled()), (STENCIL, slid())],
+    ids=lambda x: getattr(x, "name", ""),
+)
+def test_what_is_read_apart_beside_a_product_is_dearer(template: Template, e: Term) -> None:
+    """Lanes run along the last axis; `turned` has its neighbours 28 * 28 elements apart."""
+    order = (0, 2, 3, 1)
+    beside = load("r", *SHAPE)
+    turned = reindex(load("r", 1, 32, 28, 28), indexing.permute_map((1, 32, 28, 28), order))
+    alone = seconds(template, build(e, *SHAPE))
+    near, far = (seconds(template, build(element("add", e, other), *SHAPE)) for other in (beside, turned))
+    assert far - near > 5 * (near - alone) > 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "step", "expected"),
+    [
+        (256, 1, 10 * 256 * 4),  # all
+        (256, 4, 10 * 256 * 4 * 4),  # what lies between, too
+        (256, 50, 10 * 256 * 64),  # a line of the cache for each
+    ],
+)
+def test_a_view_moves_the_lines_that_it_touches(columns: int, step: int, expected: int) -> None:
+    shape = (10, columns * step)
+    view = reindex(load("x", *shape), indexing.slice_map(shape, -1, 0, step, columns))
+    moved = moved_bytes((build(view, 10, columns),)) - 10 * columns * 4
+    assert moved == pytest.approx(expected, rel=0.05)
+
+
+def test_what_a_view_repeats_is_moved_once() -> None:
+    spread = reindex(load("x", 1000), indexing.IndexMap((1000,), (64, 1000), (indexing.var(-1, 1000),)))
+    assert moved_bytes((build(element("add", spread, load("y", 64, 1000)), 64, 1000),)) == 1000 * 4 + 2 * 64 * 1000 * 4
+
+
+def test_what_is_looked_up_is_dearer_than_what_lies_apart() -> None:
+    apart = reindex(load("x", 100, 50), indexing.slice_map((100, 50), -1, 0, 50, 1))
+    index = load("i", 100, 40, dtype="i64")
+    found = element(
+        "at",
+        reindex(load("x", 5000), indexing.IndexMap((5000,), (5000, 1, 1), (indexing.var(-3, 5000),))),
+        index,
+        axis=-3,
+        extent=5000,
+    )
+    assert seconds(POINTWISE, build(found, 100, 40)) > seconds(
+        POINTWISE, build(element("add", apart, load("y", 100, 40)), 100, 40)
+    )
+
+
+def test_a_nest_that_is_not_cut_has_one_thread() -> None:
+    def of(rows: int) -> float:
+        return seconds(NEST, build(element("exp", load("x", rows, 100)), rows, 100))
+
+    cut = next(
+        rows
+        for rows in range(1, 200)
+        if NEST.lower("k", (build(element("exp", load("x", rows, 100)), rows, 100),), frozenset()).chunks > 1
+    )
+    assert of(cut) < of(cut - 1)
+
+
+def test_the_library_is_not_for_few_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "_address", lambda dtype: 1)
+
+    def flops_per_s(columns: int) -> float:
+        body = build(element("dot", load("x", 1024, 512), load("y", 512, columns), depth=512), 1024, columns)
+        found = library.LIBRARY.estimate((body,), frozenset(), REFERENCE)
+        assert found is not None
+        return found.flops / found.seconds
+
+    assert 8 * flops_per_s(2) < flops_per_s(1024)
