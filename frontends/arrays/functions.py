@@ -170,16 +170,22 @@ def _ints(value: Any) -> tuple[int, ...]:
 
 
 def _reshape(a: Term, shape: Any, order: str = "C") -> Term:
-    if order not in ("C", "A"):
-        raise UnsupportedOpError(f"reshape in the order {order!r}")
+    if order not in ("C", "F"):
+        raise UnsupportedOpError(f"reshape in the order {order!r}", do='give "C" or "F"')
     wanted = _ints(shape)
     if wanted.count(-1) > 1 or min(wanted, default=0) < -1:
         raise ModelError(f"reshape to {wanted}", do="give extents, one of them -1 at most")
-    return idioms.reshape(a, wanted)
+    return idioms.reshape(a, wanted) if order == "C" else _transpose(idioms.reshape(_transpose(a), wanted[::-1]))
 
 
 def _transpose(a: Term, axes: Any = None) -> Term:
     return idioms.permute(a, range(len(a.shape))[::-1] if axes is None else _ints(axes))
+
+
+def _matrix_transpose(x: Term) -> Term:
+    if len(x.shape) < 2:
+        raise ModelError(f"matrix_transpose of {x.type}", do="give at least two axes")
+    return idioms.swap(x)
 
 
 def _moveaxis(a: Term, source: Any, destination: Any) -> Term:
@@ -510,6 +516,8 @@ FUNCTIONS: dict[Any, Row] = {
     np.reshape: _reshape,
     np.ravel: lambda a, order="C": _reshape(a, -1, order),
     np.transpose: _transpose,
+    np.matrix_transpose: _matrix_transpose,
+    np.linalg.matrix_transpose: _matrix_transpose,
     np.swapaxes: lambda a, axis1, axis2: idioms.swap(a, axis1, axis2),
     np.moveaxis: _moveaxis,
     np.expand_dims: _expand_dims,
@@ -560,6 +568,8 @@ FUNCTIONS: dict[Any, Row] = {
     np.empty_like: _like(0),
     np.full_like: _full_like,
     np.copy: lambda a: a,
+    np.real: lambda val: val,
+    np.imag: lambda val: _like(0)(val),
     np.shape: lambda a: a.shape,
     np.ndim: lambda a: len(a.shape),
     np.size: lambda a, axis=None: shapes.size(a.shape) if axis is None else a.shape[axis],

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from frittata.egraph import dtypes, shapes
-from frittata.egraph.errors import ModelError
+from frittata.egraph.errors import MissingAttributeError, ModelError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Term
@@ -61,9 +61,42 @@ class Tensor(NDArrayOperatorsMixin):
         return shapes.size(self.term.shape)
 
     @property
+    def itemsize(self) -> int:
+        """The bytes of a value."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all values."""
+        return self.size * self.itemsize
+
+    @property
     def T(self) -> Tensor:
         """The tensor with its axes in reverse order."""
         return self.transpose()
+
+    @property
+    def mT(self) -> Tensor:
+        """The tensor with its last two axes swapped."""
+        return _made(np.matrix_transpose, self)
+
+    @property
+    def real(self) -> Tensor:
+        """The tensor itself: there are no complex dtypes."""
+        return self
+
+    @property
+    def imag(self) -> Tensor:
+        """Zeros."""
+        return _made(np.zeros_like, self)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):  # a protocol that tensors do not have
+            raise AttributeError(name)
+        raise MissingAttributeError(
+            f"a frittata.Tensor has no attribute {name!r}: its values are not known, and nothing changes them",
+            do=f"write numpy.{name}(x)" if getattr(np, name, None) in functions.FUNCTIONS else "write it with others",
+        )
 
     def __len__(self) -> int:
         if not self.ndim:
@@ -95,21 +128,26 @@ class Tensor(NDArrayOperatorsMixin):
         """Convert the values."""
         return Tensor(ufuncs.converted(self.term, dtype))
 
-    def reshape(self, *shape: Any) -> Tensor:
+    def reshape(self, *shape: Any, order: str = "C") -> Tensor:
         """Give the values, in their order, another shape; one extent may be -1."""
-        return _made(np.reshape, self, shape[0] if len(shape) == 1 else shape)
+        return _made(np.reshape, self, shape[0] if len(shape) == 1 else shape, order)
 
     def transpose(self, *axes: Any) -> Tensor:
         """Permute the axes; without an argument, reverse them."""
         return _made(np.transpose, self, axes[0] if len(axes) == 1 else axes or None)
 
-    def flatten(self) -> Tensor:
+    def flatten(self, order: str = "C") -> Tensor:
         """Return all values along one axis."""
-        return _made(np.ravel, self)
+        return _made(np.ravel, self, order)
 
     def copy(self) -> Tensor:
         """Return the tensor: nothing changes it."""
         return self
+
+    conj = conjugate = copy
+
+    def __round__(self, decimals: int | None = None) -> Tensor:
+        return _made(np.round, self, decimals or 0)
 
     # ---- what needs values -------------------------------------------------------------------------------------------
 

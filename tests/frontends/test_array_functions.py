@@ -10,6 +10,7 @@ from frittata.egraph import dtypes
 from frittata.egraph.errors import FrittataError, ModelError, UnsupportedOpError
 from frittata.egraph.model import Array
 from frittata.frontends.arrays import trees
+from frittata.frontends.arrays.tensor import input
 from frittata.frontends.arrays.trace import from_function
 from frittata.frontends.arrays.ufuncs import UFUNCS
 
@@ -46,6 +47,16 @@ CASES: dict[str, Case] = {
         lambda a: (a.reshape(3, -1), a.reshape((7, 15)), a.T, a.transpose(1, 0, 2), a.ravel(), a.flatten()),
         (A,),
     ),
+    "orders": (
+        lambda a: (a.reshape(15, 7, order="F"), np.reshape(a, (-1, 3), "F"), a.ravel("F"), a.flatten(order="F")),
+        (A,),
+    ),
+    "attributes": (
+        lambda a, i: (a.mT, a.real, i.imag, a.conj(), np.real(i), np.imag(a), np.linalg.matrix_transpose(i)),
+        (A, I),
+    ),
+    "sizes": (lambda a, i: (a * a.nbytes, i * i.itemsize), (A, I)),
+    "rounded": (lambda m: (round(m.sum(), 1), round(m.mean()) * 1.0, np.round(m, 2)), (M,)),
     "axes": (
         lambda a: (
             a.swapaxes(0, -1),
@@ -301,6 +312,10 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "no row": (lambda x: np.fft.fft(x), "no row"),
     "no ufunc": (lambda x: np.spacing(x), "no row"),
     "an argument": (lambda x: np.sum(x, where=[True]), "where"),
+    "an attribute": (lambda x: x.nonzero(), "has no attribute 'nonzero'(.|\n)*with others"),
+    "what is done in place": (lambda x: x.sort(), "has no attribute 'sort'(.|\n)*write numpy.sort"),
+    "an order": (lambda x: x.reshape(35, order="A"), "in the order 'A'"),
+    "a vector as a matrix": (lambda x: x[0].mT, "at least two axes"),
     "an option": (lambda x: np.add(x, 1, dtype=np.float32), "dtype"),
     "a number that is too large": (lambda x: x.astype(np.int32) < 2**33, "a wider dtype"),
     "a diagonal of no square": (lambda x: np.einsum("ii", x), "extents 5 and 7"),
@@ -327,3 +342,7 @@ def test_what_cannot_be_traced_is_an_error_that_says_why(name: str) -> None:
     function, message = REFUSED[name]
     with pytest.raises(FrittataError, match=message):
         from_function(function, (M,))
+
+
+def test_what_asks_for_attributes_learns_that_there_are_none() -> None:
+    assert not hasattr(input("x", (3,)), "detach")
