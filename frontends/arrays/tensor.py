@@ -13,8 +13,9 @@ from frittata.egraph.errors import MissingAttributeError, ModelError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Term
-from frittata.frontends.arrays import functions, ufuncs
+from frittata.frontends.arrays import dispatch, ufuncs
 from frittata.frontends.arrays.constants import constant
+from frittata.frontends.arrays.functions import FUNCTIONS
 from frittata.frontends.arrays.indexing import indexed
 
 
@@ -95,7 +96,7 @@ class Tensor(NDArrayOperatorsMixin):
             raise AttributeError(name)
         raise MissingAttributeError(
             f"a frittata.Tensor has no attribute {name!r}: its values are not known, and nothing changes them",
-            do=f"write numpy.{name}(x)" if getattr(np, name, None) in functions.FUNCTIONS else "write it with others",
+            do=f"write numpy.{name}(x)" if getattr(np, name, None) in FUNCTIONS else "write it with others",
         )
 
     def __len__(self) -> int:
@@ -109,10 +110,10 @@ class Tensor(NDArrayOperatorsMixin):
         given, named = unwrapped(inputs), unwrapped(options)
         if method == "__call__":
             return wrapped(ufuncs.apply(ufunc, given, named))
-        return wrapped(functions.fold(ufunc, method, given, named))
+        return wrapped(dispatch.fold(ufunc, method, given, named))
 
     def __array_function__(self, function: Any, _types: Any, args: Any, options: Mapping[str, Any]) -> Any:
-        return wrapped(functions.apply(function, unwrapped(args), unwrapped(options)))
+        return wrapped(dispatch.apply(function, unwrapped(args), unwrapped(options)))
 
     def __getitem__(self, key: Any) -> Tensor:
         parts = key if isinstance(key, tuple) else (key,)
