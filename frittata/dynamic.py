@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from frittata.egraph.errors import ModelError
 from frittata.egraph.model import Model
 from frittata.egraph.shapes import Sym
@@ -45,21 +47,23 @@ class Dynamic:
     def at(self, **extents: int) -> Optimized:
         """Return the program for some sizes, one for each dim.
 
-        Raises: ModelError if one is missing, unknown or out of range.
+        Raises: ModelError if one is missing, unknown, no integer or out of range.
         """
         if extents.keys() != self.ranges.keys():
             raise ModelError(f"sizes of {', '.join(extents) or 'nothing'}", do=f"give {', '.join(self.ranges)}")
         for name, extent in extents.items():
             least, most = self.ranges[name]
+            if not isinstance(extent, int | np.integer):
+                raise ModelError(f"{name} is {extent!r}", do="give an integer")
             if extent < least or (most is not None and extent > most):
                 upper = "" if most is None else f" to {most}"
                 raise ModelError(
                     f"{name} is {extent}, and the model holds from {least}{upper}",
                     do="optimize for this size alone, or name the dim with other bounds",
                 )
-        key = tuple(sorted(extents.items()))
+        key = tuple(sorted((name, int(extent)) for name, extent in extents.items()))
         if key not in self.programs:
-            bound = _Bound(self._imported, self._imported.model.bind_dims(extents))
+            bound = _Bound(self._imported, self._imported.model.bind_dims(dict(key)))
             self.programs[key] = Optimized(compile_model(bound, (), self._options), (), self._source)
         return self.programs[key]
 

@@ -22,7 +22,7 @@ from frittata.egraph.ops.registry import element, tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms
 from frittata.frontends.arrays.indexing import indexed
-from frittata.frontends.arrays.tensor import Tensor, as_tensor, is_extent, unwrapped
+from frittata.frontends.arrays.tensor import Tensor, as_extents, as_tensor, unwrapped
 
 _FOLDS: dict[str, Callable[..., Any]] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
 
@@ -168,9 +168,7 @@ def build(shape: Sequence[int] | int, function: Callable[..., Any]) -> Tensor:
 
     Raises: ModelError if the value is no number at each index; if it is called within another `build`.
     """
-    extents = (int(shape),) if isinstance(shape, int | np.integer) else tuple(map(int, shape))
-    if not all(map(is_extent, extents)):
-        raise ModelError(f"build of shape {extents}", do="give extents, each at least 1")
+    extents = as_extents("build", shape)
     if _SPACE.get() is not None:
         raise ModelError("a build within another", do="build the inner tensor before, or use fold")
     value = _value(function, _Space(extents), len(extents))
@@ -186,7 +184,7 @@ def fold(op: str, extents: Sequence[int] | int, function: Callable[..., Any]) ->
         raise ModelError(f"fold by {op!r}", do=f"give one of {', '.join(_FOLDS)}")
     outer = _SPACE.get()
     kept = () if outer is None else outer.extents
-    added = (int(extents),) if isinstance(extents, int | np.integer) else tuple(map(int, extents))
+    added = as_extents("fold", extents)
     space = _Space((*added, *kept), outer)
     value = _value(function, space, len(added))
     inner = value.shape[max(0, value.ndim - len(kept)) :]

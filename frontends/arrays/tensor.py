@@ -9,6 +9,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from frittata.egraph import dtypes, shapes
+from frittata.egraph.dtypes import DType
 from frittata.egraph.errors import MissingAttributeError, ModelError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Sym
@@ -205,8 +206,23 @@ def input(name: str, shape: Sequence[Any], dtype: Any = "f32") -> Tensor:
     given: Any = shape
     if not isinstance(given, tuple | list) or not all(isinstance(dim, Sym) or is_extent(dim) for dim in shape):
         raise ModelError(f"input {name!r} of shape {shape!r}", do="give a tuple of extents, each at least 1")
-    named = dtype if isinstance(dtype, str) and dtype in dtypes.NAMES else dtypes.from_numpy(dtype)
-    return Tensor(tensor("input", name=name, shape=tuple(shape), dtype=named))
+    return Tensor(tensor("input", name=name, shape=tuple(shape), dtype=dtype_named(dtype)))
+
+
+def dtype_named(dtype: Any) -> DType:
+    """Return the dtype of a name such as "f32", or numpy's."""
+    return dtype if isinstance(dtype, str) and dtype in dtypes.NAMES else dtypes.from_numpy(dtype)
+
+
+def as_extents(what: str, shape: Any) -> tuple[int, ...]:
+    """Return a shape, for which a number stands where there is one axis.
+
+    Raises: ModelError that says what has it, if it is none.
+    """
+    given: Any = (shape,) if isinstance(shape, int | np.integer) else shape
+    if not isinstance(given, tuple | list) or not all(map(is_extent, given)):  # pyright: ignore
+        raise ModelError(f"{what} of shape {shape!r}", do="give a tuple of extents, each at least 1")
+    return tuple(map(int, given))  # pyright: ignore
 
 
 def is_extent(dim: Any) -> bool:

@@ -147,6 +147,26 @@ def test_a_call_writes_its_result(tmp_path: Path) -> None:
     ft.ops.unregister("running")
 
 
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        (3, "with out=3"),
+        ((3,), r"with out=\(3,\)"),
+        (((3, -1), "f32"), r"of shape \(3, -1\)"),
+        (((3.5,), "f32"), "each at least 1"),
+        ((3, "f33"), "no element type"),
+    ],
+)
+def test_what_a_call_cannot_return(out: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        ft.extern(running, (X,), out=out)
+
+
+def test_a_number_is_the_shape_of_a_vector() -> None:
+    assert ft.extern(running, (X,), out=(7, "f4")).shape == (7,)
+    ft.ops.unregister("running")
+
+
 def test_a_call_is_an_alternative_by_a_rule(tmp_path: Path) -> None:
     def product(a: Array, b: Array, result: Array) -> None:
         np.matmul(a, b, out=result)

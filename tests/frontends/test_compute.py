@@ -121,6 +121,8 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a tensor beside a number": (lambda a: ft.build((5, 7), lambda i, j: a * a[i, j]), "index whole tensors"),
     "an array beside a number": (lambda a: ft.build(5, lambda i: a[i, 0] * V), "index whole tensors"),
     "no extent": (lambda a: ft.build((-5,), lambda i: 0.0), "each at least 1"),
+    "half an extent": (lambda a: ft.build((2.5,), lambda i: 0.0), "each at least 1"),  # pyright: ignore
+    "no extents": (lambda a: ft.fold("sum", None, lambda r: 0.0), "fold of shape None"),  # pyright: ignore
     "a slice": (lambda a: ft.build(5, lambda i: a[i, 1:3].sum()), "index whole tensors"),
     "a sum over indices": (lambda a: ft.build((5, 7), lambda i, j: a[i, j].sum()), "which has no axes"),
     "an extreme over indices": (lambda a: ft.build(5, lambda i: np.max(a[i, 0])), "which has no axes"),
