@@ -211,7 +211,8 @@ class Optimized:
 
         Parameters go with it as they are now. Kernels are compiled again where it is loaded, or come from the cache.
 
-        Raises: ModelError if it is called with, or returns, other trees than tuples, lists and dicts.
+        Raises: ModelError if it is called with, or returns, other trees than tuples, lists and dicts, or if it cannot
+            be written there.
         """
         from frittata import saved
 
@@ -221,11 +222,16 @@ class Optimized:
         return target
 
     def show(self, path: str | Path, title: str = "frittata") -> Path:
-        """Write one page that draws the program and the e-graph around each kernel; it needs nothing but itself."""
-        from frittata.page import page
+        """Write one page that draws the program and the e-graph around each kernel; it needs nothing but itself.
 
-        target = Path(path)
-        target.write_text(page(self.report, title), encoding="utf-8")
+        Raises: ModelError if it cannot be written there.
+        """
+        from frittata.page import page
+        from frittata.saved import opened
+
+        target, text = Path(path), page(self.report, title)
+        with opened(target) as file:
+            file.write(text.encode("utf-8"))
         return target
 
     def _repr_html_(self) -> str:
