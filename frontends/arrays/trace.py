@@ -104,6 +104,9 @@ def from_function(
     bound = _bound(function, args, kwargs or {})
     inputs: dict[Path, Tensor] = {}
     for path, leaf in trees.leaves(bound):
+        if isinstance(leaf, np.matrix | np.ma.MaskedArray):
+            what = f"argument {trees.name_of(path)} is a {type(leaf).__name__}"
+            raise ModelError(what, do="give a plain array: numpy.asarray(x)")
         if _is_array(leaf):
             array = leaf if isinstance(leaf, _ARRAYS) else np.from_dlpack(leaf)
             inputs[path] = input(_fresh(trees.name_of(path), inputs.values()), array.shape, array.dtype)

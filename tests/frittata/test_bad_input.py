@@ -58,6 +58,7 @@ MISFITS: dict[str, tuple[tuple[Any, ...], str]] = {
     "a Python number": ((X, CHOSEN, 2.0), "an argument is a float"),
     "nothing": ((X, CHOSEN, None), "another structure|NoneType"),
     "the other byte order": ((X.numpy().astype(">f4"), CHOSEN, SCALE), "got >f4"),
+    "a matrix": ((X.numpy().view(np.matrix), CHOSEN, SCALE), "a matrix(.|\n)*numpy arrays"),
     "a masked array": ((np.ma.masked_array(X.numpy()), CHOSEN, SCALE), "MaskedArray"),  # pyright: ignore
 }
 

@@ -365,3 +365,9 @@ def test_what_cannot_be_traced_is_an_error_that_says_why(name: str) -> None:
 
 def test_what_asks_for_attributes_learns_that_there_are_none() -> None:
     assert not hasattr(input("x", (3,)), "detach")
+
+
+@pytest.mark.parametrize("kind", [np.matrix, np.ma.MaskedArray])
+def test_arrays_that_mean_something_else_are_refused(kind: type[Array]) -> None:
+    with pytest.raises(ModelError, match=r"argument x is a (matrix|MaskedArray)(.|\n)*numpy.asarray"):
+        from_function(lambda x: x * x, (S.view(kind),))
