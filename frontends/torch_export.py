@@ -161,9 +161,10 @@ def from_module(
     except TypeError as error:
         what = f"the example arguments do not fit {type(module).__name__}.forward: {error}"
         raise ModelError(what, do="give args=(...), all that forward takes") from error
+    args, kwargs = _apart((tuple(args), dict(kwargs or {})))
     try:
         with torch.no_grad():
-            program = torch.export.export(module, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
+            program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
     except FrittataError:  # of a converter, which says more
         raise
     except Exception as error:  # it runs the model, which may raise anything
@@ -174,7 +175,12 @@ def from_module(
             if isinstance(error, RuntimeError)
             else "call the model on these arguments first: it may fail the same way",
         ) from error
-    return from_exported_program(program, _dim_names(module, args, kwargs or {}, dynamic_shapes), place, fallback)
+    return from_exported_program(program, _dim_names(module, args, kwargs, dynamic_shapes), place, fallback)
+
+
+def _apart(tree: Any) -> Any:
+    """Make a tensor of each leaf: what is one tensor twice, or a parameter too, torch.export takes to be so always."""
+    return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, tree)
 
 
 class _Called(torch.nn.Module):
