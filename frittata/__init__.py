@@ -100,20 +100,24 @@ def __getattr__(name: str) -> Any:
 
 
 @overload
-def optimize(model: Any, args: Any = (), *, dynamic_shapes: None = None, **options: Any) -> Optimized: ...
+def optimize(
+    model: Any, args: Any = (), kwargs: Any = None, *, dynamic_shapes: None = None, **options: Any
+) -> Optimized: ...
 
 
 @overload
-def optimize(model: Any, args: Any = (), *, dynamic_shapes: Any, **options: Any) -> Dynamic: ...
+def optimize(model: Any, args: Any = (), kwargs: Any = None, *, dynamic_shapes: Any, **options: Any) -> Dynamic: ...
 
 
-def optimize(model: Any, args: Any = (), *, dynamic_shapes: Any = None, **options: Any) -> Optimized | Dynamic:
+def optimize(
+    model: Any, args: Any = (), kwargs: Any = None, *, dynamic_shapes: Any = None, **options: Any
+) -> Optimized | Dynamic:
     """Compile a model for the shapes of its example arguments.
 
     `model` is a `torch.nn.Module` in eval mode, a `torch.export.ExportedProgram`, a `torch.fx.GraphModule`, an ONNX
     model or its path, a Python function of numpy arrays or of torch tensors, what a front end returned, or a
-    `frittata.Model`. `args` is a tuple of example arguments. Options are the fields of `Options`, those of a `Context`
-    around the call among them.
+    `frittata.Model`. `args` is a tuple of example arguments, `kwargs` a dict of those that are given by name. Options
+    are the fields of `Options`, those of a `Context` around the call among them.
 
     With `dynamic_shapes`, as `torch.export` takes it, or True for a model that has symbolic dims, programs are compiled
     for the sizes that come: see `Dynamic`.
@@ -131,10 +135,11 @@ def optimize(model: Any, args: Any = (), *, dynamic_shapes: Any = None, **option
 
     chosen = options_of({**current(), **options})
     given = tuple(args) if isinstance(args, (tuple, list)) else (args,)
-    source = sources.resolved(model, given)
+    named = dict(kwargs or {})
+    source = sources.resolved(model, given, named)
     if dynamic_shapes is not None:
-        return dynamic(source, given, dynamic_shapes, chosen)
-    made = Optimized(compile_model(source, given, chosen), given, source)
+        return dynamic(source, given, dynamic_shapes, chosen, named)
+    made = Optimized(compile_model(source, given, chosen, named), given, source, kwargs=named)
     if chosen.verify:
         made.verify().check()
     return made

@@ -53,7 +53,7 @@ class Dynamic:
             raise ModelError(f"sizes of {', '.join(extents) or 'nothing'}", do=f"give {', '.join(self.ranges)}")
         for name, extent in extents.items():
             least, most = self.ranges[name]
-            if not isinstance(extent, int | np.integer):
+            if not isinstance(extent, int | np.integer):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ModelError(f"{name} is {extent!r}", do="give an integer")
             if extent < least or (most is not None and extent > most):
                 upper = "" if most is None else f" to {most}"
@@ -94,7 +94,13 @@ class _Bound:
         return replace(self._of.call(), model=self.model)
 
 
-def dynamic(source: Any, args: Sequence[Any], dynamic_shapes: Any, options: Options) -> Dynamic:
+def dynamic(
+    source: Any,
+    args: Sequence[Any],
+    dynamic_shapes: Any,
+    options: Options,
+    kwargs: Mapping[str, Any] | None = None,
+) -> Dynamic:
     """Import a model with symbolic dims: `dynamic_shapes` is what torch.export takes, or True for dims it has already.
 
     Raises: ModelError if no dim is symbolic, or the source is none that can have such dims.
@@ -104,11 +110,11 @@ def dynamic(source: Any, args: Sequence[Any], dynamic_shapes: Any, options: Opti
     if dynamic_shapes is True:
         from frittata.sources import imported
 
-        found: Any = imported(source, args, options.fallback)
+        found: Any = imported(source, args, options.fallback, kwargs)
     elif hasattr(source, "named_parameters"):
         from frittata.frontends.torch_export import from_module
 
-        found = from_module(source, args, dynamic_shapes=dynamic_shapes, fallback=options.fallback)
+        found = from_module(source, args, kwargs, dynamic_shapes, fallback=options.fallback)
     else:
         raise ModelError(
             f"dynamic_shapes for a {type(source).__name__}",

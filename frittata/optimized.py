@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,9 +45,10 @@ class Optimized:
         examples: Sequence[Any] = (),
         source: Any = None,
         parameters: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         self.compilation = compilation
-        self._examples = tuple(examples)
+        self._examples, self._named_examples = tuple(examples), dict(kwargs or {})
         self._keeps_device_arrays = targets.by_name(compilation.options.target).keeps_device_arrays
         self._run = self._runner()
         freeze, imported = compilation.options.freeze, compilation.imported
@@ -254,8 +255,8 @@ class Optimized:
         return [value if type(value) is np.ndarray else arguments.of(value, keeps) for value in given]
 
     def _example_arrays(self) -> list[Any]:
-        if self._examples:
-            return self._arrays(self._examples, {})
+        if self._examples or self._named_examples:
+            return self._arrays(self._examples, self._named_examples)
         return arguments.drawn(self.program)
 
     def _runner(self) -> Any:

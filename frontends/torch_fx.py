@@ -14,6 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
+from torch.fx.immutable_collections import immutable_dict, immutable_list
 from torch.utils import _pytree as pytree
 
 from frittata.egraph import shapes
@@ -202,7 +203,7 @@ def _converted(source: torch.fx.GraphModule, table: Mapping[Target, Converter]) 
             del _call_by_key[key]
 
 
-_PLAIN = {torch.fx.immutable_collections.immutable_list: list, torch.fx.immutable_collections.immutable_dict: dict}
+_PLAIN = {immutable_list: list, immutable_dict: dict}
 """What a graph returns where torch.export says that it returns what fx keeps in the graph."""
 
 

@@ -24,7 +24,7 @@ Destination = Callable[..., Any]
 def extern(
     function: Destination,
     args: Sequence[Any],
-    out: tuple[Sequence[int], Any],
+    out: tuple[Sequence[int] | int, Any],
     reference: Callable[..., Array] | None = None,
     cost: float = 8.0,
 ) -> Tensor:

@@ -66,7 +66,8 @@ def main(x: f32[n, 4], y: f32[m, 4]) -> (f32[n, 4], f32[m, 4]):
     for given, message in refused:
         with pytest.raises(ModelError, match=message):
             fast.at(**given)
-    assert fast.at(n=np.int64(3), m=2) is fast.at(n=3, m=2)
+    three: Any = np.int64(3)
+    assert fast.at(n=three, m=2) is fast.at(n=3, m=2)
     with pytest.raises(ModelError, match="the model takes"):
         fast(np.ones(3, np.float32), np.ones((2, 4), np.float32))
 

@@ -371,3 +371,17 @@ def test_what_asks_for_attributes_learns_that_there_are_none() -> None:
 def test_arrays_that_mean_something_else_are_refused(kind: type[Array]) -> None:
     with pytest.raises(ModelError, match=r"argument x is a (matrix|MaskedArray)(.|\n)*numpy.asarray"):
         from_function(lambda x: x * x, (S.view(kind),))
+
+
+def test_a_default_may_be_given_or_not() -> None:
+    def model(x: Array, scale: float = 2.0, shape: tuple[int, ...] = (35,), *, w: Array = M, rest: Any = None) -> Any:
+        return (x * scale + w).reshape(shape)
+
+    without, given = from_function(model, (M,)), from_function(model, (M, 2.0), {"w": M})
+    for args, kwargs in (((M,), {}), ((M, 2.0), {}), ((M,), {"shape": (35,), "rest": None})):
+        assert without.flatten(args, kwargs) == [M]
+        assert without.flatten(args, {**kwargs, "w": M}) == [M]
+        assert given.flatten(args, kwargs) == [M, M]
+    for args, kwargs in (((M, 3.0), {}), ((M,), {"shape": (7, 5)}), ((M,), {"w": M + 1}), ((M,), {"rest": 1})):
+        with pytest.raises(ModelError, match="another structure"):
+            without.flatten(args, kwargs)
