@@ -161,10 +161,10 @@ def from_module(
     except TypeError as error:
         what = f"the example arguments do not fit {type(module).__name__}.forward: {error}"
         raise ModelError(what, do="give args=(...), all that forward takes") from error
-    args, kwargs = _apart((tuple(args), dict(kwargs or {})))
+    given, named = _apart((tuple(args), dict(kwargs or {})))
     try:
         with torch.no_grad():
-            program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
+            program = torch.export.export(module, given, named, dynamic_shapes=dynamic_shapes)
     except FrittataError:  # of a converter, which says more
         raise
     except Exception as error:  # it runs the model, which may raise anything
@@ -175,7 +175,7 @@ def from_module(
             if isinstance(error, RuntimeError)
             else "call the model on these arguments first: it may fail the same way",
         ) from error
-    return from_exported_program(program, _dim_names(module, args, kwargs, dynamic_shapes), place, fallback)
+    return from_exported_program(program, _dim_names(module, given, named, dynamic_shapes), place, fallback)
 
 
 def _apart(tree: Any) -> Any:
