@@ -55,9 +55,14 @@ def imported(
 
 
 def resolved(source: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Any:
-    """Return a function of torch tensors, which an example argument tells, as a module, and all else as it is."""
+    """Return a function of torch tensors, which an example argument tells, as a module, and all else as it is.
+
+    Raises: ModelError for a class.
+    """
     from frittata.frontends.arrays import trees
 
+    if isinstance(source, type):
+        raise ModelError(f"{source.__name__} is a class", do=f"give an instance of it: {source.__name__}(...)")
     if _is_function(source) and any(hasattr(leaf, "detach") for _, leaf in trees.leaves((args, kwargs or {}))):
         from frittata.frontends.torch_export import as_module
 

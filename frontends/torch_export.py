@@ -7,7 +7,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -189,9 +189,19 @@ class _Called(torch.nn.Module):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.training = False  # the submodules stay as they are
-        self.forward = function
-        for name, module in _modules_of(function).items():
+        called = function if hasattr(function, "__code__") else function.__call__
+        self.forward = called if hasattr(called, "__code__") else _in_python(function)
+        for name, module in _modules_of(self.forward).items():
             self.add_module(name, module)
+
+
+def _in_python(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function written in Python that calls another: torch.export reads its code."""
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return called
 
 
 def as_module(function: Callable[..., Any]) -> torch.nn.Module:
@@ -216,6 +226,8 @@ def _modules_in(path: str, value: Any, depth: int) -> Iterator[tuple[str, torch.
         yield path, value
     elif depth and not isinstance(value, torch.Tensor | ModuleType | type):
         inner = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+        if isinstance(value, partial):
+            inner = {"func": value.func, "args": value.args, **value.keywords}
         parts: Any = enumerate(value) if isinstance(value, list | tuple) else inner.items()
         for key, part in parts:
             yield from _modules_in(f"{path}_{key}".replace(".", "_"), part, depth - 1)
