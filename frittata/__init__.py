@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from frittata.frontends.arrays.compute import build as build
     from frittata.frontends.arrays.compute import fold as fold
     from frittata.frontends.arrays.tensor import Tensor as Tensor
+    from frittata.frontends.arrays.tensor import as_tensor as as_tensor
     from frittata.frontends.arrays.tensor import input as input
     from frittata.frontends.arrays.trace import from_function as from_function
     from frittata.frontends.onnx.importer import from_onnx as from_onnx
@@ -50,6 +51,7 @@ __all__ = [
     "Snapshot",
     "Tensor",
     "Timing",
+    "as_tensor",
     "build",
     "extern",
     "fold",
@@ -76,6 +78,7 @@ _HOME_BY_NAME = {
     "Snapshot": "instruments",
     "Tensor": "frontends.arrays.tensor",
     "Timing": "instruments",
+    "as_tensor": "frontends.arrays.tensor",
     "build": "frontends.arrays.compute",
     "extern": "frontends.arrays.calls",
     "fold": "frontends.arrays.compute",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -77,6 +77,14 @@ class Value(Tensor):
 
     def __getitem__(self, key: Any) -> Tensor:
         raise _no_axes("an index")
+
+    def _no_number(self, *_: Any, **__: Any) -> NoReturn:
+        raise ModelError(
+            "the number at an index is not known while a function is traced",
+            do="index tensors, also where arrays and lists are known: frittata.as_tensor(table)[i, j]",
+        )
+
+    __index__ = __array__ = _no_number  # which lists and arrays ask for that are indexed
 
     def astype(self, dtype: Any) -> Tensor:
         """Convert the number."""

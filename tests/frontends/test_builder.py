@@ -115,6 +115,9 @@ def test_what_is_ill_built_is_an_error(name: str) -> None:
 def test_operators_by_name_take_numbers_and_keywords() -> None:
     x = ft.input("x", (4, 6))
     assert ft.ops.softmax(x).term is ft.ops.softmax(x=x, axis=-1).term
+    assert ft.ops.softmax(x, axis=0).term is ft.ops.softmax(x, axis=-2).term
+    with pytest.raises(ModelError, match="axis 2 of a tensor with 2 axes"):
+        ft.ops.sort(x, axis=2)
     assert str(ft.ops.max(x, 0).term.type) == "f32[4, 6]"
     assert ft.ops.and_(x > 0, x < 1).dtype == np.bool_
     assert "softmax" in dir(ft.ops) and ft.ops.get("softmax").doc == ft.ops.softmax.__doc__
