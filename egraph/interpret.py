@@ -201,8 +201,7 @@ class Interpreter:
         shape = window_extents(e.attrs[0][:2], (3, 3), (1, 1), e.attrs[2], (1, 1))
         place = {axis: _at(index, axis, n) for axis, n in zip(range(-3, 0), (*shape, channels), strict=True)}
         image, weights = (lambda at, arg=arg: _spread(self._element(arg, at, {}), inputs) for arg in e.args)
-        at = {**index, **place}
-        return self._applied(lambda *sides: tiled_window(*sides, at, e.attrs), (image, weights), e)
+        return np.asarray(tiled_window(image, weights, {**index, **place}, e.attrs))
 
 
 def grid(shape: tuple[int, ...]) -> Index:

@@ -51,7 +51,7 @@ _SUMS = frozenset(
     (
         *("matmul", "linear", "conv", "conv_last", "conv_transpose", "conv_winograd", "reduce_sum", "reduce_prod"),
         *("cumsum", "cumprod", "scatter", "avg_pool", "resample", "softmax", "layer_norm", "batch_norm", "group_norm"),
-        *("rms_norm", "attention", "masked_attention", "causal_attention", "dot", "window_dot", "winograd_dot"),
+        *("rms_norm", "attention", "masked_attention", "causal_attention", "dot", "window_dot"),
     )
 )
 
