@@ -30,6 +30,10 @@ class UnsupportedOpError(ModelError):
     """The model uses operators that have no definition here."""
 
 
+class MissingAttributeError(ModelError, AttributeError):
+    """A tensor that is traced has no such attribute; to what asks whether it has one, that is an AttributeError."""
+
+
 class IndexRangeError(FrittataError, IndexError):
     """A value that a tensor of indices holds lies outside of the axis that it points into."""
 

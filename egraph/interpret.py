@@ -6,7 +6,7 @@ trailing dimension to the arrays, evaluate, and reduce it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any, Literal
 
@@ -85,7 +85,7 @@ class Interpreter:
         operands = tuple(self._value_by_term[arg] for arg in term.args)
         if self._checked:
             indices.check_indices(term.op, operands, term.attrs)
-        return self._rounded(reference(*operands, *term.attrs), term.dtype)
+        return self._applied(lambda *values: reference(*values, *term.attrs), operands, term)
 
     def _leaf(self, term: Term, shape: tuple[int, ...]) -> Array:
         name = term.attrs[0]
@@ -97,6 +97,10 @@ class Interpreter:
         if self._precision == "f64" and dtypes.is_float(term.dtype):
             return value.astype(np.float64)
         return value
+
+    def _applied(self, function: Callable[..., Any], operands: Sequence[Array], term: Term) -> Array:
+        """Return what the operator of a term makes of its operands."""
+        return self._rounded(function(*operands), term.dtype)
 
     def _rounded(self, value: Any, dtype: str) -> Array:
         """Give a result its dtype: numpy widens sums of integers, and a cast between floats keeps what it gets."""
@@ -127,12 +131,12 @@ class Interpreter:
             case "fold":
                 op, axis, extent = e.attrs
                 inner = self._element(e.args[0], _bind(index, axis, np.arange(extent)), {})
-                return self._rounded(FOLDS[op].reduce(_spread(inner, extent), axis=-1), e.dtype)
+                return self._applied(lambda x: FOLDS[op].reduce(x, axis=-1), (_spread(inner, extent),), e)
             case "dot":
                 (depth,) = e.attrs
                 left = self._element(e.args[0], _bind(index, -1, np.arange(depth)), {})
                 right = self._element(e.args[1], _bind(index, -2, np.arange(depth)), {})
-                return contract(_spread(left, depth), _spread(right, depth))
+                return self._applied(contract, (_spread(left, depth), _spread(right, depth)), e)
             case "window_dot":
                 return self._window_dot(e, index)
             case "winograd_dot":
@@ -148,17 +152,17 @@ class Interpreter:
             case _:
                 reference = registry.get(e.op, "element").reference
                 assert reference is not None
-                value = reference(*(self._element(arg, index, known) for arg in e.args), *e.attrs)
-                return self._rounded(value, e.dtype)
+                operands = tuple(self._element(arg, index, known) for arg in e.args)
+                return self._applied(lambda *values: reference(*values, *e.attrs), operands, e)
 
     def _scan(self, e: Term, index: Index) -> Array:
         op, axis, extent = e.attrs
         inner = self._element(e.args[0], _bind(index, axis, np.arange(extent)), {})
-        running = FOLDS[op].accumulate(_spread(inner, extent), axis=-1)
+        running = self._applied(lambda x: FOLDS[op].accumulate(x, axis=-1), (_spread(inner, extent),), e)
         place = _at(index, axis, extent)
         running = running.reshape((1,) * (place.ndim + 1 - running.ndim) + running.shape)
         others = np.indices(running.shape[:-1], sparse=True)
-        return self._rounded(running[(*others, place)], e.dtype)
+        return running[(*others, place)]
 
     def _looked_up(self, e: Term, index: Index, known: dict[Term, Array]) -> Array:
         axis, extent = e.attrs
@@ -188,7 +192,8 @@ class Interpreter:
             right_index.update({i - rank: np.asarray(offset[i]) for i in range(rank)})
             left = self._element(e.args[0], left_index, {})
             left = np.where(inside, left, np.zeros((), left.dtype))
-            total = total + contract(_spread(left, inputs), _spread(self._element(e.args[1], right_index, {}), inputs))
+            sides = (_spread(left, inputs), _spread(self._element(e.args[1], right_index, {}), inputs))
+            total = total + self._applied(contract, sides, e)
         return np.asarray(total)
 
     def _winograd_dot(self, e: Term, index: Index) -> Array:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LEVELS = (0, 1, 2)
+"""How much takes part: the levels of families and transforms, and the values of `opt_level`."""
+
 
 @dataclass(frozen=True)
 class Phase:

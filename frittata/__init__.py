@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from frittata.frontends.arrays.compute import build as build
     from frittata.frontends.arrays.compute import fold as fold
     from frittata.frontends.arrays.tensor import Tensor as Tensor
+    from frittata.frontends.arrays.tensor import as_tensor as as_tensor
     from frittata.frontends.arrays.tensor import input as input
     from frittata.frontends.arrays.trace import from_function as from_function
     from frittata.frontends.onnx.importer import from_onnx as from_onnx
@@ -50,6 +51,7 @@ __all__ = [
     "Snapshot",
     "Tensor",
     "Timing",
+    "as_tensor",
     "build",
     "extern",
     "fold",
@@ -76,6 +78,7 @@ _HOME_BY_NAME = {
     "Snapshot": "instruments",
     "Tensor": "frontends.arrays.tensor",
     "Timing": "instruments",
+    "as_tensor": "frontends.arrays.tensor",
     "build": "frontends.arrays.compute",
     "extern": "frontends.arrays.calls",
     "fold": "frontends.arrays.compute",
@@ -100,20 +103,24 @@ def __getattr__(name: str) -> Any:
 
 
 @overload
-def optimize(model: Any, args: Any = (), *, dynamic_shapes: None = None, **options: Any) -> Optimized: ...
+def optimize(
+    model: Any, args: Any = (), kwargs: Any = None, *, dynamic_shapes: None = None, **options: Any
+) -> Optimized: ...
 
 
 @overload
-def optimize(model: Any, args: Any = (), *, dynamic_shapes: Any, **options: Any) -> Dynamic: ...
+def optimize(model: Any, args: Any = (), kwargs: Any = None, *, dynamic_shapes: Any, **options: Any) -> Dynamic: ...
 
 
-def optimize(model: Any, args: Any = (), *, dynamic_shapes: Any = None, **options: Any) -> Optimized | Dynamic:
+def optimize(
+    model: Any, args: Any = (), kwargs: Any = None, *, dynamic_shapes: Any = None, **options: Any
+) -> Optimized | Dynamic:
     """Compile a model for the shapes of its example arguments.
 
     `model` is a `torch.nn.Module` in eval mode, a `torch.export.ExportedProgram`, a `torch.fx.GraphModule`, an ONNX
     model or its path, a Python function of numpy arrays or of torch tensors, what a front end returned, or a
-    `frittata.Model`. `args` is a tuple of example arguments. Options are the fields of `Options`, those of a `Context`
-    around the call among them.
+    `frittata.Model`. `args` is a tuple of example arguments, `kwargs` a dict of those that are given by name. Options
+    are the fields of `Options`, those of a `Context` around the call among them.
 
     With `dynamic_shapes`, as `torch.export` takes it, or True for a model that has symbolic dims, programs are compiled
     for the sizes that come: see `Dynamic`.
@@ -131,10 +138,11 @@ def optimize(model: Any, args: Any = (), *, dynamic_shapes: Any = None, **option
 
     chosen = options_of({**current(), **options})
     given = tuple(args) if isinstance(args, (tuple, list)) else (args,)
-    source = sources.resolved(model, given)
+    named = dict(kwargs or {})
+    source = sources.resolved(model, given, named)
     if dynamic_shapes is not None:
-        return dynamic(source, given, dynamic_shapes, chosen)
-    made = Optimized(compile_model(source, given, chosen), given, source)
+        return dynamic(source, given, dynamic_shapes, chosen, named)
+    made = Optimized(compile_model(source, given, chosen, named), given, source, kwargs=named)
     if chosen.verify:
         made.verify().check()
     return made

@@ -36,8 +36,8 @@ def _to_numpy(value: Any) -> Any:
 
     Raises: ModelError for what is no dense tensor on the CPU.
     """
-    if isinstance(value, np.ndarray) and not hasattr(value, "mask"):
-        return np.asarray(value)  # a subclass, such as numpy.memmap; masks would be lost
+    if isinstance(value, np.ndarray) and not isinstance(value, np.matrix | np.ma.MaskedArray):
+        return np.asarray(value)  # a subclass, such as numpy.memmap; masks would be lost, and products mean others
     if isinstance(value, np.generic):
         return np.asarray(value)
     if not hasattr(value, "detach"):

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from frittata.egraph.errors import ModelError
 from frittata.egraph.model import Model
 from frittata.egraph.shapes import Sym
@@ -45,21 +47,23 @@ class Dynamic:
     def at(self, **extents: int) -> Optimized:
         """Return the program for some sizes, one for each dim.
 
-        Raises: ModelError if one is missing, unknown or out of range.
+        Raises: ModelError if one is missing, unknown, no integer or out of range.
         """
         if extents.keys() != self.ranges.keys():
             raise ModelError(f"sizes of {', '.join(extents) or 'nothing'}", do=f"give {', '.join(self.ranges)}")
         for name, extent in extents.items():
             least, most = self.ranges[name]
+            if not isinstance(extent, int | np.integer):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ModelError(f"{name} is {extent!r}", do="give an integer")
             if extent < least or (most is not None and extent > most):
                 upper = "" if most is None else f" to {most}"
                 raise ModelError(
                     f"{name} is {extent}, and the model holds from {least}{upper}",
                     do="optimize for this size alone, or name the dim with other bounds",
                 )
-        key = tuple(sorted(extents.items()))
+        key = tuple(sorted((name, int(extent)) for name, extent in extents.items()))
         if key not in self.programs:
-            bound = _Bound(self._imported, self._imported.model.bind_dims(extents))
+            bound = _Bound(self._imported, self._imported.model.bind_dims(dict(key)))
             self.programs[key] = Optimized(compile_model(bound, (), self._options), (), self._source)
         return self.programs[key]
 
@@ -90,7 +94,13 @@ class _Bound:
         return replace(self._of.call(), model=self.model)
 
 
-def dynamic(source: Any, args: Sequence[Any], dynamic_shapes: Any, options: Options) -> Dynamic:
+def dynamic(
+    source: Any,
+    args: Sequence[Any],
+    dynamic_shapes: Any,
+    options: Options,
+    kwargs: Mapping[str, Any] | None = None,
+) -> Dynamic:
     """Import a model with symbolic dims: `dynamic_shapes` is what torch.export takes, or True for dims it has already.
 
     Raises: ModelError if no dim is symbolic, or the source is none that can have such dims.
@@ -100,11 +110,11 @@ def dynamic(source: Any, args: Sequence[Any], dynamic_shapes: Any, options: Opti
     if dynamic_shapes is True:
         from frittata.sources import imported
 
-        found: Any = imported(source, args, options.fallback)
+        found: Any = imported(source, args, options.fallback, kwargs)
     elif hasattr(source, "named_parameters"):
         from frittata.frontends.torch_export import from_module
 
-        found = from_module(source, args, dynamic_shapes=dynamic_shapes, fallback=options.fallback)
+        found = from_module(source, args, kwargs, dynamic_shapes, fallback=options.fallback)
     else:
         raise ModelError(
             f"dynamic_shapes for a {type(source).__name__}",

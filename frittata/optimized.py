@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,9 +45,10 @@ class Optimized:
         examples: Sequence[Any] = (),
         source: Any = None,
         parameters: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         self.compilation = compilation
-        self._examples = tuple(examples)
+        self._examples, self._named_examples = tuple(examples), dict(kwargs or {})
         self._keeps_device_arrays = targets.by_name(compilation.options.target).keeps_device_arrays
         self._run = self._runner()
         freeze, imported = compilation.options.freeze, compilation.imported
@@ -211,7 +212,8 @@ class Optimized:
 
         Parameters go with it as they are now. Kernels are compiled again where it is loaded, or come from the cache.
 
-        Raises: ModelError if it is called with, or returns, other trees than tuples, lists and dicts.
+        Raises: ModelError if it is called with, or returns, other trees than tuples, lists and dicts, or if it cannot
+            be written there.
         """
         from frittata import saved
 
@@ -221,11 +223,16 @@ class Optimized:
         return target
 
     def show(self, path: str | Path, title: str = "frittata") -> Path:
-        """Write one page that draws the program and the e-graph around each kernel; it needs nothing but itself."""
-        from frittata.page import page
+        """Write one page that draws the program and the e-graph around each kernel; it needs nothing but itself.
 
-        target = Path(path)
-        target.write_text(page(self.report, title), encoding="utf-8")
+        Raises: ModelError if it cannot be written there.
+        """
+        from frittata.page import page
+        from frittata.saved import opened
+
+        target, text = Path(path), page(self.report, title)
+        with opened(target) as file:
+            file.write(text.encode("utf-8"))
         return target
 
     def _repr_html_(self) -> str:
@@ -248,8 +255,8 @@ class Optimized:
         return [value if type(value) is np.ndarray else arguments.of(value, keeps) for value in given]
 
     def _example_arrays(self) -> list[Any]:
-        if self._examples:
-            return self._arrays(self._examples, {})
+        if self._examples or self._named_examples:
+            return self._arrays(self._examples, self._named_examples)
         return arguments.drawn(self.program)
 
     def _runner(self) -> Any:

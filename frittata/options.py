@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from frittata.egraph.errors import FrittataError
 from frittata.egraph.machine import Machine
+from frittata.egraph.phases import LEVELS
 from frittata.instruments import Instrument
 from frittata.passes import Pipeline, get_pipeline
 
@@ -17,9 +18,22 @@ Form = Literal["fast", "plain"]
 Fallback = Literal["extern", "error"]
 Tune = Literal["measure"]
 
-_NUMERICS = ("exact", "reassoc", "loose", "approx")
-_FORMS = ("fast", "plain")
-_FALLBACKS = ("extern", "error")
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "numerics": ("exact", "reassoc", "loose", "approx"),
+    "form": ("fast", "plain"),
+    "fallback": ("extern", "error"),
+    "tune": (None, "measure"),
+    "freeze": (None, True, False),
+    "opt_level": LEVELS,
+}
+_KINDS: dict[str, tuple[Any, str]] = {
+    "library": (bool, "True or False"),
+    "verify": (bool, "True or False"),
+    "time_limit_s": (int | float, "seconds"),
+    "machine": (Machine | None, "a frittata.egraph.machine.Machine, such as REFERENCE there; None measures this one"),
+    "cache": (str | Path | None, "the path of a folder"),
+    "pipeline": (Pipeline, "a Pipeline(name, steps), or the name of one"),
+}
 
 
 @dataclass(frozen=True)
@@ -60,16 +74,19 @@ class Options:
     instruments: tuple[Instrument, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.numerics not in _NUMERICS:
-            raise FrittataError(f"no numerics level {self.numerics!r}", do=f"use one of {', '.join(_NUMERICS)}")
-        if self.form not in _FORMS:
-            raise FrittataError(f"no form {self.form!r}", do=f"use one of {', '.join(_FORMS)}")
-        if self.tune not in (None, "measure"):
-            raise FrittataError(f"no tune {self.tune!r}", do='use "measure", or leave it out')
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                what = f"no {name} {getattr(self, name)!r}"
+                raise FrittataError(what, do=f"give one of {', '.join(map(repr, choices))}")
+        for name, (kind, wanted) in _KINDS.items():
+            if not isinstance(getattr(self, name), kind):
+                raise _refused(name, getattr(self, name), wanted)
         if self.tune and self.form == "plain":
             raise FrittataError("the plain form is not timed kernel by kernel", do='tune with form="fast"')
-        if self.fallback not in _FALLBACKS:
-            raise FrittataError(f"no fallback {self.fallback!r}", do=f"use one of {', '.join(_FALLBACKS)}")
+
+
+def _refused(name: str, value: Any, wanted: str) -> FrittataError:
+    return FrittataError(f"{name}={value!r}", do=f"give {wanted}")
 
 
 def made(given: dict[str, Any]) -> Options:
@@ -80,16 +97,13 @@ def made(given: dict[str, Any]) -> Options:
     check_names(given)
     out = dict(given)
     for name in ("rules", "disable", "required"):
-        if name in out:
-            out[name] = (out[name],) if isinstance(out[name], str | Path) else tuple(out[name])
-    if "rules" in out:
-        out["rules"] = tuple(map(Path, out["rules"]))
+        found = out.get(name, ())
+        several = (found,) if isinstance(found, str | Path) else found
+        if not isinstance(several, list | tuple | set) or not all(isinstance(one, str | Path) for one in several):
+            raise _refused(name, found, "a name, or a list of names")
+        out[name] = tuple(map(Path, several)) if name == "rules" else tuple(several)
     if isinstance(out.get("pipeline"), str):
         out["pipeline"] = get_pipeline(out["pipeline"])
-    if not isinstance(out.get("pipeline", get_pipeline("default")), Pipeline):
-        raise FrittataError(f"pipeline={out['pipeline']!r}", do="give a Pipeline(name, steps), or the name of one")
-    if not isinstance(out.get("opt_level", 0), int):
-        raise FrittataError(f"opt_level={out['opt_level']!r}", do="give 0, 1 or 2")
     if "instruments" in out:
         found = out["instruments"]
         out["instruments"] = (found,) if isinstance(found, Instrument) else tuple(found)

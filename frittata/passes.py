@@ -8,13 +8,14 @@ Transforms may change what a model means, so they run before saturation, on term
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from inspect import signature
 from typing import Any, overload
 
 from frittata.egraph.errors import FrittataError, ModelError
 from frittata.egraph.model import Model
 from frittata.egraph.ops import registry
-from frittata.egraph.phases import Phase
+from frittata.egraph.phases import LEVELS, Phase
 from frittata.egraph.terms import Term
 
 
@@ -40,7 +41,14 @@ class Transform:
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def given(self, **arguments: Any) -> Transform:
-        """Return the transform with further arguments of its function."""
+        """Return the transform with further arguments of its function.
+
+        Raises: FrittataError if it has no such parameter.
+        """
+        try:
+            signature(self.function).bind_partial(None, **self.arguments, **arguments)
+        except TypeError as error:
+            raise FrittataError(f"transform {self.info.name}: {error}", do="give what its function takes") from error
         return replace(self, arguments={**self.arguments, **arguments})
 
     def __call__(self, model: Model) -> Model:
@@ -98,8 +106,10 @@ def transform(
     >>> without_relu.info.name
     'without_relu'
 
-    Raises: FrittataError for another `of`.
+    Raises: FrittataError for another `of`, or another level.
     """
+    if opt_level not in LEVELS:
+        raise FrittataError(f"a transform of opt_level {opt_level!r}", do=f"give one of {LEVELS}")
     if of not in ("terms", "models"):
         raise FrittataError(f"a transform of {of!r}", do='write of="terms" or of="models"')
 
@@ -113,7 +123,10 @@ def transform(
 class Pipeline:
     """Transforms, then phases of rules; steps are transforms, pipelines or their names, and tuples of families.
 
-    Each tuple is a phase: families that run together until nothing changes. Without one all families do.
+    Each tuple is a phase: families that run together until nothing changes. Without one all families do. `limits` are
+    those of each phase: round_limit, node_limit, time_limit_s.
+
+    Raises: FrittataError for steps and limits that are none.
     """
 
     name: str
@@ -121,8 +134,15 @@ class Pipeline:
     limits: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
+        if not isinstance(self.steps, list | tuple):
+            raise FrittataError(f"pipeline {self.name!r} has the steps {self.steps!r}", do="give a list of steps")
+        limits: Any = self.limits
+        if not isinstance(limits, Mapping) or not all(_is_limit(*pair) for pair in limits.items()):  # pyright: ignore
+            do = f"limits are {', '.join(_LIMITS)}: numbers greater than 0"
+            raise FrittataError(f"pipeline {self.name!r} has the limits {limits}", do=do)
         for step in self.steps:
-            if not isinstance(step, Transform | Pipeline | str | tuple):
+            is_phase = isinstance(step, tuple) and all(isinstance(family, str) for family in step)  # pyright: ignore
+            if not (is_phase or isinstance(step, Transform | Pipeline | str)):
                 raise FrittataError(
                     f"pipeline {self.name!r} has a step of type {type(step).__name__}",
                     do="give transforms, pipelines, names of pipelines, and tuples of names of families",
@@ -149,17 +169,28 @@ class Pipeline:
         named = [set(step) for step in self._flat() if isinstance(step, tuple)]
         return set().union(*named) if named else None
 
-    def _flat(self) -> Iterator[Transform | tuple[str, ...]]:
+    def _flat(self, around: tuple[Pipeline, ...] = ()) -> Iterator[Transform | tuple[str, ...]]:
+        """Visit transforms and phases, those of the pipelines among the steps too.
+
+        Raises: FrittataError if the pipeline is one of those that it is in.
+        """
+        if self in around:
+            raise FrittataError(f"pipeline {self.name!r} contains itself", do="leave the step out")
         for step in self.steps:
             match step:
                 case Pipeline():
-                    yield from step._flat()
+                    yield from step._flat((*around, self))
                 case str():
-                    yield from get_pipeline(step)._flat()
+                    yield from get_pipeline(step)._flat((*around, self))
                 case _:
                     yield step
 
 
+def _is_limit(name: Any, limit: Any) -> bool:
+    return name in _LIMITS and isinstance(limit, int | float) and limit > 0
+
+
+_LIMITS = tuple(limit.name for limit in fields(Phase) if limit.name.endswith(("_limit", "_limit_s")))
 _LONGER = {"node_limit": 1_000_000, "time_limit_s": 120.0}
 
 _PIPELINE_BY_NAME: dict[str, Pipeline] = {

@@ -8,7 +8,7 @@ A program that was chosen before for the same question is taken from the cache i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -90,11 +90,13 @@ class Compilation:
         return recall(self.choice, snapshot, main.inputs, main.outputs, templates, self.machine, self.prices)
 
 
-def compile_model(source: Any, args: Sequence[Any], options: Options) -> Compilation:
+def compile_model(
+    source: Any, args: Sequence[Any], options: Options, kwargs: Mapping[str, Any] | None = None
+) -> Compilation:
     """Run all stages."""
     watch = Watch(options.instruments)
     with watch.phase("import") as stage:
-        imported, model = import_model(source, args, options.fallback)
+        imported, model = import_model(source, args, options.fallback, kwargs)
         model = model.detach()[0] if options.freeze is False else model
         stage.ended(model, _size(model))
     with watch.phase("rules") as stage:
@@ -124,7 +126,7 @@ def compile_model(source: Any, args: Sequence[Any], options: Options) -> Compila
             stage.ended(ChosenProgram(model, extraction.program), len(extraction.program.kernels))
         if options.tune:
             with watch.phase("tune") as stage:
-                arrays = partial(_example_arrays, source, args, imported, options)
+                arrays = partial(_example_arrays, source, args, kwargs, imported, options)
                 times_of = partial(_times_of, target, model, arrays, cache.kernels_in(folder))
                 extraction = tuning.tune(extraction, choose, times_of, prices)
                 tuning.store(cache.prices_in(folder), prices_key, prices)
@@ -183,14 +185,18 @@ def unfused(done: Compilation) -> Extraction:
     return extract_model(done.model, saturate_model(done.model, families, plain), done.machine, done.options)
 
 
-def import_model(source: Any, args: Sequence[Any], fallback: str) -> tuple[Imported | None, Model]:
+def import_model(
+    source: Any, args: Sequence[Any], fallback: str, kwargs: Mapping[str, Any] | None = None
+) -> tuple[Imported | None, Model]:
     """Turn whatever the caller has into terms.
 
     Raises: ModelError, UnsupportedOpError.
     """
     if isinstance(source, Model):
+        if kwargs:
+            raise ModelError("example arguments of a Model by name", do="give them by position")
         return None, _concrete(source)
-    imported = sources.imported(source, args, fallback)
+    imported = sources.imported(source, args, fallback, kwargs)
     return imported, _concrete(imported.model)
 
 
@@ -316,12 +322,17 @@ def _times_of(
 
 
 def _example_arrays(
-    source: Any, args: Sequence[Any], imported: Imported | None, options: Options, program: Program
+    source: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    imported: Imported | None,
+    options: Options,
+    program: Program,
 ) -> list[Any]:
     """Return the arguments of a program for the caller's examples; random ones if there are none."""
-    if not args:
+    if not args and not kwargs:
         return arguments.drawn(program)
-    values: list[Any] = list(args) if imported is None else imported.flatten(args)
+    values: list[Any] = list(args) if imported is None else imported.flatten(args, kwargs)
     if options.freeze is False:
         model, tensors = (source, {}) if imported is None else (imported.model, imported.parameters)
         values += [read() for read in readers(model, tensors, source)]

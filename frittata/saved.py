@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -41,10 +42,10 @@ _HEADER, _TERMS = "frittata.json", "terms"
 def save(path: Path, done: Compilation, read: Callable[[], list[Array]]) -> None:
     """Write a compiled model; `read` returns the parameters that are read at every call.
 
-    Raises: ModelError if the model is called, or returns, what cannot be written as plain data.
+    Raises: ModelError if the model is called, or returns, what cannot be written as plain data; as `opened`.
     """
-    main, choice = done.model.main, done.choice
-    call = Call.of(done.model) if done.imported is None else done.imported.call()
+    main, choice, live = done.model.main, done.choice, read()
+    call = Call.of(done.model, len(live)) if done.imported is None else done.imported.call()
     header = {
         "format": _FORMAT,
         "call": call.to_dict(),
@@ -57,13 +58,25 @@ def save(path: Path, done: Compilation, read: Callable[[], list[Array]]) -> None
     }
     chosen = (choice.program, dict(choice.bodies), choice.greedy_cost_s)
     terms = (main.inputs, main.outputs, dict(done.model.origin_by_term), chosen)
-    with zipfile.ZipFile(path, "w") as file:
+    with opened(path) as out, zipfile.ZipFile(out, "w") as file:
         file.writestr(_HEADER, json.dumps(header, indent=1))
         file.writestr(_TERMS, archive.to_bytes(terms))
-        for kind, arrays in (("param", done.model.params.values()), ("read", read())):
+        for kind, arrays in (("param", done.model.params.values()), ("read", live)):
             for number, array in enumerate(arrays):
-                with file.open(f"{kind}/{number}.npy", "w", force_zip64=True) as out:
-                    np.lib.format.write_array(out, np.ascontiguousarray(array), allow_pickle=False)
+                with file.open(f"{kind}/{number}.npy", "w", force_zip64=True) as part:
+                    np.lib.format.write_array(part, np.asarray(array, order="C"), allow_pickle=False)
+
+
+def opened(path: Path) -> BinaryIO:
+    """Open a file to write to.
+
+    Raises: ModelError that names the path if that cannot be.
+    """
+    try:
+        return path.open("wb")
+    except OSError as error:
+        do = "give the path of a file, in a folder that is there"
+        raise ModelError(f"cannot write {path}: {error.strerror}", do=do) from error
 
 
 def load(path: Path, folder: Path | None) -> tuple[Compilation, tuple[Array, ...]]:
@@ -79,11 +92,12 @@ def load(path: Path, folder: Path | None) -> tuple[Compilation, tuple[Array, ...
                 raise ModelError(f"{path} has format {header['format']}", do=f"save it again: this reads {_FORMAT}")
             inputs, outputs, origins, chosen = archive.from_bytes(file.read(_TERMS))
             params, read = (_arrays(file, kind) for kind in ("param", "read"))
+            values = dict(zip(header["params"], params, strict=True))
     except OSError as error:
         raise ModelError(f"cannot open {path}: {error.strerror}") from error
     except (zipfile.BadZipFile, ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{path} is no saved model: {error}", do="give a file that Optimized.save wrote") from error
-    model = Model({"main": Function(inputs, outputs)}, dict(zip(header["params"], params, strict=True)), origins)
+    model = Model({"main": Function(inputs, outputs)}, values, origins)
     machine = Machine(**header["machine"])
     pipeline = Pipeline("saved", tuple(map(tuple, header["families"])))
     options = Options(**header["options"], machine=machine, cache=folder, pipeline=pipeline)

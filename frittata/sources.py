@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,24 +12,28 @@ if TYPE_CHECKING:
     from frittata.frontends.imported import Imported
 
 
-def imported(source: Any, args: Sequence[Any], fallback: str = "error") -> Imported:
+def imported(
+    source: Any, args: Sequence[Any], fallback: str = "error", kwargs: Mapping[str, Any] | None = None
+) -> Imported:
     """Import a module, an exported program, an fx graph, an ONNX model or a function; what is imported stays as it is.
 
     With `fallback="extern"` calls of torch without a definition stay calls of torch.
 
     Raises: ModelError, UnsupportedOpError.
     """
-    source = resolved(source, args)
+    source = resolved(source, args, kwargs)
     if hasattr(source, "flatten") and hasattr(source, "unflatten"):
         return source
     if isinstance(source, str | Path) or hasattr(source, "opset_import"):
         from frittata.frontends.onnx.importer import from_onnx
 
+        if kwargs:
+            raise ModelError("example arguments of an ONNX model by name", do="give them by position")
         return from_onnx(source, args)
     if _is_function(source):
         from frittata.frontends.arrays.trace import from_function
 
-        return from_function(source, args)
+        return from_function(source, args, kwargs)
     if hasattr(source, "graph_signature"):
         from frittata.frontends.torch_export import from_exported_program
 
@@ -44,17 +48,22 @@ def imported(source: Any, args: Sequence[Any], fallback: str = "error") -> Impor
     if isinstance(source, torch.fx.GraphModule):
         from frittata.frontends.torch_fx import from_fx
 
-        return from_fx(source, args, fallback=fallback)
+        return from_fx(source, args, kwargs, fallback=fallback)
     from frittata.frontends.torch_export import from_module
 
-    return from_module(source, args, fallback=fallback)
+    return from_module(source, args, kwargs, fallback=fallback)
 
 
-def resolved(source: Any, args: Sequence[Any]) -> Any:
-    """Return a function of torch tensors, which an example argument tells, as a module, and all else as it is."""
+def resolved(source: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Any:
+    """Return a function of torch tensors, which an example argument tells, as a module, and all else as it is.
+
+    Raises: ModelError for a class.
+    """
     from frittata.frontends.arrays import trees
 
-    if _is_function(source) and any(hasattr(leaf, "detach") for _, leaf in trees.leaves(tuple(args))):
+    if isinstance(source, type):
+        raise ModelError(f"{source.__name__} is a class", do=f"give an instance of it: {source.__name__}(...)")
+    if _is_function(source) and any(hasattr(leaf, "detach") for _, leaf in trees.leaves((args, kwargs or {}))):
         from frittata.frontends.torch_export import as_module
 
         return as_module(source)

@@ -32,9 +32,12 @@ class Call:
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @staticmethod
-    def of(model: Model) -> Call:
-        """Return the call of a model alone: inputs by position or name; one output as it is, several as a tuple."""
-        inputs, outputs = model.main.inputs, model.main.outputs
+    def of(model: Model, read: int = 0) -> Call:
+        """Return the call of a model alone: inputs by position or name; one output as it is, several as a tuple.
+
+        The last inputs are no arguments if so many are parameters that are read at every call.
+        """
+        inputs, outputs = model.main.inputs[: len(model.main.inputs) - read], model.main.outputs
         result = TENSOR if len(outputs) == 1 else (TENSOR,) * len(outputs)
         return Call(model, (TENSOR,) * len(inputs), {}, result, tuple(term.attrs[0] for term in inputs))
 

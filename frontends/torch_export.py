@@ -7,7 +7,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -161,9 +161,10 @@ def from_module(
     except TypeError as error:
         what = f"the example arguments do not fit {type(module).__name__}.forward: {error}"
         raise ModelError(what, do="give args=(...), all that forward takes") from error
+    given, named = _apart((tuple(args), dict(kwargs or {})))
     try:
         with torch.no_grad():
-            program = torch.export.export(module, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
+            program = torch.export.export(module, given, named, dynamic_shapes=dynamic_shapes)
     except FrittataError:  # of a converter, which says more
         raise
     except Exception as error:  # it runs the model, which may raise anything
@@ -174,7 +175,12 @@ def from_module(
             if isinstance(error, RuntimeError)
             else "call the model on these arguments first: it may fail the same way",
         ) from error
-    return from_exported_program(program, _dim_names(module, args, kwargs or {}, dynamic_shapes), place, fallback)
+    return from_exported_program(program, _dim_names(module, given, named, dynamic_shapes), place, fallback)
+
+
+def _apart(tree: Any) -> Any:
+    """Make a tensor of each leaf: what is one tensor twice, or a parameter too, torch.export takes to be so always."""
+    return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, tree)
 
 
 class _Called(torch.nn.Module):
@@ -183,9 +189,19 @@ class _Called(torch.nn.Module):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.training = False  # the submodules stay as they are
-        self.forward = function
-        for name, module in _modules_of(function).items():
+        called = function if hasattr(function, "__code__") else function.__call__
+        self.forward = called if hasattr(called, "__code__") else _in_python(function)
+        for name, module in _modules_of(self.forward).items():
             self.add_module(name, module)
+
+
+def _in_python(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function written in Python that calls another: torch.export reads its code."""
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return called
 
 
 def as_module(function: Callable[..., Any]) -> torch.nn.Module:
@@ -210,6 +226,8 @@ def _modules_in(path: str, value: Any, depth: int) -> Iterator[tuple[str, torch.
         yield path, value
     elif depth and not isinstance(value, torch.Tensor | ModuleType | type):
         inner = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+        if isinstance(value, partial):
+            inner = {"func": value.func, "args": value.args, **value.keywords}
         parts: Any = enumerate(value) if isinstance(value, list | tuple) else inner.items()
         for key, part in parts:
             yield from _modules_in(f"{path}_{key}".replace(".", "_"), part, depth - 1)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
+from torch.fx.immutable_collections import immutable_dict, immutable_list
 from torch.utils import _pytree as pytree
 
 from frittata.egraph import shapes
@@ -78,10 +79,11 @@ def from_fx(
     described = {node.name: _described(node, graph_module) for node in graph_module.graph.nodes}
     with _converted(graph_module, table) as module:
         try:
-            return from_module(module, examples, kwargs, place=lambda node: _place(node, described), fallback=fallback)
+            found = from_module(module, examples, kwargs, place=lambda node: _place(node, described), fallback=fallback)
         except UnsupportedOpError as error:
             error.do = "give converters={target: function from terms to terms}, or add a row to frontends/aten.py"
             raise
+    return replace(found, output_spec=_plain(found.output_spec))
 
 
 class Parts:
@@ -199,6 +201,17 @@ def _converted(source: torch.fx.GraphModule, table: Mapping[Target, Converter]) 
     finally:
         for key in calls:
             del _call_by_key[key]
+
+
+_PLAIN = {immutable_list: list, immutable_dict: dict}
+"""What a graph returns where torch.export says that it returns what fx keeps in the graph."""
+
+
+def _plain(spec: pytree.TreeSpec) -> pytree.TreeSpec:
+    if spec.is_leaf():
+        return spec
+    parts = [_plain(spec.child(i)) for i in range(spec.num_children)]
+    return pytree.TreeSpec(_PLAIN.get(spec.type, spec.type), spec.context, parts)
 
 
 def _is_shape(value: Any) -> bool:

@@ -17,6 +17,7 @@ import re
 from dataclasses import dataclass
 from typing import get_args
 
+from frittata.egraph.phases import LEVELS
 from frittata.egraph.terms import Sort
 from frittata.rules import elaborate
 from frittata.rules.elaborate import Scope
@@ -54,10 +55,10 @@ def parse_family(text: str, file_name: str = "<rules>", family_name: str = "user
             rules += added
         elif directive[1] == "sort":
             default = _sort(source, span.start + directive.start(2), directive[2])
-        elif directive[2].isdigit():
+        elif directive[2] in map(str, LEVELS):
             opt_level = int(directive[2])
         else:
-            raise source.error(span.start + directive.start(2), f"opt_level {directive[2]!r} is not a number")
+            raise source.error(span.start + directive.start(2), f"opt_level {directive[2]!r} is none of {LEVELS}")
     return Family(family_name, tuple(rules), opt_level)
 
 

@@ -13,7 +13,7 @@ from frittata.egraph.model import Array
 from frittata.egraph.ops import registry
 from frittata.egraph.ops.registry import REQUIRED, Op
 from frittata.egraph.terms import Sort, TensorType
-from frittata.frontends.arrays.tensor import Tensor, as_tensor
+from frittata.frontends.arrays.tensor import Tensor, as_extents, as_tensor, dtype_named
 
 _ATTRS = (("shape", REQUIRED), ("dtype", REQUIRED), ("given", REQUIRED))
 
@@ -24,7 +24,7 @@ Destination = Callable[..., Any]
 def extern(
     function: Destination,
     args: Sequence[Any],
-    out: tuple[Sequence[int], Any],
+    out: tuple[Sequence[int] | int, Any],
     reference: Callable[..., Array] | None = None,
     cost: float = 8.0,
 ) -> Tensor:
@@ -39,14 +39,15 @@ def extern(
     >>> extern(twice, [np.ones(3)], out=((3,), "f64"))
     Tensor(f64[3])
 
-    Raises: ModelError if there is another operator of that name and so many operands.
+    Raises: ModelError if there is another operator of that name; if `out` is not the shape and dtype of a result.
     """
     operands = tuple(as_tensor(arg).term for arg in args)
-    shape, dtype = out
-    named = dtype if isinstance(dtype, str) and dtype in dtypes.NAMES else dtypes.from_numpy(dtype)
+    if not isinstance(out, tuple) or len(out) != 2:  # pyright: ignore
+        raise ModelError(f"extern with out={out!r}", do='give shape and dtype of the result: ((3, 4), "f32")')
+    shape, dtype = as_extents("extern", out[0]), dtype_named(out[1])
     name = _registered(function, len(operands), reference, cost)
     given = " ".join(operand.dtype for operand in operands)
-    return Tensor(registry.make(name, "tensor", operands, (tuple(map(int, shape)), named, given)))
+    return Tensor(registry.make(name, "tensor", operands, (shape, dtype, given)))
 
 
 def _registered(function: Destination, count: int, reference: Callable[..., Array] | None, cost: float) -> str:

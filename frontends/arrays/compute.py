@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from frittata.egraph.ops.registry import element, tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms
 from frittata.frontends.arrays.indexing import indexed
-from frittata.frontends.arrays.tensor import Tensor, as_tensor, is_extent, unwrapped
+from frittata.frontends.arrays.tensor import Tensor, as_extents, as_tensor, unwrapped
 
 _FOLDS: dict[str, Callable[..., Any]] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
 
@@ -77,6 +77,14 @@ class Value(Tensor):
 
     def __getitem__(self, key: Any) -> Tensor:
         raise _no_axes("an index")
+
+    def _no_number(self, *_: Any, **__: Any) -> NoReturn:
+        raise ModelError(
+            "the number at an index is not known while a function is traced",
+            do="index tensors, also where arrays and lists are known: frittata.as_tensor(table)[i, j]",
+        )
+
+    __index__ = __array__ = _no_number  # which lists and arrays ask for that are indexed
 
     def astype(self, dtype: Any) -> Tensor:
         """Convert the number."""
@@ -168,9 +176,7 @@ def build(shape: Sequence[int] | int, function: Callable[..., Any]) -> Tensor:
 
     Raises: ModelError if the value is no number at each index; if it is called within another `build`.
     """
-    extents = (int(shape),) if isinstance(shape, int | np.integer) else tuple(map(int, shape))
-    if not all(map(is_extent, extents)):
-        raise ModelError(f"build of shape {extents}", do="give extents, each at least 1")
+    extents = as_extents("build", shape)
     if _SPACE.get() is not None:
         raise ModelError("a build within another", do="build the inner tensor before, or use fold")
     value = _value(function, _Space(extents), len(extents))
@@ -186,7 +192,7 @@ def fold(op: str, extents: Sequence[int] | int, function: Callable[..., Any]) ->
         raise ModelError(f"fold by {op!r}", do=f"give one of {', '.join(_FOLDS)}")
     outer = _SPACE.get()
     kept = () if outer is None else outer.extents
-    added = (int(extents),) if isinstance(extents, int | np.integer) else tuple(map(int, extents))
+    added = as_extents("fold", extents)
     space = _Space((*added, *kept), outer)
     value = _value(function, space, len(added))
     inner = value.shape[max(0, value.ndim - len(kept)) :]

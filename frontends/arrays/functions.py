@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from inspect import signature
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -19,74 +19,26 @@ from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms, idioms_indices, idioms_windows
 from frittata.frontends.arrays import ufuncs
-from frittata.frontends.arrays.constants import constant, value_of
+from frittata.frontends.arrays.constants import constant
 from frittata.frontends.arrays.einsum import einsum, tensordot
+from frittata.frontends.arrays.indexing import within
 from frittata.frontends.arrays.ufuncs import aten_row, converted, floats, promoted, summed, truth
 
 Row = Callable[..., Any]
 
 
-# ---- functions -------------------------------------------------------------------------------------------------------
-
-
-def apply(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
-    """Apply a function.
-
-    Raises: UnsupportedOpError without a row; ModelError for arguments that the row does not take.
-    """
-    name = f"{function.__module__}.{function.__name__}"
-    if function not in FUNCTIONS:
-        raise ufuncs.lacking(name)
-    row = FUNCTIONS[function]
-    given = {key: value for key, value in options.items() if value is not np._NoValue}  # pyright: ignore
-    try:
-        bound = signature(row).bind(*args, **given)
-    except TypeError as error:
-        raise ModelError(f"{name}: {error}", do="leave the argument out") from error
-    for parameter in _STATIC.intersection(bound.arguments):
-        bound.arguments[parameter] = _known(name, parameter, bound.arguments[parameter])
-    return row(*bound.args, **bound.kwargs)
-
-
-_STATIC = frozenset(
-    (
-        *("axis", "axis1", "axis2", "axes", "source", "destination", "shape", "k", "offset", "n", "ord", "ddof"),
-        *("decimals", "repeats", "reps", "shift", "indices_or_sections", "pad_width", "constant_values"),
-    )
-)
-"""The arguments that are no tensors: numpy's numbers and arrays are numbers and lists there."""
-
-
-def _known(name: str, parameter: str, value: Any) -> Any:
-    if isinstance(value, Term):
-        array = value_of(value)
-        if array is None:
-            raise ModelError(f"{name} with a tensor as {parameter}", do="give numbers that are known")
-        return array.tolist()
-    if isinstance(value, list | tuple):
-        return type(value)(_known(name, parameter, part) for part in value)  # pyright: ignore
-    return value
-
-
-def fold(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
-    """Apply the `reduce` or `accumulate` of a universal function.
-
-    Raises: as `apply`.
-    """
-    if (ufunc, method) not in WHOLE_BY_METHOD:
-        raise ufuncs.lacking(f"numpy.{ufunc.__name__}.{method}")
-    return apply(WHOLE_BY_METHOD[ufunc, method], inputs, {"axis": 0, **options} if len(inputs) == 1 else options)
-
-
 def _axes(x: Term, axis: Any) -> Any:
     if axis is None or isinstance(axis, int):
         return axis
-    if not isinstance(axis, list | tuple) or not all(isinstance(a, int) for a in axis):  # pyright: ignore
-        raise ModelError(f"axis {axis!r}", do="give integers")
+    if not isinstance(axis, tuple):
+        raise ModelError(f"axis {axis!r}", do="give an integer or a tuple of integers")
     if not axis:
         raise UnsupportedOpError("a reduction over no axes")
-    _distinct(axis, len(x.shape))  # pyright: ignore
-    return list(axis)  # pyright: ignore
+    return _distinct(axis, len(x.shape))  # pyright: ignore
+
+
+def _extent(x: Term, axis: int) -> int:
+    return idioms.number(x.shape[idioms.negative_axis(axis, len(x.shape))])
 
 
 def _distinct(axes: Sequence[int], rank: int) -> list[int]:
@@ -135,14 +87,24 @@ def _place(fold: str) -> Row:
 
 
 def _variance(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0, keepdims: bool = False
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    correction: float = 0,
 ) -> Term:
+    if ddof and correction:
+        raise ModelError("a variance with ddof and correction", do="give one of them: they are the same")
     x = floats(_tensor(a)) if dtype is None else converted(_tensor(a), dtype)
     if not dtypes.is_float(x.dtype):
         raise UnsupportedOpError(f"a variance of dtype {x.dtype}", do="leave dtype out, and convert the result")
-    return idioms.variance(x, _axes(x, axis), ddof, keepdims)
+    return idioms.variance(x, _axes(x, axis), ddof or correction, keepdims)
 
 
+@wraps(_variance)
 def _deviation(a: Any, *args: Any, **options: Any) -> Term:
     return tensor("sqrt", _variance(a, *args, **options))
 
@@ -170,16 +132,26 @@ def _ints(value: Any) -> tuple[int, ...]:
 
 
 def _reshape(a: Term, shape: Any, order: str = "C") -> Term:
-    if order not in ("C", "A"):
-        raise UnsupportedOpError(f"reshape in the order {order!r}")
+    if order not in ("C", "F"):
+        raise UnsupportedOpError(f"reshape in the order {order!r}", do='give "C" or "F"')
     wanted = _ints(shape)
     if wanted.count(-1) > 1 or min(wanted, default=0) < -1:
         raise ModelError(f"reshape to {wanted}", do="give extents, one of them -1 at most")
-    return idioms.reshape(a, wanted)
+    return idioms.reshape(a, wanted) if order == "C" else _transpose(idioms.reshape(_transpose(a), wanted[::-1]))
 
 
 def _transpose(a: Term, axes: Any = None) -> Term:
-    return idioms.permute(a, range(len(a.shape))[::-1] if axes is None else _ints(axes))
+    rank = len(a.shape)
+    order = range(rank)[::-1] if axes is None else _distinct(_ints(axes), rank)
+    if len(order) != rank:
+        raise ModelError(f"transpose of {a.type} by {axes}", do="give all axes")
+    return idioms.permute(a, order)
+
+
+def _matrix_transpose(x: Term) -> Term:
+    if len(x.shape) < 2:
+        raise ModelError(f"matrix_transpose of {x.type}", do="give at least two axes")
+    return idioms.swap(x)
 
 
 def _moveaxis(a: Term, source: Any, destination: Any) -> Term:
@@ -259,9 +231,11 @@ def _column_stack(tup: Sequence[Any]) -> Term:
 
 
 def _split(ary: Term, indices_or_sections: Any, axis: int = 0, equal: bool = True) -> list[Term]:
-    extent = idioms.number(ary.shape[axis])
+    extent = _extent(ary, axis)
     if isinstance(indices_or_sections, int):
         count = indices_or_sections
+        if count < 1:
+            raise ModelError(f"split into {count} parts", do="give at least 1")
         if equal and extent % count:
             raise ModelError(f"split of {ary.type} into {count} equal parts of axis {axis}", do="use numpy.array_split")
         sizes = [extent // count + (i < extent % count) for i in range(count)]
@@ -300,7 +274,7 @@ def _roll(a: Term, shift: Any, axis: Any = None) -> Term:
 
 
 def _flip(m: Term, axis: Any = None) -> Term:
-    return idioms_indices.flip(m, range(len(m.shape)) if axis is None else _ints(axis))
+    return idioms_indices.flip(m, range(len(m.shape)) if axis is None else _distinct(_ints(axis), len(m.shape)))
 
 
 def _pad(array: Term, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Term:
@@ -342,7 +316,8 @@ def _take(a: Any, indices: Any, axis: int | None = None) -> Term:
     x, at = _tensor(a), _indices(indices)
     if axis is None:
         x, axis = _flat(x), 0
-    return idioms_indices.take(x, idioms_indices.wrapped(at, x.shape[axis]), axis - len(x.shape) if axis >= 0 else axis)
+    extent = _extent(x, axis)
+    return idioms_indices.take(x, idioms_indices.wrapped(within(at, x, axis), extent), axis)
 
 
 def _take_along(arr: Term, indices: Any, axis: int | None = -1) -> Term:
@@ -357,7 +332,7 @@ def _take_along(arr: Term, indices: Any, axis: int | None = -1) -> Term:
     for i in range(-rank, 0):
         if i != along:
             (whole[i],) = (places[i],) = shapes.broadcast((whole[i],), (places[i],))
-    looked_up = idioms_indices.wrapped(idioms.expand(at, places), arr.shape[along])
+    looked_up = idioms_indices.wrapped(idioms.expand(within(at, arr, axis), places), arr.shape[along])
     return idioms_indices.gather(idioms.expand(arr, whole), looked_up, along)
 
 
@@ -379,7 +354,7 @@ def _diag(v: Term, k: int = 0) -> Term:
 
 
 def _diagonal(a: Term, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Term:
-    return idioms_indices.diagonal(a, offset, axis1, axis2)
+    return idioms_indices.diagonal(a, offset, *_distinct((axis1, axis2), len(a.shape)))
 
 
 def _trace(a: Term, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Term:
@@ -388,7 +363,10 @@ def _trace(a: Term, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any 
 
 
 def _triangle(op: str) -> Row:
-    return lambda m, k=0: idioms.triangle(m, op, k)
+    def row(m: Term, k: int = 0) -> Term:
+        return idioms.triangle(m if len(m.shape) > 1 else idioms.expand(m, m.shape * 2), op, k)
+
+    return row
 
 
 def _dot(a: Any, b: Any, out: None = None) -> Term:
@@ -417,9 +395,9 @@ def _vdot(a: Any, b: Any) -> Term:
 def _tensordot(a: Any, b: Any, axes: Any = 2) -> Term:
     x, y = promoted(_tensor(a), _tensor(b))
     if isinstance(axes, int):
-        axes = (range(len(x.shape) - axes, len(x.shape)), range(axes))
-    first, second = axes
-    return tensordot(x, y, (_ints(first), _ints(second)))
+        axes = (range(-axes, 0), range(axes))
+    first, second = (_distinct(_ints(part), len(z.shape)) for part, z in zip(axes, (x, y), strict=True))
+    return tensordot(x, y, (first, second))
 
 
 def _einsum(subscripts: Any, *operands: Any, optimize: Any = None) -> Term:
@@ -430,7 +408,7 @@ def _einsum(subscripts: Any, *operands: Any, optimize: Any = None) -> Term:
 
 def _cross(a: Any, b: Any, axis: int = -1) -> Term:
     x, y = promoted(_tensor(a), _tensor(b))
-    if x.shape[axis] != 3 or y.shape[axis] != 3:
+    if _extent(x, axis) != 3 or _extent(y, axis) != 3:
         raise UnsupportedOpError(f"numpy.cross of {x.type} and {y.type}", do="give vectors of three along the axis")
     ahead, behind = ((lambda v, by=by: idioms_indices.roll(v, [by], [axis])) for by in (-1, 1))
     return tensor("sub", tensor("mul", ahead(x), behind(y)), tensor("mul", behind(x), ahead(y)))
@@ -450,6 +428,8 @@ def _nan_to_num(x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None,
 
 
 def _round(a: Term, decimals: int = 0, out: None = None) -> Term:
+    if a.dtype == "bool":
+        raise UnsupportedOpError("numpy.round of truth values", do="convert to integers or floats before")
     if not dtypes.is_float(a.dtype):
         if decimals < 0:
             raise UnsupportedOpError("numpy.round of integers to tens", do="convert to floats before")
@@ -473,11 +453,17 @@ def _full_like(a: Term, fill_value: Any, dtype: Any = None, shape: Any = None) -
 
 
 def _diff(a: Term, n: int = 1, axis: int = -1) -> Term:
+    if n < 0:
+        raise ModelError(f"numpy.diff {n} times", do="give a number of at least 0")
     for _ in range(n):
-        extent = idioms.number(a.shape[axis])
+        extent = _extent(a, axis)
         ends = (idioms.take_slice(a, axis, start, 1, extent - 1) for start in (1, 0))
         a = tensor("ne" if a.dtype == "bool" else "sub", *ends)
     return a
+
+
+def _size(a: Term, axis: int | None = None) -> int:
+    return shapes.size(a.shape) if axis is None else _extent(a, axis)
 
 
 def _count_nonzero(a: Term, axis: Any = None, *, keepdims: bool = False) -> Term:
@@ -510,6 +496,8 @@ FUNCTIONS: dict[Any, Row] = {
     np.reshape: _reshape,
     np.ravel: lambda a, order="C": _reshape(a, -1, order),
     np.transpose: _transpose,
+    np.matrix_transpose: _matrix_transpose,
+    np.linalg.matrix_transpose: _matrix_transpose,
     np.swapaxes: lambda a, axis1, axis2: idioms.swap(a, axis1, axis2),
     np.moveaxis: _moveaxis,
     np.expand_dims: _expand_dims,
@@ -560,20 +548,10 @@ FUNCTIONS: dict[Any, Row] = {
     np.empty_like: _like(0),
     np.full_like: _full_like,
     np.copy: lambda a: a,
+    np.real: lambda val: val,
+    np.imag: lambda val: _like(0)(val),
     np.shape: lambda a: a.shape,
     np.ndim: lambda a: len(a.shape),
-    np.size: lambda a, axis=None: shapes.size(a.shape) if axis is None else a.shape[axis],
+    np.size: _size,
 }
 """What each function means."""
-
-WHOLE_BY_METHOD: dict[tuple[np.ufunc, str], Any] = {
-    (np.add, "reduce"): np.sum,
-    (np.multiply, "reduce"): np.prod,
-    (np.maximum, "reduce"): np.max,
-    (np.minimum, "reduce"): np.min,
-    (np.logical_and, "reduce"): np.all,
-    (np.logical_or, "reduce"): np.any,
-    (np.add, "accumulate"): np.cumsum,
-    (np.multiply, "accumulate"): np.cumprod,
-}
-"""The functions that fold by a universal one."""

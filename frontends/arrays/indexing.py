@@ -10,7 +10,7 @@ import numpy as np
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms, idioms_indices
-from frittata.frontends.arrays.constants import constant
+from frittata.frontends.arrays.constants import constant, value_of
 
 
 def indexed(x: Term, key: Sequence[Any]) -> Term:
@@ -31,7 +31,7 @@ def indexed(x: Term, key: Sequence[Any]) -> Term:
                 x = _sliced(x, axis, place)
                 looked_up.append(None)
             case Term():
-                looked_up.append(place)
+                looked_up.append(within(place, x, axis))
             case int() if looks_up:  # an index of its own, without axes
                 looked_up.append(idioms.scalar(_checked(place, x, axis), "i64"))
             case int():
@@ -64,6 +64,18 @@ def _checked(index: int, x: Term, axis: int) -> int:
     if not -extent <= index < extent:
         raise ModelError(f"index {index} of axis {axis} of {x.type}")
     return index % extent
+
+
+def within(indices: Term, x: Term, axis: int) -> Term:
+    """Return indices of an axis.
+
+    Raises: ModelError if they are known, and one lies outside.
+    """
+    known = value_of(indices)
+    if known is not None and known.dtype.kind == "i":
+        for index in (known.min(), known.max()):
+            _checked(int(index), x, axis)
+    return indices
 
 
 def _sliced(x: Term, axis: int, part: slice) -> Term:

@@ -18,7 +18,8 @@ from frittata.frontends.arrays.tensor import Tensor, as_tensor
 def operator(name: str) -> Callable[..., Tensor]:
     """Return an operator as a function of its operands, then its attributes.
 
-    Operands are tensors, arrays, or numbers, which take the dtype of the first tensor.
+    Operands are tensors, arrays, or numbers, which take the dtype of the first tensor. An axis, of the first operand,
+    may be counted from the left too.
 
     Raises: UnsupportedOpError that names the nearest if there is none.
     """
@@ -41,7 +42,10 @@ def operator(name: str) -> Callable[..., Tensor]:
         given = list(bound.arguments.values())
         dtype = next((x.dtype for x in given[:count] if hasattr(x, "dtype")), np.dtype(np.float32))
         operands = [as_tensor(_number(name, x, dtype)).term for x in given[:count]]
-        attrs = (_attribute(label, value, dtype) for (label, _), value in zip(op.attrs, given[count:], strict=True))
+        rank = len(operands[0].shape) if operands else 0
+        attrs = (
+            _attribute(label, value, dtype, rank) for (label, _), value in zip(op.attrs, given[count:], strict=True)
+        )
         return Tensor(registry.make(name, "tensor", tuple(operands), tuple(attrs)))
 
     call.__name__ = call.__qualname__ = name
@@ -62,7 +66,9 @@ def _number(name: str, x: Any, dtype: np.dtype[Any]) -> Any:
     return dtype.type(x)
 
 
-def _attribute(label: str, value: Any, dtype: np.dtype[Any]) -> Any:
+def _attribute(label: str, value: Any, dtype: np.dtype[Any], rank: int) -> Any:
     if label == "value" and not isinstance(value, Scalar):
         return Scalar.of(value, idioms.dtypes.from_numpy(dtype))
+    if label == "axis" and isinstance(value, int | np.integer):
+        return idioms.negative_axis(int(value), rank)
     return tuple(value) if isinstance(value, list) else value

@@ -9,12 +9,14 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from frittata.egraph import dtypes, shapes
-from frittata.egraph.errors import ModelError
+from frittata.egraph.dtypes import DType
+from frittata.egraph.errors import MissingAttributeError, ModelError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Term
-from frittata.frontends.arrays import functions, ufuncs
+from frittata.frontends.arrays import dispatch, ufuncs
 from frittata.frontends.arrays.constants import constant
+from frittata.frontends.arrays.functions import FUNCTIONS
 from frittata.frontends.arrays.indexing import indexed
 
 
@@ -61,9 +63,42 @@ class Tensor(NDArrayOperatorsMixin):
         return shapes.size(self.term.shape)
 
     @property
+    def itemsize(self) -> int:
+        """The bytes of a value."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all values."""
+        return self.size * self.itemsize
+
+    @property
     def T(self) -> Tensor:
         """The tensor with its axes in reverse order."""
         return self.transpose()
+
+    @property
+    def mT(self) -> Tensor:
+        """The tensor with its last two axes swapped."""
+        return _made(np.matrix_transpose, self)
+
+    @property
+    def real(self) -> Tensor:
+        """The tensor itself: there are no complex dtypes."""
+        return self
+
+    @property
+    def imag(self) -> Tensor:
+        """Zeros."""
+        return _made(np.zeros_like, self)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):  # a protocol that tensors do not have
+            raise AttributeError(name)
+        raise MissingAttributeError(
+            f"a frittata.Tensor has no attribute {name!r}: its values are not known, and nothing changes them",
+            do=f"write numpy.{name}(x)" if getattr(np, name, None) in FUNCTIONS else "write it with others",
+        )
 
     def __len__(self) -> int:
         if not self.ndim:
@@ -76,10 +111,10 @@ class Tensor(NDArrayOperatorsMixin):
         given, named = unwrapped(inputs), unwrapped(options)
         if method == "__call__":
             return wrapped(ufuncs.apply(ufunc, given, named))
-        return wrapped(functions.fold(ufunc, method, given, named))
+        return wrapped(dispatch.fold(ufunc, method, given, named))
 
     def __array_function__(self, function: Any, _types: Any, args: Any, options: Mapping[str, Any]) -> Any:
-        return wrapped(functions.apply(function, unwrapped(args), unwrapped(options)))
+        return wrapped(dispatch.apply(function, unwrapped(args), unwrapped(options)))
 
     def __getitem__(self, key: Any) -> Tensor:
         parts = key if isinstance(key, tuple) else (key,)
@@ -95,21 +130,26 @@ class Tensor(NDArrayOperatorsMixin):
         """Convert the values."""
         return Tensor(ufuncs.converted(self.term, dtype))
 
-    def reshape(self, *shape: Any) -> Tensor:
+    def reshape(self, *shape: Any, order: str = "C") -> Tensor:
         """Give the values, in their order, another shape; one extent may be -1."""
-        return _made(np.reshape, self, shape[0] if len(shape) == 1 else shape)
+        return _made(np.reshape, self, shape[0] if len(shape) == 1 else shape, order)
 
     def transpose(self, *axes: Any) -> Tensor:
         """Permute the axes; without an argument, reverse them."""
         return _made(np.transpose, self, axes[0] if len(axes) == 1 else axes or None)
 
-    def flatten(self) -> Tensor:
+    def flatten(self, order: str = "C") -> Tensor:
         """Return all values along one axis."""
-        return _made(np.ravel, self)
+        return _made(np.ravel, self, order)
 
     def copy(self) -> Tensor:
         """Return the tensor: nothing changes it."""
         return self
+
+    conj = conjugate = copy
+
+    def __round__(self, decimals: int | None = None) -> Tensor:
+        return _made(np.round, self, decimals or 0)
 
     # ---- what needs values -------------------------------------------------------------------------------------------
 
@@ -166,8 +206,23 @@ def input(name: str, shape: Sequence[Any], dtype: Any = "f32") -> Tensor:
     given: Any = shape
     if not isinstance(given, tuple | list) or not all(isinstance(dim, Sym) or is_extent(dim) for dim in shape):
         raise ModelError(f"input {name!r} of shape {shape!r}", do="give a tuple of extents, each at least 1")
-    named = dtype if isinstance(dtype, str) and dtype in dtypes.NAMES else dtypes.from_numpy(dtype)
-    return Tensor(tensor("input", name=name, shape=tuple(shape), dtype=named))
+    return Tensor(tensor("input", name=name, shape=tuple(shape), dtype=dtype_named(dtype)))
+
+
+def dtype_named(dtype: Any) -> DType:
+    """Return the dtype of a name such as "f32", or numpy's."""
+    return dtype if isinstance(dtype, str) and dtype in dtypes.NAMES else dtypes.from_numpy(dtype)
+
+
+def as_extents(what: str, shape: Any) -> tuple[int, ...]:
+    """Return a shape, for which a number stands where there is one axis.
+
+    Raises: ModelError that says what has it, if it is none.
+    """
+    given: Any = (shape,) if isinstance(shape, int | np.integer) else shape
+    if not isinstance(given, tuple | list) or not all(map(is_extent, given)):  # pyright: ignore
+        raise ModelError(f"{what} of shape {shape!r}", do="give a tuple of extents, each at least 1")
+    return tuple(map(int, given))  # pyright: ignore
 
 
 def is_extent(dim: Any) -> bool:

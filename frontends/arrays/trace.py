@@ -55,7 +55,7 @@ class ImportedFunction:
 
         Raises: ModelError if the call has another structure than at the import, or another value that was fixed there.
         """
-        given = dict(trees.leaves(_bound(self.function, args, kwargs or {})))
+        given = dict(trees.leaves(self._as_imported(_bound(self.function, args, kwargs or {}))))
         if given.keys() != self._leaves.keys():
             different = ", ".join(sorted({trees.name_of(path) for path in given.keys() ^ self._leaves.keys()}))
             raise ModelError(
@@ -69,6 +69,18 @@ class ImportedFunction:
                     do="optimize again with this value; only arrays may have others at each call",
                 )
         return [given[path] for path, leaf in self._leaves.items() if leaf is TENSOR]
+
+    def _as_imported(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Leave out defaults that were left out at the import, and add those that were not."""
+        if given.keys() == self.arguments.keys():
+            return given
+        defaults = _defaults(self.function)
+        kept = {
+            name: value
+            for name, value in given.items()
+            if name in self.arguments or name not in defaults or not _same_trees(value, defaults[name])
+        }
+        return {name: defaults[name] for name in defaults if name in self.arguments} | kept
 
     def unflatten(self, outputs: Iterable[Any]) -> Any:
         """Return the outputs of `model.main` in the structure that the function returns."""
@@ -104,6 +116,9 @@ def from_function(
     bound = _bound(function, args, kwargs or {})
     inputs: dict[Path, Tensor] = {}
     for path, leaf in trees.leaves(bound):
+        if isinstance(leaf, np.matrix | np.ma.MaskedArray):
+            what = f"argument {trees.name_of(path)} is a {type(leaf).__name__}"
+            raise ModelError(what, do="give a plain array: numpy.asarray(x)")
         if _is_array(leaf):
             array = leaf if isinstance(leaf, _ARRAYS) else np.from_dlpack(leaf)
             inputs[path] = input(_fresh(trees.name_of(path), inputs.values()), array.shape, array.dtype)
@@ -125,6 +140,20 @@ def from_function(
 
 def _same(value: Any, leaf: Any) -> bool:
     return type(value) is type(leaf) and (value == leaf or (value != value and leaf != leaf))
+
+
+def _same_trees(tree: Any, other: Any) -> bool:
+    one, two = (dict(trees.leaves(part)) for part in (tree, other))
+    return one.keys() == two.keys() and all(
+        leaf is two[path] or (not _is_array(leaf) and _same(leaf, two[path])) for path, leaf in one.items()
+    )
+
+
+def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the values of arguments that need not be given."""
+    signature = _signature(function)
+    parameters = {} if signature is None else signature.parameters
+    return {name: one.default for name, one in parameters.items() if one.default is not inspect.Parameter.empty}
 
 
 def _fresh(name: str, taken: Iterable[Tensor]) -> str:

@@ -22,9 +22,14 @@ Row = Callable[..., Any]
 
 
 def _kind(x: Any) -> Any:
-    """Return what numpy promotes by: a dtype, or the type of a Python number, which is weak."""
+    """Return what numpy promotes by: a dtype, or the type of a Python number, which is weak.
+
+    Raises: ModelError for what is neither a tensor nor a number.
+    """
     if isinstance(x, Term):
         return dtypes.to_numpy(x.dtype)
+    if not isinstance(x, bool | int | float | complex | list | tuple):
+        raise ModelError(f"arithmetic with a {type(x).__name__}", do="give tensors, arrays and numbers")
     return type(x) if type(x) in (int, float) else np.result_type(x)
 
 

@@ -58,6 +58,7 @@ MISFITS: dict[str, tuple[tuple[Any, ...], str]] = {
     "a Python number": ((X, CHOSEN, 2.0), "an argument is a float"),
     "nothing": ((X, CHOSEN, None), "another structure|NoneType"),
     "the other byte order": ((X.numpy().astype(">f4"), CHOSEN, SCALE), "got >f4"),
+    "a matrix": ((X.numpy().view(np.matrix), CHOSEN, SCALE), "a matrix(.|\n)*numpy arrays"),
     "a masked array": ((np.ma.masked_array(X.numpy()), CHOSEN, SCALE), "MaskedArray"),  # pyright: ignore
 }
 
@@ -106,7 +107,18 @@ def test_one_tensor_may_be_several_arguments(cache: Path) -> None:
         def forward(self, x: Tensor, y: Tensor) -> Tensor:
             return x + y.relu()
 
-    torch.testing.assert_close(ft.optimize(Sum().eval(), (X, X), machine=REFERENCE, cache=cache)(X, X), X + X.relu())
+    fast = ft.optimize(Sum().eval(), (X, X), machine=REFERENCE, cache=cache)
+    torch.testing.assert_close(fast(X, X), X + X.relu())
+    torch.testing.assert_close(fast(X, -X), X + (-X).relu())
+
+
+def test_an_example_may_be_a_parameter_or_another_tensor_of_the_function(cache: Path) -> None:
+    weight = torch.linspace(-1, 1, 16).reshape(4, 4)
+    fast = ft.optimize(lambda x: x * weight, (weight,), machine=REFERENCE, cache=cache)
+    torch.testing.assert_close(fast(weight + 1), (weight + 1) * weight)
+    linear = nn.Linear(4, 4, bias=False).eval()
+    found = ft.optimize(linear, (linear.weight,), machine=REFERENCE, cache=cache)(weight)
+    torch.testing.assert_close(found, weight @ linear.weight.detach().T)
 
 
 class Refused(nn.Module):

@@ -56,9 +56,18 @@ def main(x: f32[n, 4], y: f32[m, 4]) -> (f32[n, 4], f32[m, 4]):
     np.testing.assert_array_equal(rectified, np.zeros((2, 4)))
     loaded = ft.load(fast.at(n=3, m=2).save(options["cache"] / "model.frt"), cache=options["cache"])
     np.testing.assert_array_equal(loaded(np.ones((3, 4), np.float32), np.ones((2, 4), np.float32))[0], soft)
-    for given, message in (({"n": 3}, "sizes of n"), ({"n": 3, "k": 2}, "sizes of n, k"), ({"n": 0, "m": 1}, "n is 0")):
+    refused: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"n": 3}, "sizes of n"),
+        ({"n": 3, "k": 2}, "sizes of n, k"),
+        ({"n": 0, "m": 1}, "n is 0"),
+        ({"n": "3", "m": 1}, "n is '3'(.|\n)*an integer"),
+        ({"n": 3.5, "m": 1}, "n is 3.5(.|\n)*an integer"),
+    )
+    for given, message in refused:
         with pytest.raises(ModelError, match=message):
             fast.at(**given)
+    three: Any = np.int64(3)
+    assert fast.at(n=three, m=2) is fast.at(n=3, m=2)
     with pytest.raises(ModelError, match="the model takes"):
         fast(np.ones(3, np.float32), np.ones((2, 4), np.float32))
 

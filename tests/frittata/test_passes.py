@@ -112,6 +112,12 @@ def test_what_a_transform_may_not_return(model: Model) -> None:
         none(model)
     with pytest.raises(FrittataError, match="a transform of 'nodes'"):
         ft.transform(of="nodes")
+    with pytest.raises(FrittataError, match="a transform of opt_level 3"):
+        ft.transform(opt_level=3)
+    with pytest.raises(FrittataError, match="transform times: got an unexpected keyword argument 'factors'"):
+        scaled.given(factors=3.0)
+    with pytest.raises(FrittataError, match="multiple values for argument 'term'"):
+        scaled.given(term=3.0)
 
 
 def templates(fast: Optimized) -> list[str]:
@@ -140,10 +146,52 @@ def test_pipelines_by_name(model: Model, options: dict[str, Any]) -> None:
     for wrong, message in (("zer", "no pipeline 'zer'"), (ft.Pipeline("mine", [("scaler",)]), "scaler")):
         with pytest.raises(FrittataError, match=message):
             ft.optimize(model, pipeline=wrong, **options)
-    with pytest.raises(FrittataError, match="has a step of type int"):
-        ft.Pipeline("mine", [3])
     with pytest.raises(FrittataError, match="comes with the package"):
         ft.register_pipeline(ft.Pipeline("zero", ()))
+
+
+@pytest.mark.parametrize(
+    ("steps", "limits", "message"),
+    [
+        ([3], {}, "has a step of type int"),
+        ([(3,)], {}, "has a step of type tuple"),
+        ("default", {}, "has the steps 'default'(.|\n)*a list"),
+        ([], {"nodes": 3}, "the limits {'nodes': 3}(.|\n)*round_limit, node_limit, time_limit_s"),
+        ([], {"node_limit": "many"}, "the limits {'node_limit': 'many'}"),
+        ([], {"node_limit": 0}, "greater than 0"),
+        ([], 3, "the limits 3"),
+    ],
+)
+def test_what_is_no_pipeline(steps: Any, limits: Any, message: str) -> None:
+    with pytest.raises(FrittataError, match=message):
+        ft.Pipeline("mine", steps, limits)
+
+
+def test_a_pipeline_in_itself(model: Model, options: dict[str, Any]) -> None:
+    ft.register_pipeline(ft.Pipeline("egg", ["hen"]))
+    hen = ft.register_pipeline(ft.Pipeline("hen", ["egg", square_for_relu]))
+    with pytest.raises(FrittataError, match="'hen' contains itself"):
+        ft.optimize(model, pipeline=hen, **options)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"machine": "x"}, "machine='x'(.|\n)*egraph.machine.Machine, such as REFERENCE"),
+        ({"cache": 3}, "cache=3(.|\n)*a folder"),
+        ({"time_limit_s": "long"}, "time_limit_s='long'(.|\n)*seconds"),
+        ({"library": "no"}, "library='no'(.|\n)*True or False"),
+        ({"freeze": "yes"}, "no freeze 'yes'"),
+        ({"numerics": "fast"}, "no numerics 'fast'(.|\n)*'exact', 'reassoc'"),
+        ({"rules": 3}, "rules=3(.|\n)*a list of names"),
+        ({"opt_level": -1}, "no opt_level -1(.|\n)*0, 1, 2"),
+        ({"opt_level": 3}, "no opt_level 3"),
+        ({"pipeline": 3}, "pipeline=3"),
+    ],
+)
+def test_options_that_are_none(model: Model, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(FrittataError, match=message):
+        ft.optimize(model, **given)
 
 
 def test_rules_of_ones_own_join_every_phase(model: Model, options: dict[str, Any], tmp_path: Path) -> None:

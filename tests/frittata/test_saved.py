@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from exported import to_onnx
 from torch import nn
 
 import frittata as ft
@@ -104,6 +105,45 @@ def test_models_of_terms_and_several_results(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded(one, one)[0], one * 2)
 
 
+@pytest.mark.parametrize("freeze", [None, False])
+def test_params_of_models_of_terms(freeze: bool | None, tmp_path: Path) -> None:
+    b = ft.Builder()
+    with b.function("main"):
+        b.output(b.input("x", (3,)) * b.param("scale", np.float32(2.5)) + b.param("w", np.ones(3, np.float32)))
+    fast = ft.optimize(b.model(), machine=REFERENCE, cache=tmp_path, freeze=freeze)
+    loaded = ft.load(fast.save(tmp_path / "model.frt"), cache=tmp_path)
+    one = np.ones(3, np.float32)
+    np.testing.assert_array_equal(loaded(one), one * 3.5)
+    np.testing.assert_array_equal(loaded(x=one), one * 3.5)
+    assert loaded.verify().is_right
+    assert loaded.compilation.model.params.get("scale", np.zeros(())).shape == ()
+
+
+def traced(x: Any) -> dict[str, Any]:
+    return {"y": x + 1, "rest": (x * 2, [x - 1])}
+
+
+def test_graphs_of_fx_return_plain_trees(tmp_path: Path) -> None:
+    fast = ft.optimize(torch.fx.symbolic_trace(traced), (X,), machine=REFERENCE, cache=tmp_path)
+    loaded = ft.load(fast.save(tmp_path / "model.frt"), cache=tmp_path)
+    for found in (fast(X), loaded(X)):
+        assert type(found) is dict and type(found["rest"][1]) is list
+        assert torch.equal(found["rest"][1][0], X - 1)
+
+
+def test_models_of_onnx(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(to_onnx(mlp(), X).SerializeToString())
+    fast = ft.optimize(tmp_path / "model.onnx", machine=REFERENCE, cache=tmp_path)
+    loaded = ft.load(fast.save(tmp_path / "model.frt"), cache=tmp_path)
+    np.testing.assert_array_equal(loaded(X.numpy()), fast(X.numpy()))
+
+
+def test_exported_programs(tmp_path: Path) -> None:
+    fast = ft.optimize(torch.export.export(mlp(), (X,)), machine=REFERENCE, cache=tmp_path)
+    loaded = ft.load(fast.save(tmp_path / "model.frt"), cache=tmp_path)
+    assert torch.equal(loaded(X), fast(X))
+
+
 def test_loading_needs_no_framework(tmp_path: Path) -> None:
     fast = ft.optimize(mlp(), (X,), machine=REFERENCE, cache=tmp_path)
     fast.save(tmp_path / "model.frt")
@@ -158,6 +198,15 @@ def test_files_that_are_none_of_ours(tmp_path: Path) -> None:
         (written(**{"frittata.json": json.dumps({**header, "format": 0}).encode()}), "has format 0"),
         (written(terms=b"cos\nsystem\n(S'true'\ntR."), "is no saved model"),
         (written(**{"param/0.npy": code.getvalue()}), "is no saved model"),
+        (written(**{"frittata.json": json.dumps({**header, "params": []}).encode()}), "is no saved model"),
     ):
         with pytest.raises(ModelError, match=message):
             ft.load(path, cache=tmp_path)
+
+
+def test_where_nothing_can_be_written(tmp_path: Path) -> None:
+    fast = ft.optimize(mlp(), (X,), machine=REFERENCE, cache=tmp_path)
+    for write in (fast.save, fast.show):
+        for path in (tmp_path, tmp_path / "nowhere" / "model"):
+            with pytest.raises(ModelError, match=f"cannot write {path}: (.|\n)*in a folder that is there"):
+                write(path)

@@ -1,6 +1,6 @@
 """Verification finds a wrong result, and what made it wrong: a kernel, a rule, or how kernels run together."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,3 +83,28 @@ def test_what_is_right_is_right(tmp_path: Path) -> None:
 
     values = np.array([-np.inf, -1, -0.0, 0, 1e-45, 3, np.inf, np.nan], np.float32)
     assert ft.optimize(special, (values, np.arange(8)), verify=True, **options).verify().is_right
+
+
+TENTHS = (np.arange(-3000, 3000) / 10).astype(np.float32)
+TIES = np.random.default_rng(0).integers(-3, 4, (300, 40)).astype(np.float32) / np.float32(10)
+
+JUMPS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "floor": (lambda x: np.floor(x * 3 * np.float32(0.1)), (TENTHS,)),
+    "a quotient's floor": (lambda x: np.floor(x / np.float32(0.1)), (TENTHS,)),
+    "round": (lambda x: np.round(x * 5), (TENTHS,)),
+    "an integer": (lambda x: (x * 10).astype(np.int32), (TENTHS,)),
+    "a comparison with a sum": (lambda x: x > x.mean(-1, keepdims=True), (TIES,)),
+    "a sign": (lambda x: x @ x[:40].T @ x[:40] > 0, (TIES,)),
+    "the largest of equal ones": (lambda x, y: ((x + y) * np.float32(0.1)).argmax(-1), (TIES, TIES[::-1].copy())),
+    "a number or none": (lambda x: np.sqrt(x * np.float32(0.3) * 3 - x * np.float32(0.9)), (TENTHS,)),
+}
+
+
+@pytest.mark.parametrize("name", JUMPS)
+def test_where_a_rounding_decides_either_is_right(name: str, wrong: dict[str, str], tmp_path: Path) -> None:
+    function, args = JUMPS[name]
+    options: dict[str, Any] = {"machine": REFERENCE, "cache": tmp_path, "target": "wrong"}
+    fast = ft.optimize(function, args, verify=True, **options)
+    for kernel in fast.kernels:
+        wrong["name"] = kernel.name
+        assert ft.optimize(function, args, **options).verify().culprit == f"kernel {kernel.name}"

@@ -10,6 +10,7 @@ from frittata.egraph import dtypes
 from frittata.egraph.errors import FrittataError, ModelError, UnsupportedOpError
 from frittata.egraph.model import Array
 from frittata.frontends.arrays import trees
+from frittata.frontends.arrays.tensor import input
 from frittata.frontends.arrays.trace import from_function
 from frittata.frontends.arrays.ufuncs import UFUNCS
 
@@ -38,6 +39,7 @@ CASES: dict[str, Case] = {
         lambda a, i: (a.mean(), a.mean(1, keepdims=True), i.mean(0), np.var(a, 1), a.std((0, 1), ddof=1)),
         (A, I),
     ),
+    "corrections": (lambda a: (np.std(a, 1, correction=1), np.var(a, correction=1), a.std(0, ddof=1)), (A,)),
     "extremes": (lambda a, b: (a.max(), a.min(1), np.ptp(a, 0), b.any(0), b.all(), np.amax(a, (0, 2))), (A, B)),
     "products": (lambda a, i: (a.prod(1), i.prod(0), np.cumprod(a, 1), np.cumsum(i, 0), np.cumsum(a)), (A, I)),
     "places": (lambda a: (a.argmax(), a.argmin(1), np.argmax(a, -1, keepdims=True)), (A,)),
@@ -46,6 +48,16 @@ CASES: dict[str, Case] = {
         lambda a: (a.reshape(3, -1), a.reshape((7, 15)), a.T, a.transpose(1, 0, 2), a.ravel(), a.flatten()),
         (A,),
     ),
+    "orders": (
+        lambda a: (a.reshape(15, 7, order="F"), np.reshape(a, (-1, 3), "F"), a.ravel("F"), a.flatten(order="F")),
+        (A,),
+    ),
+    "attributes": (
+        lambda a, i: (a.mT, a.real, i.imag, a.conj(), np.real(i), np.imag(a), np.linalg.matrix_transpose(i)),
+        (A, I),
+    ),
+    "sizes": (lambda a, i: (a * a.nbytes, i * i.itemsize), (A, I)),
+    "rounded": (lambda m: (round(m.sum(), 1), round(m.mean()) * 1.0, np.round(m, 2)), (M,)),
     "axes": (
         lambda a: (
             a.swapaxes(0, -1),
@@ -130,6 +142,7 @@ CASES: dict[str, Case] = {
             s.trace(1),
             np.tril(s),
             np.triu(s, 1),
+            np.tril(v),
         ),
         (S, V),
     ),
@@ -301,6 +314,27 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "no row": (lambda x: np.fft.fft(x), "no row"),
     "no ufunc": (lambda x: np.spacing(x), "no row"),
     "an argument": (lambda x: np.sum(x, where=[True]), "where"),
+    "an attribute": (lambda x: x.nonzero(), "has no attribute 'nonzero'(.|\n)*with others"),
+    "what is done in place": (lambda x: x.sort(), "has no attribute 'sort'(.|\n)*write numpy.sort"),
+    "an order": (lambda x: x.reshape(35, order="A"), "in the order 'A'"),
+    "a vector as a matrix": (lambda x: x[0].mT, "at least two axes"),
+    "an axis in a list": (lambda x: np.mean(x, axis=[0]), "axis \\[0\\](.|\n)*a tuple of integers"),
+    "two axes for one": (lambda x: x.argmax((0, 1)), r"axis=\(0, 1\)(.|\n)*give an integer"),
+    "no such axis to take from": (lambda x: np.take(x, [0], 4), "axis 4"),
+    "no such axis to split": (lambda x: np.split(x, 1, 4), "axis 4"),
+    "no such axis to transpose": (lambda x: x.transpose(0, 3), "axis 3"),
+    "no such diagonal": (lambda x: x.diagonal(0, 0, 3), "axis 3"),
+    "no such axes to sum": (lambda x: np.tensordot(x, x, 3), "axis -3"),
+    "an axis that is missing": (lambda x: x.transpose((0,)), "give all axes"),
+    "no parts": (lambda x: np.split(x, 0), "split into 0 parts"),
+    "a difference less than once": (lambda x: np.diff(x, n=-1), "-1 times"),
+    "two corrections": (lambda x: np.std(x, ddof=1, correction=1), "one of them"),
+    "a place for a result": (lambda x: np.sum(x, out=np.zeros(())), "numpy.sum with out"),
+    "an index that is known": (lambda x: x[[0, -9]], r"index -9 of axis 0 of f64\[5, 7\]"),
+    "an index to take": (lambda x: np.take(x, [7], 1), "index 7 of axis 1"),
+    "an index along an axis": (lambda x: np.take_along_axis(x, np.array([[5]]), 0), "index 5 of axis 0"),
+    "rounded truth": (lambda x: np.round(x > 0), "round of truth values"),
+    "nothing as a number": (lambda x: x + None, "arithmetic with a NoneType"),
     "an option": (lambda x: np.add(x, 1, dtype=np.float32), "dtype"),
     "a number that is too large": (lambda x: x.astype(np.int32) < 2**33, "a wider dtype"),
     "a diagonal of no square": (lambda x: np.einsum("ii", x), "extents 5 and 7"),
@@ -327,3 +361,27 @@ def test_what_cannot_be_traced_is_an_error_that_says_why(name: str) -> None:
     function, message = REFUSED[name]
     with pytest.raises(FrittataError, match=message):
         from_function(function, (M,))
+
+
+def test_what_asks_for_attributes_learns_that_there_are_none() -> None:
+    assert not hasattr(input("x", (3,)), "detach")
+
+
+@pytest.mark.parametrize("kind", [np.matrix, np.ma.MaskedArray])
+def test_arrays_that_mean_something_else_are_refused(kind: type[Array]) -> None:
+    with pytest.raises(ModelError, match=r"argument x is a (matrix|MaskedArray)(.|\n)*numpy.asarray"):
+        from_function(lambda x: x * x, (S.view(kind),))
+
+
+def test_a_default_may_be_given_or_not() -> None:
+    def model(x: Array, scale: float = 2.0, shape: tuple[int, ...] = (35,), *, w: Array = M, rest: Any = None) -> Any:
+        return (x * scale + w).reshape(shape)
+
+    without, given = from_function(model, (M,)), from_function(model, (M, 2.0), {"w": M})
+    for args, kwargs in (((M,), {}), ((M, 2.0), {}), ((M,), {"shape": (35,), "rest": None})):
+        assert without.flatten(args, kwargs) == [M]
+        assert without.flatten(args, {**kwargs, "w": M}) == [M]
+        assert given.flatten(args, kwargs) == [M, M]
+    for args, kwargs in (((M, 3.0), {}), ((M,), {"shape": (7, 5)}), ((M,), {"w": M + 1}), ((M,), {"rest": 1})):
+        with pytest.raises(ModelError, match="another structure"):
+            without.flatten(args, kwargs)

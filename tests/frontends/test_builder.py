@@ -115,6 +115,9 @@ def test_what_is_ill_built_is_an_error(name: str) -> None:
 def test_operators_by_name_take_numbers_and_keywords() -> None:
     x = ft.input("x", (4, 6))
     assert ft.ops.softmax(x).term is ft.ops.softmax(x=x, axis=-1).term
+    assert ft.ops.softmax(x, axis=0).term is ft.ops.softmax(x, axis=-2).term
+    with pytest.raises(ModelError, match="axis 2 of a tensor with 2 axes"):
+        ft.ops.sort(x, axis=2)
     assert str(ft.ops.max(x, 0).term.type) == "f32[4, 6]"
     assert ft.ops.and_(x > 0, x < 1).dtype == np.bool_
     assert "softmax" in dir(ft.ops) and ft.ops.get("softmax").doc == ft.ops.softmax.__doc__
@@ -144,6 +147,26 @@ def test_a_call_writes_its_result(tmp_path: Path) -> None:
     np.testing.assert_allclose(fast.compilation.model.interpret(X)[0], fast(X), 1e-5)
     assert "host" in [kernel.template for kernel in fast.kernels]
     assert ft.ops.get("running").doc == "Sum along the rows."
+    ft.ops.unregister("running")
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        (3, "with out=3"),
+        ((3,), r"with out=\(3,\)"),
+        (((3, -1), "f32"), r"of shape \(3, -1\)"),
+        (((3.5,), "f32"), "each at least 1"),
+        ((3, "f33"), "no element type"),
+    ],
+)
+def test_what_a_call_cannot_return(out: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        ft.extern(running, (X,), out=out)
+
+
+def test_a_number_is_the_shape_of_a_vector() -> None:
+    assert ft.extern(running, (X,), out=(7, "f4")).shape == (7,)
     ft.ops.unregister("running")
 
 

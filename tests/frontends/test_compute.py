@@ -71,6 +71,11 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...]]]
         (V,),
     ),
     "a fold alone": (lambda v: ft.fold("prod", 7, lambda r: v[r]), lambda v: v.prod(), (V,)),
+    "an array from elsewhere": (
+        lambda a: ft.build((5, 7), lambda i, j: a[i, j] * ft.as_tensor(A)[i, j] + ft.as_tensor([1, 2, 3])[i % 3]),
+        lambda a: a * A + np.array([1, 2, 3, 1, 2])[:, None],
+        (A,),
+    ),
     "axes of one": (lambda v: ft.build((1, 7, 1), lambda i, j, k: v[j] + i + k), lambda v: v[None, :, None], (V,)),
 }
 
@@ -121,6 +126,8 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a tensor beside a number": (lambda a: ft.build((5, 7), lambda i, j: a * a[i, j]), "index whole tensors"),
     "an array beside a number": (lambda a: ft.build(5, lambda i: a[i, 0] * V), "index whole tensors"),
     "no extent": (lambda a: ft.build((-5,), lambda i: 0.0), "each at least 1"),
+    "half an extent": (lambda a: ft.build((2.5,), lambda i: 0.0), "each at least 1"),  # pyright: ignore
+    "no extents": (lambda a: ft.fold("sum", None, lambda r: 0.0), "fold of shape None"),  # pyright: ignore
     "a slice": (lambda a: ft.build(5, lambda i: a[i, 1:3].sum()), "index whole tensors"),
     "a sum over indices": (lambda a: ft.build((5, 7), lambda i, j: a[i, j].sum()), "which has no axes"),
     "an extreme over indices": (lambda a: ft.build(5, lambda i: np.max(a[i, 0])), "which has no axes"),
@@ -132,6 +139,8 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a number that has left": (_number_escaped, "outside of its build"),
     "a build within another": (lambda a: ft.build(5, lambda i: ft.build(5, lambda j: a[j, 0])), "within another"),
     "an index that has left": (_escaped, "outside of its build"),
+    "an array": (lambda a: ft.build((5, 7), lambda i, j: A[i, j]), "frittata.as_tensor"),
+    "a list": (lambda a: ft.build(5, lambda i: [1, 2, 3, 4, 5][i]), "frittata.as_tensor"),
     "an unknown fold": (lambda a: ft.fold("mean", 3, lambda r: a[r, 0]), "fold by 'mean'"),
 }
 

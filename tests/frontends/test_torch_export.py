@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -520,6 +521,13 @@ class Holder:
     def __init__(self, layer: nn.Module) -> None:
         self.layer = layer
 
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.layer(x) + 1
+
+
+def applied(layer: nn.Module, x: Tensor) -> Tensor:
+    return layer(x) - 1
+
 
 HOLDERS: dict[str, Callable[[nn.Module], Callable[[torch.Tensor], torch.Tensor]]] = {
     "a closure": lambda layer: lambda x: layer(x) * 2,
@@ -527,6 +535,8 @@ HOLDERS: dict[str, Callable[[nn.Module], Callable[[torch.Tensor], torch.Tensor]]
     "a list": lambda layer: (lambda held: lambda x: held[0](x))([layer]),
     "an object": lambda layer: (lambda held: lambda x: held.layer(x))(Holder(layer)),
     "a method": lambda layer: layer.forward,
+    "an object that is called": Holder,
+    "a partial function": lambda layer: partial(applied, layer),
 }
 
 
@@ -542,3 +552,16 @@ def test_modules_that_a_function_calls_are_guarded(name: str, tmp_path: Path) ->
         fast(x)
     with pytest.raises(ModelError, match="training mode"):
         ft.optimize(HOLDERS[name](layer.train()), (x,), machine=REFERENCE, cache=tmp_path)
+
+
+def test_functions_that_are_not_written_in_python(tmp_path: Path) -> None:
+    x = torch.randn(2, 4)
+    for function in (torch.relu, partial(torch.add, other=x)):
+        fast = ft.optimize(function, (x,), machine=REFERENCE, cache=tmp_path)
+        torch.testing.assert_close(fast(x), function(x))
+
+
+@pytest.mark.parametrize("kind", [nn.ReLU, Holder])
+def test_a_class_is_no_model(kind: type) -> None:
+    with pytest.raises(ModelError, match=r"is a class(.|\n)*an instance of it"):
+        ft.optimize(kind, (torch.zeros(3),))

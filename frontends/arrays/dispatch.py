@@ -1,0 +1,90 @@
+"""Calls of numpy's functions: each has a row, and what of its arguments is no tensor has to be known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from inspect import signature
+from typing import Any
+
+import numpy as np
+
+from frittata.egraph.errors import ModelError
+from frittata.egraph.shapes import Sym
+from frittata.egraph.terms import Term
+from frittata.frontends.arrays import ufuncs
+from frittata.frontends.arrays.constants import value_of
+from frittata.frontends.arrays.functions import FUNCTIONS
+from frittata.frontends.arrays.trees import leaves
+
+
+def apply(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
+    """Apply a function.
+
+    Raises: UnsupportedOpError without a row; ModelError for arguments that the row does not take.
+    """
+    name = f"{function.__module__}.{function.__name__}"
+    if function not in FUNCTIONS:
+        raise ufuncs.lacking(name)
+    row = FUNCTIONS[function]
+    taken = signature(row)
+    given = {key: value for key, value in options.items() if value is not np._NoValue}  # pyright: ignore
+    try:
+        bound = taken.bind(*args, **given)
+    except TypeError as error:
+        raise ModelError(f"{name}: {error}", do="leave the argument out") from error
+    if bound.arguments.get("out") is not None:
+        raise ModelError(f"{name} with out", do="take what it returns")
+    for label in _STATIC.intersection(bound.arguments):
+        value = bound.arguments[label] = _known(name, label, bound.arguments[label])
+        several = isinstance(value, list | tuple) and str(taken.parameters[label].annotation).startswith("int")
+        if several or (label in _INTEGERS and not all(_is_whole(leaf) for _, leaf in leaves(value))):
+            raise ModelError(f"{name} with {label}={value!r}", do="give an integer" if several else "give integers")
+    return row(*bound.args, **bound.kwargs)
+
+
+_INTEGERS = frozenset(
+    (
+        *("axis", "axis1", "axis2", "axes", "source", "destination", "shape", "k", "offset", "n", "decimals"),
+        *("repeats", "reps", "shift", "indices_or_sections", "pad_width"),
+    )
+)
+_STATIC = _INTEGERS | {"ord", "ddof", "correction", "constant_values"}
+"""The arguments that are no tensors: numpy's numbers and arrays are numbers and lists there."""
+
+
+def _known(name: str, label: str, value: Any) -> Any:
+    if isinstance(value, Term):
+        array = value_of(value)
+        if array is None:
+            raise ModelError(f"{name} with a tensor as {label}", do="give numbers that are known")
+        return array.tolist()
+    if isinstance(value, list | tuple):
+        return type(value)(_known(name, label, part) for part in value)  # pyright: ignore
+    return tuple(value) if isinstance(value, range) else value
+
+
+def _is_whole(value: Any) -> bool:
+    return value is None or isinstance(value, Sym) or type(value) is int
+
+
+def fold(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
+    """Apply the `reduce` or `accumulate` of a universal function.
+
+    Raises: as `apply`.
+    """
+    if (ufunc, method) not in WHOLE_BY_METHOD:
+        raise ufuncs.lacking(f"numpy.{ufunc.__name__}.{method}")
+    return apply(WHOLE_BY_METHOD[ufunc, method], inputs, {"axis": 0, **options} if len(inputs) == 1 else options)
+
+
+WHOLE_BY_METHOD: dict[tuple[np.ufunc, str], Any] = {
+    (np.add, "reduce"): np.sum,
+    (np.multiply, "reduce"): np.prod,
+    (np.maximum, "reduce"): np.max,
+    (np.minimum, "reduce"): np.min,
+    (np.logical_and, "reduce"): np.all,
+    (np.logical_or, "reduce"): np.any,
+    (np.add, "accumulate"): np.cumsum,
+    (np.multiply, "accumulate"): np.cumprod,
+}
+"""The functions that fold by a universal one."""
