@@ -57,7 +57,7 @@ class Snapshot:
     types: list[Any] = field(default_factory=list[Any])
     constants: set[int] = field(default_factory=set[int])
     class_by_term: dict[Term, int] = field(default_factory=dict[Term, int])
-    groups: list[Group] = field(default_factory=list["Group"])
+    groups: list[Group] = field(default_factory=list[Group])
 
     @property
     def node_count(self) -> int:

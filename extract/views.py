@@ -44,7 +44,7 @@ class Views:
         """Return the tensors of which one is a part."""
         if tensor not in self._known:
             nodes, shape, found = self._snapshot.nodes, self._snapshot.tensor_type(tensor).shape, set[int]()
-            for build in (node for node in nodes[tensor] if node.op == "build" and node.attrs[0] == shape):
+            for build in (node for node in self._snapshot.builds(tensor) if node.attrs[0] == shape):
                 for node in nodes[build.args[0]]:
                     found.update(other for other in self._loaded_by(node) if self._is_part(node, other, shape))
             self._known[tensor] = frozenset(found - {tensor})

@@ -209,7 +209,10 @@ def _families(name: str | None) -> tuple[Family, ...]:
     raise RuleError(f"no family and no file {name!r}", do=f"families are {', '.join(f.name for f in families)}")
 
 
-_NO_EQUATION = {"transform": "a transform may change the meaning", "group": "a fusion group says nothing that is true"}
+_NO_EQUATION = {
+    "transform": "a transform may change the meaning",
+    "group": "a fusion group says what to fuse, not what is equal",
+}
 
 
 def _check(given: argparse.Namespace) -> int:

@@ -13,8 +13,6 @@ EXTREME_UNITS = 1.2
 """A maximum or a minimum of floats that finds every NaN and signed zero."""
 _GATHER_STEPS = 1.5
 """Vector additions that one lane of a load made lane by lane is worth."""
-
-
 _LOOKUP_STEPS = 1.0
 """The same of an index that is looked up: widened, clamped, taken out of its vector."""
 

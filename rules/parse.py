@@ -99,10 +99,10 @@ def _cut(source: Source, span: Span) -> _Parts:
     level, stop = (Level(), span.start + group.start()) if group else _level(source, Span(start, span.stop))
     free = sorted(source.outside_brackets(Span(start, stop)))
     arrows = [(at, arrow) for at in free if (arrow := _arrow_at(source.text, at))]
-    if group and arrows:
-        what = f"fusion group {named[1]!r} has an arrow"
-        raise source.error(arrows[0][0], what, "write  name: PATTERN  [one kernel]")
     if group:
+        if arrows:
+            what = f"fusion group {named[1]!r} has an arrow"
+            raise source.error(arrows[0][0], what, "write  name: PATTERN  [one kernel]")
         guard_at = _guard_at(source, free, start)
         guard = None if guard_at is None else Span(guard_at + 2, stop)
         return _Parts(named[1], "", Span(start, stop if guard_at is None else guard_at), None, guard, level)
