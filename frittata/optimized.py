@@ -52,12 +52,11 @@ class Optimized:
         self._keeps_device_arrays = targets.by_name(compilation.options.target).keeps_device_arrays
         self._run = self._runner()
         freeze, imported = compilation.options.freeze, compilation.imported
-        tensors = {} if imported is None else imported.parameters
+        tensors = imported.parameters
         self._guard = Guard(tensors if freeze is None else {}, source)
-        before = source if imported is None else imported.model
-        self._parameters = readers(before, tensors, source) if freeze is False and not parameters else ()
+        self._parameters = readers(imported.model, tensors, source) if freeze is False and not parameters else ()
         self._parameters += tuple(lambda value=value: value for value in parameters)
-        self._takes_own = not self._parameters and (imported is None or imported.is_flat)
+        self._takes_own = not self._parameters and imported.is_flat
         self._direct: TensorCalls | None = None
         """What runs a call whose arguments are the program's own, in its order, once there was one with tensors."""
 
@@ -69,10 +68,7 @@ class Optimized:
         outputs = None if self._direct is None or kwargs else self._direct(args)
         if outputs is None:
             outputs = self._flat_call(args, kwargs)
-        imported = self.compilation.imported
-        if imported is None:
-            return outputs[0] if len(outputs) == 1 else tuple(outputs)
-        return imported.unflatten(outputs)
+        return self.compilation.imported.unflatten(outputs)
 
     def __getitem__(self, name: str) -> Optimized:
         """Return the function of a name: `main`, the one that is compiled.
@@ -84,8 +80,7 @@ class Optimized:
         return self
 
     def _flat_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
-        imported = self.compilation.imported
-        values = list(args) if imported is None else imported.flatten(args, kwargs)
+        values = self.compilation.imported.flatten(args, kwargs)
         if values and not (isinstance(values[0], _NUMPY) and all(map(_is_numpy, values))):
             other = next(value for value in values if not _is_numpy(value))
             return self._on_tensors(values) if hasattr(other, "detach") else self._on_others(values, other)
@@ -241,9 +236,7 @@ class Optimized:
         return framed(self.report)
 
     def _arrays(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-        imported = self.compilation.imported
-        values = args if imported is None else imported.flatten(tuple(args), kwargs)
-        return self._as_arguments(values)
+        return self._as_arguments(self.compilation.imported.flatten(args, kwargs))
 
     def _as_arguments(self, values: Sequence[Any]) -> list[Any]:
         """Return what the program takes for a call: its tensors, then the parameters that are read at every call."""

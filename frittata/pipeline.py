@@ -25,6 +25,7 @@ from frittata.egraph.shapes import Sym
 from frittata.extract.choose import Extraction, extract
 from frittata.extract.prices import Prices
 from frittata.extract.recall import Choice, choice_of, recall
+from frittata.frontends.calls import Call
 from frittata.instruments import ChosenProgram, Watch
 from frittata.kernels import targets
 from frittata.kernels.cache import KernelCache
@@ -59,7 +60,7 @@ class Compilation:
     """
 
     options: Options
-    imported: Imported | None
+    imported: Imported
     model: Model
     families: tuple[Family, ...]
     machine: Machine
@@ -103,7 +104,8 @@ def compile_model(
         families = choose_rules(options)
         stage.ended(None, sum(len(family.rules) for family in families))
     with watch.phase("transform") as stage:
-        model = transformed(model, families, options, watch)
+        before, model = model, transformed(model, families, options, watch)
+        imported = _called_anew(imported, before, model)
         stage.ended(model, _size(model))
     folder = cache.folder_of(options.cache)
     with watch.phase("machine"):
@@ -185,17 +187,31 @@ def unfused(done: Compilation) -> Extraction:
     return extract_model(done.model, saturate_model(done.model, families, plain), done.machine, done.options)
 
 
+def _called_anew(imported: Imported, before: Model, after: Model) -> Imported:
+    """Return how a transformed model is called: a model alone by what it takes and returns now, all else as its source.
+
+    Raises: ModelError if what the source takes or returns is not there any more.
+    """
+    if isinstance(imported, Call):
+        read = len(before.main.inputs) - len(imported.model.main.inputs)
+        return replace(Call.of(after, read), model=imported.model)
+    for what in ("inputs", "outputs"):
+        had, has = len(getattr(before.main, what)), len(getattr(after.main, what))
+        if had != has:
+            raise ModelError(
+                f"a transform left {has} {what} of {had}, and the model is called as its source is",
+                do="keep them all, or optimize a frittata.Model",
+            )
+    return imported
+
+
 def import_model(
     source: Any, args: Sequence[Any], fallback: str, kwargs: Mapping[str, Any] | None = None
-) -> tuple[Imported | None, Model]:
+) -> tuple[Imported, Model]:
     """Turn whatever the caller has into terms.
 
     Raises: ModelError, UnsupportedOpError.
     """
-    if isinstance(source, Model):
-        if kwargs:
-            raise ModelError("example arguments of a Model by name", do="give them by position")
-        return None, _concrete(source)
     imported = sources.imported(source, args, fallback, kwargs)
     return imported, _concrete(imported.model)
 
@@ -325,17 +341,16 @@ def _example_arrays(
     source: Any,
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None,
-    imported: Imported | None,
+    imported: Imported,
     options: Options,
     program: Program,
 ) -> list[Any]:
     """Return the arguments of a program for the caller's examples; random ones if there are none."""
     if not args and not kwargs:
         return arguments.drawn(program)
-    values: list[Any] = list(args) if imported is None else imported.flatten(args, kwargs)
+    values = imported.flatten(args, kwargs)
     if options.freeze is False:
-        model, tensors = (source, {}) if imported is None else (imported.model, imported.parameters)
-        values += [read() for read in readers(model, tensors, source)]
+        values += [read() for read in readers(imported.model, imported.parameters, source)]
     keeps = targets.by_name(options.target).keeps_device_arrays
     return [arguments.of(value, keeps) for value in values]
 

@@ -45,10 +45,9 @@ def save(path: Path, done: Compilation, read: Callable[[], list[Array]]) -> None
     Raises: ModelError if the model is called, or returns, what cannot be written as plain data; as `opened`.
     """
     main, choice, live = done.model.main, done.choice, read()
-    call = Call.of(done.model, len(live)) if done.imported is None else done.imported.call()
     header = {
         "format": _FORMAT,
-        "call": call.to_dict(),
+        "call": done.imported.call().to_dict(),
         "options": {name: getattr(done.options, name) for name in _KEPT},
         "machine": done.machine.to_dict(),
         "rules": done.own_rules,

@@ -1,4 +1,4 @@
-"""What `optimize` accepts beside a Model, and the front end that imports each; none is loaded before it is needed."""
+"""What `optimize` accepts, and the front end that imports each; none is loaded before it is needed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frittata.egraph.errors import ModelError
+from frittata.egraph.model import Model
+from frittata.frontends.calls import Call
 
 if TYPE_CHECKING:
     from frittata.frontends.imported import Imported
@@ -15,12 +17,14 @@ if TYPE_CHECKING:
 def imported(
     source: Any, args: Sequence[Any], fallback: str = "error", kwargs: Mapping[str, Any] | None = None
 ) -> Imported:
-    """Import a module, an exported program, an fx graph, an ONNX model or a function; what is imported stays as it is.
+    """Import a module, an exported program, an fx graph, an ONNX model or a function; terms stay as they are.
 
     With `fallback="extern"` calls of torch without a definition stay calls of torch.
 
     Raises: ModelError, UnsupportedOpError.
     """
+    if isinstance(source, Model):
+        return Call.of(source)
     source = resolved(source, args, kwargs)
     if hasattr(source, "flatten") and hasattr(source, "unflatten"):
         return source

@@ -55,20 +55,25 @@ class Call:
 
         Raises: ModelError if the call has another structure, or another constant, than the model was compiled for.
         """
+        if not kwargs and self._is_flat and len(args) == len(self.args):
+            return list(args)
         named = dict(kwargs or {})
+        twice = [name for name in self.names[: len(args)] if name in named]
+        if twice:
+            raise ModelError(f"{twice[0]} is given by position and by name", do=f"call it as {self}")
         rest = [named.pop(name) for name in self.names[len(args) :] if name in named]
         given = dict(trees.leaves((*args, *rest))) | dict(trees.leaves(named))
         tensors: list[Any] = []
         for path, leaf in self._leaves.items():
             if path not in given:
-                raise ModelError(f"the call lacks {trees.name_of(path)}", do=f"call it as {self}")
+                raise ModelError(f"the call lacks {self._name(path)}", do=f"call it as {self}")
             value = given.pop(path)
             if leaf is TENSOR:
                 tensors.append(value)
             elif type(value) is not type(leaf) or (value != leaf and not (value != value and leaf != leaf)):
-                raise ModelError(f"argument {trees.name_of(path)} is {value!r} and was {leaf!r}", do="compile for it")
+                raise ModelError(f"{self._name(path)} is {value!r} and was {leaf!r}", do="compile for it")
         if given:
-            raise ModelError(f"the model takes no {trees.name_of(next(iter(given)))}", do=f"call it as {self}")
+            raise ModelError(f"the model takes no {self._name(next(iter(given)))}", do=f"call it as {self}")
         return tensors
 
     def unflatten(self, outputs: Iterable[Any]) -> Any:
@@ -85,8 +90,16 @@ class Call:
         return dict(trees.leaves(self.args)) | dict(trees.leaves(self.kwargs))
 
     def __str__(self) -> str:
-        parts = [_text(arg) for arg in self.args] + [f"{name}={_text(arg)}" for name, arg in self.kwargs.items()]
-        return f"f({', '.join(parts)})"
+        named = {**dict(zip(self.names, self.args, strict=False)), **self.kwargs}
+        parts = [_text(arg) for arg in self.args[len(self.names) :]]
+        return f"f({', '.join(parts + [f'{name}={_text(arg)}' for name, arg in named.items()])})"
+
+    def _name(self, path: trees.Path) -> str:
+        """Name an argument, or what lies in one, as a caller would: x, or argument_0_w."""
+        position = path[0]
+        if not isinstance(position, int):
+            return trees.name_of(path)
+        return trees.name_of((self.names[position], *path[1:]) if position < len(self.names) else ("argument", *path))
 
     def to_dict(self) -> dict[str, Any]:
         """Return arguments and result as data that `json.dumps` takes.

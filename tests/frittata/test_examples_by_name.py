@@ -47,9 +47,20 @@ def test_any_size(options: dict[str, Any]) -> None:
     torch.testing.assert_close(fast(X[:2], scale=X[0]), X[:2] * X[0] + 1)
 
 
-def test_models_whose_inputs_have_places(options: dict[str, Any]) -> None:
-    model = ft.parse("def main(x: f32[3]) -> f32[3]:\n    v: f32[3] = relu(x)\n    return v\n")
-    with pytest.raises(ModelError, match=r"of a Model by name(.|\n)*by position"):
-        ft.optimize(model, (), {"x": np.ones(3, np.float32)}, **options)
+def test_a_model_alone(options: dict[str, Any]) -> None:
+    text = "def main(x: f32[3], y: f32[3]) -> f32[3]:\n    v: f32[3] = sub(x, y)\n    return v\n"
+    x, y = np.arange(3, dtype=np.float32), np.ones(3, np.float32)
+    fast = ft.optimize(ft.parse(text), kwargs={"y": y, "x": x}, verify=True, **options)
+    for got in (fast(x, y), fast(x, y=y), fast(y=y, x=x)):
+        np.testing.assert_array_equal(got, x - y)
+    with pytest.raises(ModelError, match=r"takes no z(.|\n)*call it as f\(x=\*, y=\*\)"):
+        fast(x, y, z=y)
+    with pytest.raises(ModelError, match="x is given by position and by name"):
+        fast(x, x=x)
+    with pytest.raises(ModelError, match="lacks y"):
+        fast(x)
+
+
+def test_onnx_inputs_have_places(options: dict[str, Any]) -> None:
     with pytest.raises(ModelError, match=r"of an ONNX model by name(.|\n)*by position"):
         ft.optimize("model.onnx", (), {"x": np.ones(3, np.float32)}, **options)

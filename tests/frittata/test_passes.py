@@ -12,7 +12,7 @@ import pytest
 import frittata as ft
 from frittata.egraph.errors import FrittataError, ModelError, RuleError
 from frittata.egraph.machine import REFERENCE
-from frittata.egraph.model import Model
+from frittata.egraph.model import Function, Model
 from frittata.egraph.ops import registry
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Scalar, Term
@@ -243,3 +243,17 @@ def test_a_snapshot_writes_what_stages_made(model: Model, options: dict[str, Any
     assert "relu" in snapshot.texts["import"] and "square" in snapshot.texts["square_for_relu"]
     assert snapshot.texts["compile"] == str(fast)
     assert "# after square_for_relu" in file.getvalue()
+
+
+def test_a_transform_that_returns_more(model: Model, options: dict[str, Any]) -> None:
+    @ft.transform(of="models")
+    def twice(model: Model) -> Model:
+        main = model.main
+        return Model({"main": Function(main.inputs, main.outputs * 2)}, model.params, model.origin_by_term)
+
+    pipeline = ft.Pipeline("mine", [twice, "default"])
+    for freeze in (None, False):
+        first, second = ft.optimize(model, pipeline=pipeline, freeze=freeze, **options)(X)
+        np.testing.assert_array_equal(first, second)
+    with pytest.raises(ModelError, match="a transform left 2 outputs of 1"):
+        ft.optimize(np.exp, (X,), pipeline=pipeline, **options)

@@ -62,10 +62,10 @@ def test_calls_keep_their_structure(tmp_path: Path) -> None:
     np.testing.assert_array_equal(got["y"][0], fast({"w": w}, x, 2.0)["y"][0])
     assert got["rest"] == ("text", None, 2.0)
     for args, message in (
-        (({"w": w}, x, 3.0), "argument 2 is 3.0 and was 2.0"),
-        (({"w": w}, x), "lacks 2"),
-        (({"w": w}, x, 2.0, 1), "takes no 3"),
-        (({"v": w}, x, 2.0), "lacks 0_w"),
+        (({"w": w}, x, 3.0), "scale is 3.0 and was 2.0"),
+        (({"w": w}, x), "lacks scale"),
+        (({"w": w}, x, 2.0, 1), "takes no argument_3"),
+        (({"v": w}, x, 2.0), "lacks params_w"),
     ):
         with pytest.raises(ModelError, match=message):
             loaded(*args)
