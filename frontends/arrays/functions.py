@@ -279,7 +279,10 @@ def _flip(m: Term, axis: Any = None) -> Term:
 
 def _pad(array: Term, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Term:
     rank = len(array.shape)
-    width = np.broadcast_to(np.asarray(pad_width), (rank, 2))
+    try:
+        width = np.broadcast_to(np.asarray(pad_width), (rank, 2))
+    except ValueError as error:
+        raise ModelError(f"numpy.pad by {pad_width} of {rank} axes", do="give a width, or two for each axis") from error
     low, high = (tuple(map(int, side)) for side in width.T)
     if min((*low, *high), default=0) < 0:
         raise ModelError(f"numpy.pad by {pad_width}", do="give widths of at least 0")
@@ -420,6 +423,8 @@ def _norm(x: Term, ord: Any = None, axis: Any = None, keepdims: bool = False) ->
     is_vector = len(axes) == 1
     if (ord not in (None, "fro") and not is_vector) or (ord == "fro" and is_vector):
         raise UnsupportedOpError(f"numpy.linalg.norm of order {ord} over {len(axes)} axes", do="give one axis")
+    if not isinstance(ord, int | float | None) and ord != "fro":
+        raise ModelError(f"numpy.linalg.norm of order {ord!r}", do="give a number")
     return aten_row("linalg_vector_norm.default")(floats(x), 2 if ord in (None, "fro") else ord, axes, keepdims)
 
 

@@ -79,7 +79,10 @@ def within(indices: Term, x: Term, axis: int) -> Term:
 
 
 def _sliced(x: Term, axis: int, part: slice) -> Term:
-    kept = range(*part.indices(idioms.number(x.shape[axis])))
+    try:
+        kept = range(*part.indices(idioms.number(x.shape[axis])))
+    except TypeError as error:
+        raise ModelError(f"axis {axis} of a tensor is cut by {part}: {error}", do="give integers") from error
     if kept.step > 0 or not kept:
         return idioms.take_slice(x, axis, kept.start, kept.step, len(kept))
     return idioms_indices.flip(_sliced(x, axis, slice(kept[-1], kept[0] + 1, -kept.step)), [axis])

@@ -348,6 +348,9 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "tens of integers": (lambda x: np.round(x.astype(int), -1), "to tens"),
     "no repetition": (lambda x: np.repeat(x, 0), "numpy.repeat by 0"),
     "two unknown extents": (lambda x: x.reshape(-1, -1), "one of them -1 at most"),
+    "borders of three": (lambda x: np.pad(x, ((1, 2, 3),) * 2), "two for each axis"),
+    "a slice of floats": (lambda x: x[:, 0:1.5], r"axis 1 .* slice\(0, 1.5, None\)"),  # pyright: ignore
+    "an order of a norm": (lambda x: np.linalg.norm(x, "foo", 0), "order 'foo'"),  # pyright: ignore
     "a negative border": (lambda x: np.pad(x, -1), "at least 0"),
     "a dtype": (lambda x: x.astype(np.float16), "float16"),
     "places of values": (lambda x: np.where(x > 0), "static shape"),
