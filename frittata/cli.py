@@ -47,9 +47,9 @@ def _parser() -> argparse.ArgumentParser:
     optimize.add_argument("--json", action="store_true", help="print the report as JSON")
     optimize.set_defaults(run=_optimize)
 
-    explain = commands.add_parser("explain", help="tell why a kernel is what it is")
+    explain = commands.add_parser("explain", help="tell why a kernel is what it is, or whether a rule fired")
     _add_model(explain)
-    explain.add_argument("kernel", help="the name of a kernel, or of an operator in it")
+    explain.add_argument("kernel", help="the name of a kernel, of an operator in it, or of a rule: family/name")
     explain.add_argument("--measure", action="store_true", help="time each kernel on the example arguments")
     explain.add_argument("--source", action="store_true", help="print the kernel's source too")
     explain.add_argument("--json", action="store_true", help="print the explanation as JSON")
@@ -157,6 +157,10 @@ def _explain(given: argparse.Namespace) -> int:
     fast = _compiled(given)
     if given.measure:
         fast.measure()
+    if "/" in given.kernel:
+        account = fast.explain_rule(given.kernel)
+        _print_json(account.to_dict()) if given.json else print(account)
+        return 0
     explanation = fast.explain(given.kernel)
     if given.json:
         _print_json(explanation.to_dict())

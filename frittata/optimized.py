@@ -20,6 +20,7 @@ from frittata.pipeline import Compilation
 if TYPE_CHECKING:
     from frittata.account import Account, KernelView
     from frittata.explain import Explanation
+    from frittata.firing import RuleAccount
     from frittata.graphs import EGraph, Graph
     from frittata.report import Report
     from frittata.tensor_calls import TensorCalls
@@ -188,6 +189,15 @@ class Optimized:
         from frittata.explain import explain
 
         return explain(self.account, name)
+
+    def explain_rule(self, name: str) -> RuleAccount:
+        """Tell what became of a rule, `family/name`: where it matched, why it took no part, or what it lacked.
+
+        Raises: RuleError that names the nearest.
+        """
+        from frittata.firing import account_of
+
+        return account_of(self.account, name)
 
     def graph(self) -> Graph:
         """Return the program as a networkx graph: kernels, views, inputs, constants and outputs; edges are buffers."""

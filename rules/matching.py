@@ -73,11 +73,12 @@ def match(pattern: Pattern, term: Term, known: Bindings | None = None) -> Bindin
             found: Bindings | None = known
             for inner, arg in zip(pattern.args, term.args, strict=True):
                 found = match(inner, arg, found) if found is not None else None
-            return None if found is None else _match_attrs(pattern, term, found)
+            return None if found is None else match_attrs(pattern, term.attrs, found)
 
 
-def _match_attrs(pattern: Node, term: Term, found: Bindings) -> Bindings | None:
-    for wanted, value in zip(pattern.attrs, term.attrs, strict=True):
+def match_attrs(pattern: Node, attrs: Iterable[Any], found: Bindings) -> Bindings | None:
+    """Match the attributes of an operator, whose arguments have been matched."""
+    for wanted, value in zip(pattern.attrs, attrs, strict=True):
         if isinstance(wanted, AttrVariable):
             if not same(found.attr_by_name.get(wanted.name, value), value):
                 return None

@@ -54,6 +54,8 @@ def test_a_model_comes_from_a_function_in_a_file(
 ) -> None:
     file = tmp_path / "models_of_a_user.py"
     file.write_text(FACTORY)
+    assert main(["explain", f"{file}:model", "legalize/split-softmax", *options]) == 0
+    assert "legalize/split-softmax, rules/legalize.rules" in capsys.readouterr().out
     assert main(["explain", f"{file}:model", "softmax", *options, "--source"]) == 0
     text = capsys.readouterr().out
     assert "softmax, by the template row" in text and "@numba.njit" in text

@@ -1,0 +1,306 @@
+"""Why a rule fired or did not: whether it took part, how often it matched, or how far its left side got.
+
+What stopped it is looked for in the saturated e-graph, where a rule without matches has none either; for a transform,
+which runs before there is one, in the terms of the model as it was imported.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from frittata.account import Account
+from frittata.egraph.errors import RuleError
+from frittata.egraph.ops import registry
+from frittata.egraph.snapshot import Snapshot
+from frittata.egraph.terms import Scalar, Term, walk
+from frittata.options import Options
+from frittata.rules import library
+from frittata.rules.matching import Bindings, first_false, match_attrs, match_rule
+from frittata.rules.parse import parse_family
+from frittata.rules.pattern import Condition, Family, Node, Number, Pattern, Rule, Variable
+
+_MOST_STEPS = 200_000
+"""Places that a search for the nearest miss looks at."""
+_MOST_NAMED = 4
+
+
+@dataclass(frozen=True)
+class Miss:
+    """Where a rule came nearest: what its root was tried at, how many parts of its left side fit, and what did not."""
+
+    at: str
+    fitting: int
+    why: str
+
+
+@dataclass(frozen=True)
+class RuleAccount:
+    """What became of one rule. Print it, or take its parts.
+
+    `absent` says why it took no part, "" if it did. `kernels` are the chosen ones that stand on it.
+    """
+
+    rule: Rule
+    absent: str
+    matches: int
+    nodes: int
+    kernels: tuple[str, ...]
+    miss: Miss | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the account as data that `json.dumps` takes."""
+        miss = None if self.miss is None else vars(self.miss)
+        return {**vars(self), "rule": self.rule.full_name, "kernels": list(self.kernels), "miss": miss}
+
+    def __str__(self) -> str:
+        lines = [f"{self.rule.full_name}, {self.rule.location}", f"  {' '.join(str(self.rule).split())}"]
+        if self.absent:
+            lines.append(f"It took no part: {self.absent}.")
+        elif self.matches:
+            made = f" and made {_counted(self.nodes, 'node')}" if self.nodes else ""
+            lines.append(f"It matched {_counted(self.matches, 'time')}{made}.")
+            if self.rule.kind != "transform":
+                lines.append(f"On it stand: {', '.join(self.kernels) or 'no kernel; what was chosen is cheaper'}.")
+        else:
+            lines.append("It took part and matched nothing.")
+            if self.miss is not None:
+                lines.append(f"It came nearest at {self.miss.at}: {self.miss.why}.")
+            else:
+                lines.append("There is nothing that its left side begins with.")
+        return "\n".join(lines)
+
+
+def account_of(account: Account, name: str) -> RuleAccount:
+    """Tell of a rule, by `family/name` or by its name alone if no other has it.
+
+    Raises: RuleError that names the nearest.
+    """
+    done = account.compilation
+    own = [parse_family(text, f"{stem}.rules", stem) for stem, text in done.own_rules]
+    family, rule = _found((*library.builtin_families(), *own), name)
+    if rule.full_name not in {other.full_name for f in done.families for other in f.rules}:
+        return RuleAccount(rule, _absence(family, rule, done.options), 0, 0, (), None)
+    kernels = tuple(view.name for view in account.kernels if rule.full_name in view.rules)
+    if rule.kind == "transform":
+        every = [*walk(*done.imported.model.main.outputs)]
+        matches, nodes = sum(match_rule(rule, term) is not None for term in every), 0
+        search = Search(lambda term: [term], lambda term: term, lambda term: f"{term.op} of type {term.type}")
+        places: Iterable[Any] = every
+    else:
+        snapshot = account.snapshot
+        counted = [phase.statistics.matches_by_rule.get(rule.full_name, 0) for phase in done.saturation.phases]
+        marked = [group for group in snapshot.groups if group.rule == rule.full_name]
+        matches = len(marked) if rule.kind == "group" else sum(counted)
+        numbers = {number for number, other in done.saturation.rule_names.items() if other == rule.full_name}
+        nodes = sum(node.rule in numbers for class_ in snapshot.nodes for node in class_)
+        search = search_of(snapshot)
+        places = range(len(snapshot.nodes))
+    return RuleAccount(rule, "", matches, nodes, kernels, None if matches else search.nearest(rule, places))
+
+
+def _found(families: Iterable[Family], name: str) -> tuple[Family, Rule]:
+    pairs = [(family, rule) for family in families for rule in family.rules]
+    found = [pair for pair in pairs if name in (pair[1].full_name, pair[1].name)]
+    if len(found) == 1:
+        return found[0]
+    names = [rule.full_name for _, rule in (found or pairs)]
+    near = names if found else difflib.get_close_matches(name, names, 3)
+    do = f"did you mean {' or '.join(near)}?" if near else "`frittata rules list` shows all names"
+    raise RuleError(f"{len(found) or 'no'} rules are called {name!r}", do=do)
+
+
+def _absence(family: Family, rule: Rule, options: Options) -> str:
+    """Say why a rule was not admitted."""
+    if options.disable and {family.name, rule.full_name} & {*options.disable}:
+        return "it is disabled"
+    if family.opt_level > options.opt_level and family.name not in options.required:
+        return f"{family.name} is of opt_level {family.opt_level}, and the level is {options.opt_level}"
+    wanted = options.pipeline.families()
+    if wanted is not None and family.name not in wanted:
+        return f"the pipeline {options.pipeline.name!r} leaves {family.name} out"
+    if rule.level.unless:
+        return f"its level is {rule.level.kind}, numerics is {options.numerics}, and {rule.level.unless} says the same"
+    return f"its level is {rule.level.kind}, and numerics is {options.numerics}"
+
+
+class _Applied(Protocol):
+    """An operator applied: a node of the e-graph, or a term."""
+
+    @property
+    def op(self) -> str: ...
+    @property
+    def sort(self) -> str: ...
+    @property
+    def args(self) -> tuple[Any, ...]: ...
+    @property
+    def attrs(self) -> tuple[Any, ...]: ...
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What names stand for so far: places and attributes; how many parts of the pattern fit."""
+
+    place_by_name: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    attr_by_name: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    fitting: int = 0
+
+    def with_place(self, name: str, place: Any) -> _Known:
+        return _Known({**self.place_by_name, name: place}, self.attr_by_name, self.fitting + 1)
+
+
+@dataclass
+class Search:
+    """Matches patterns at places, classes or terms, and remembers the match that came furthest."""
+
+    nodes_of: Callable[[Any], Iterable[_Applied]]
+    term_of: Callable[[Any], Term]
+    described: Callable[[Any], str]
+    best: tuple[int, Any, str] | None = None
+    steps: int = 0
+
+    def nearest(self, rule: Rule, places: Iterable[Any]) -> Miss | None:
+        """Return where the left side of a rule came furthest; None where nothing has the operator of its root."""
+        every = [*places]
+        for place in self._rooted(rule.left[0].pattern, every):
+            self._root = place
+            for known in self._matched(rule, every, [place], _Known()):
+                terms = {name: self.term_of(at) for name, at in known.place_by_name.items()}
+                false = first_false(rule.conditions, Bindings(terms, known.attr_by_name))
+                if false is not None:
+                    self._miss(known, _guard(false, known, self.described))
+                else:
+                    self._miss(replace(known, fitting=known.fitting + 1), "all of it fits")
+        return None if self.best is None else Miss(self.described(self.best[1]), self.best[0], self.best[2])
+
+    def _matched(self, rule: Rule, every: list[Any], first: list[Any], known: _Known) -> Iterator[_Known]:
+        """Match the patterns of the left side one after the other, each at all places."""
+        found: Iterable[_Known] = [known]
+        for number, binding in enumerate(rule.left):
+            places = self._rooted(binding.pattern, every) if number else first
+            found = [
+                after.with_place(binding.name, place)
+                for before in found
+                for place in places
+                for after in self._match(binding.pattern, place, before)
+            ]
+        yield from found
+
+    def _rooted(self, pattern: Pattern, every: Iterable[Any]) -> list[Any]:
+        op = pattern.op if isinstance(pattern, Node) else ""
+        return [place for place in every if any(node.op == op for node in self.nodes_of(place))]
+
+    def _match(self, pattern: Pattern, place: Any, known: _Known) -> Iterator[_Known]:
+        self.steps += 1
+        if self.steps > _MOST_STEPS:
+            return
+        match pattern:
+            case Variable(name=name):
+                if known.place_by_name.get(name, place) == place:
+                    yield known.with_place(name, place)
+                else:
+                    both = self.described(known.place_by_name[name]), self.described(place)
+                    self._miss(known, f"{name} would stand for two things, {both[0]} and {both[1]}")
+            case Number(value=value):
+                if any(_is_number(node, value) for node in self.nodes_of(place)):
+                    yield replace(known, fitting=known.fitting + 1)
+                else:
+                    self._miss(known, f"it asks for {value}, and there is {self.described(place)}")
+            case Node():
+                yield from self._applied(pattern, place, known)
+
+    def _applied(self, pattern: Node, place: Any, known: _Known) -> Iterator[_Known]:
+        nodes = [node for node in self.nodes_of(place) if (node.op, node.sort) == (pattern.op, pattern.sort)]
+        if not nodes:
+            self._miss(known, f"it asks for {pattern.op}, and there is {self.described(place)}")
+        for node in nodes:
+            found = [replace(known, fitting=known.fitting + 1)]
+            for inner, arg in zip(pattern.args, node.args, strict=True):
+                found = [after for before in found for after in self._match(inner, arg, before)]
+            for before in found:
+                terms = {name: self.term_of(at) for name, at in before.place_by_name.items()}
+                with_attrs = match_attrs(pattern, node.attrs, Bindings(terms, before.attr_by_name))
+                if with_attrs is None:
+                    self._miss(before, f"attributes of {pattern.op} are others: {', '.join(map(str, node.attrs))}")
+                else:
+                    yield replace(before, attr_by_name=with_attrs.attr_by_name)
+
+    def _miss(self, known: _Known, why: str) -> None:
+        if self.best is None or known.fitting > self.best[0]:
+            self.best = known.fitting, self._root, why
+
+
+def _is_number(node: _Applied, value: float | bool) -> bool:
+    if node.op not in ("const", "full"):
+        return False
+    found = node.attrs[0]
+    return found == Scalar.of(value, found.dtype) and node.attrs[1:] in ((), ((),))
+
+
+def _guard(condition: Condition, known: _Known, described: Callable[[Any], str]) -> str:
+    """Say which conjunct is not true, and what its names stand for."""
+    if condition.expression is not None:
+        text, names = condition.expression.text, condition.expression.names
+    else:
+        names = condition.constants or condition.varying
+        text = f"{', '.join(names)} {'is known before run time' if condition.constants else 'depends on an input'}"
+    places = {name: described(known.place_by_name[name]) for name in names if name in known.place_by_name}
+    attrs = {name: str(known.attr_by_name[name]) for name in names if name in known.attr_by_name}
+    return f"all of it fits, but not the guard: {text}" + "".join(f"; {n} is {t}" for n, t in (places | attrs).items())
+
+
+def search_of(snapshot: Snapshot) -> Search:
+    """Return a search among the classes of an e-graph."""
+    term = _Smallest(snapshot).term
+    return Search(lambda class_: snapshot.nodes[class_], term, lambda class_: _described(snapshot, class_))
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def _described(snapshot: Snapshot, class_: int) -> str:
+    ops = dict.fromkeys(node.op for node in snapshot.nodes[class_] if node.op != "build") or {"build": None}
+    more = f" or {len(ops) - _MOST_NAMED} more" if len(ops) > _MOST_NAMED else ""
+    return f"{' or '.join([*ops][:_MOST_NAMED])}{more} of type {snapshot.types[class_]}"
+
+
+class _Smallest:
+    """The smallest term of each class, by which guards are judged."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._node_by_class: dict[int, Any] = {}
+        self._snapshot = snapshot
+        self._term_by_class: dict[int, Term] = {}
+
+    def term(self, class_: int) -> Term:
+        """Return the smallest term of a class."""
+        if not self._node_by_class:
+            self._choose()
+        stack = [class_]
+        while stack:
+            at = stack[-1]
+            node = self._node_by_class[at]
+            missing = [arg for arg in node.args if arg not in self._term_by_class]
+            if missing:
+                stack += missing
+                continue
+            args = tuple(self._term_by_class[arg] for arg in node.args)
+            self._term_by_class[at] = registry.make(node.op, node.sort, args, node.attrs)
+            stack.pop()
+        return self._term_by_class[class_]
+
+    def _choose(self) -> None:
+        sizes: dict[int, float] = {}
+        is_better = True
+        while is_better:
+            is_better = False
+            for class_, nodes in enumerate(self._snapshot.nodes):
+                for node in nodes:
+                    if not all(arg in sizes for arg in node.args):
+                        continue
+                    size = 1.0 + sum(sizes[arg] for arg in node.args)
+                    if size < sizes.get(class_, float("inf")):
+                        sizes[class_], self._node_by_class[class_], is_better = size, node, True

@@ -1,0 +1,109 @@
+"""Why rules fired or did not."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import frittata as ft
+from frittata.egraph.errors import RuleError
+from frittata.egraph.machine import REFERENCE
+from frittata.firing import search_of
+from frittata.optimized import Optimized
+from frittata.rules import library
+
+RULES = """
+marked: exp(tanh(x)) [one kernel]
+found: tanh(exp(x)) [one kernel]
+lacks-exp: exp(x) * exp(y) => exp(x + y)  [reassoc]
+one-x: exp(x) * tanh(x) => tanh(x) * exp(x)
+constant: exp(x) * tanh(y) => tanh(y) * exp(x) if const(x)
+cube: exp(x) * tanh(y) => tanh(y) * exp(x) if rank(x) == 3
+attribute: permute(x, (1, 0)) => permute(x, (1, 0))
+number: x + 2 => 2 + x
+swapped: relu(x) ~> gelu(x)
+replaced: cos(x) ~> sin(x)
+nowhere: floor(ceil(x)) => ceil(x)
+turned: exp(x) * tanh(y) => tanh(y) * exp(x)
+"""
+X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+
+
+def function(a: Any, b: Any) -> Any:
+    return (np.tanh(np.exp(np.exp(a) * np.tanh(b) + 3)) + np.cos(a))[None].transpose(0, 2, 1)
+
+
+@pytest.fixture(scope="module")
+def fast(tmp_path_factory: pytest.TempPathFactory) -> Optimized:
+    folder = tmp_path_factory.mktemp("firing")
+    (folder / "mine.rules").write_text(RULES)
+    options: dict[str, Any] = {"machine": REFERENCE, "cache": folder, "rules": [folder / "mine.rules"]}
+    return ft.optimize(function, (X, X), **options)
+
+
+MISSES = {
+    "marked": "at exp .*asks for tanh, and there is (add|input)",
+    "lacks-exp": "at mul .*asks for exp, and there is tanh",
+    "one-x": "x would stand for two things, input of type .* and input",
+    "constant": "but not the guard: x is known before run time; x is input",
+    "cube": r"but not the guard: rank\(x\) == 3; x is input of type f32\[3, 4\]",
+    "attribute": r"attributes of permute are others: \(0, 2, 1\)",
+    "number": "asks for 2, and there is full",
+    "swapped": "There is nothing that its left side begins with",
+    "nowhere": "There is nothing that its left side begins with",
+}
+
+
+@pytest.mark.parametrize("name", MISSES)
+def test_what_a_rule_lacked(name: str, fast: Optimized) -> None:
+    found = fast.explain_rule(f"mine/{name}")
+    assert not found.matches
+    text = " ".join(str(found).split())
+    assert "took part and matched nothing" in text
+    assert found.miss is None or found.miss.why in text
+    assert re.search(MISSES[name], text)
+
+
+def test_what_a_rule_did(fast: Optimized) -> None:
+    assert fast.explain_rule("turned").matches
+    assert fast.explain_rule("found").kernels == (fast.kernels[0].name,)
+    assert fast.explain_rule("replaced").matches == 1
+    built = fast.explain_rule("legalize/build-tanh")
+    assert built.matches == 2 and built.nodes and built.kernels
+    assert "matched 2 times" in str(built)
+    assert json.loads(json.dumps(built.to_dict()))["rule"] == "legalize/build-tanh"
+
+
+def test_a_rule_without_a_part_in_it(tmp_path: Path) -> None:
+    (tmp_path / "mine.rules").write_text(RULES)
+    options: dict[str, Any] = {"machine": REFERENCE, "cache": tmp_path, "rules": [tmp_path / "mine.rules"]}
+    fast = ft.optimize(np.exp, (X,), opt_level=1, disable=["mine/turned", "scalar"], numerics="exact", **options)
+    for name, absent in {
+        "mine/turned": "it is disabled",
+        "scalar/drop-add-zero": "it is disabled",
+        "layout/last-mul": "layout is of opt_level 2, and the level is 1",
+        "lacks-exp": "its level is reassoc, and numerics is exact",
+    }.items():
+        assert fast.explain_rule(name).absent == absent
+        assert f"took no part: {absent}" in str(fast.explain_rule(name))
+    legalized = ft.optimize(np.exp, (X,), pipeline="zero", machine=REFERENCE, cache=tmp_path)
+    assert "leaves layout out" in legalized.explain_rule("layout/last-mul").absent
+    with pytest.raises(RuleError, match=r"no rules are called(.|\n)*legalize/build-exp"):
+        fast.explain_rule("build-expp")
+
+
+def test_the_search_finds_what_saturation_matched(tmp_path: Path) -> None:
+    module = nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.GELU(), nn.Linear(5, 4), nn.Softmax(-1)).eval()
+    fast = ft.optimize(module, (torch.randn(3, 6),), machine=REFERENCE, cache=tmp_path)
+    rule_by_name = {rule.full_name: rule for family in library.builtin_families() for rule in family.rules}
+    matched = [rule_by_name[row.name] for row in fast.report.rules if row.matches and row.name in rule_by_name]
+    assert len(matched) > 10
+    snapshot = fast.account.snapshot
+    for rule in matched:
+        miss = search_of(snapshot).nearest(rule, range(len(snapshot.nodes)))
+        assert miss is not None and miss.why == "all of it fits", rule.full_name
