@@ -1,7 +1,7 @@
 """Why a rule fired or did not: whether it took part, how often it matched, or how far its left side got.
 
-What stopped it is looked for in the saturated e-graph, where a rule without matches has none either; for a transform,
-which runs before there is one, in the terms of the model as it was imported.
+What stopped an equation is looked for in the saturated e-graph, where one without matches has none either. Transforms
+and fusion groups match terms, of the model as it was imported and of the transformed one.
 """
 
 from __future__ import annotations
@@ -84,20 +84,16 @@ def account_of(account: Account, name: str) -> RuleAccount:
     if rule.full_name not in {other.full_name for f in done.families for other in f.rules}:
         return RuleAccount(rule, _absence(family, rule, done.options), 0, 0, (), None)
     kernels = tuple(view.name for view in account.kernels if rule.full_name in view.rules)
-    if rule.kind == "transform":
-        every = [*walk(*done.imported.model.main.outputs)]
-        matches, nodes = sum(match_rule(rule, term) is not None for term in every), 0
-        search = Search(lambda term: [term], lambda term: term, lambda term: f"{term.op} of type {term.type}")
-        places: Iterable[Any] = every
+    snapshot = account.snapshot
+    if rule.kind == "equation":
+        matches = sum(phase.statistics.matches_by_rule.get(rule.full_name, 0) for phase in done.saturation.phases)
+        search, places = search_of(snapshot), range(len(snapshot.nodes))
     else:
-        snapshot = account.snapshot
-        counted = [phase.statistics.matches_by_rule.get(rule.full_name, 0) for phase in done.saturation.phases]
-        marked = [group for group in snapshot.groups if group.rule == rule.full_name]
-        matches = len(marked) if rule.kind == "group" else sum(counted)
-        numbers = {number for number, other in done.saturation.rule_names.items() if other == rule.full_name}
-        nodes = sum(node.rule in numbers for class_ in snapshot.nodes for node in class_)
-        search = search_of(snapshot)
-        places = range(len(snapshot.nodes))
+        places = [*walk(*(done.model if rule.kind == "group" else done.imported.model).main.outputs)]
+        matches = sum(match_rule(rule, term) is not None for term in places)
+        search = Search(lambda term: [term], lambda term: term, lambda term: f"{term.op} of type {term.type}")
+    numbers = {number for number, other in done.saturation.rule_names.items() if other == rule.full_name}
+    nodes = sum(node.rule in numbers for class_ in snapshot.nodes for node in class_)
     return RuleAccount(rule, "", matches, nodes, kernels, None if matches else search.nearest(rule, places))
 
 
@@ -158,43 +154,44 @@ class Search:
     nodes_of: Callable[[Any], Iterable[_Applied]]
     term_of: Callable[[Any], Term]
     described: Callable[[Any], str]
-    best: tuple[int, Any, str] | None = None
-    steps: int = 0
+    _root: Any = None
+    _best: tuple[int, Any, str] | None = None
+    _steps: int = 0
 
     def nearest(self, rule: Rule, places: Iterable[Any]) -> Miss | None:
         """Return where the left side of a rule came furthest; None where nothing has the operator of its root."""
         every = [*places]
         for place in self._rooted(rule.left[0].pattern, every):
             self._root = place
-            for known in self._matched(rule, every, [place], _Known()):
-                terms = {name: self.term_of(at) for name, at in known.place_by_name.items()}
-                false = first_false(rule.conditions, Bindings(terms, known.attr_by_name))
+            for known in self._matched(rule, place, every):
+                false = first_false(rule.conditions, self._bindings(known))
                 if false is not None:
                     self._miss(known, _guard(false, known, self.described))
                 else:
-                    self._miss(replace(known, fitting=known.fitting + 1), "all of it fits")
-        return None if self.best is None else Miss(self.described(self.best[1]), self.best[0], self.best[2])
+                    whole = replace(known, fitting=known.fitting + 1)
+                    self._miss(whole, "all of it fits, but saturation stopped before it was tried")
+        return None if self._best is None else Miss(self.described(self._best[1]), self._best[0], self._best[2])
 
-    def _matched(self, rule: Rule, every: list[Any], first: list[Any], known: _Known) -> Iterator[_Known]:
-        """Match the patterns of the left side one after the other, each at all places."""
-        found: Iterable[_Known] = [known]
+    def _matched(self, rule: Rule, root: Any, every: list[Any]) -> list[_Known]:
+        """Match the patterns of the left side one after the other, the first at a root, the others everywhere."""
+        found = [_Known()]
         for number, binding in enumerate(rule.left):
-            places = self._rooted(binding.pattern, every) if number else first
+            places = self._rooted(binding.pattern, every) if number else [root]
             found = [
                 after.with_place(binding.name, place)
                 for before in found
                 for place in places
                 for after in self._match(binding.pattern, place, before)
             ]
-        yield from found
+        return found
 
     def _rooted(self, pattern: Pattern, every: Iterable[Any]) -> list[Any]:
         op = pattern.op if isinstance(pattern, Node) else ""
         return [place for place in every if any(node.op == op for node in self.nodes_of(place))]
 
     def _match(self, pattern: Pattern, place: Any, known: _Known) -> Iterator[_Known]:
-        self.steps += 1
-        if self.steps > _MOST_STEPS:
+        self._steps += 1
+        if self._steps > _MOST_STEPS:
             return
         match pattern:
             case Variable(name=name):
@@ -220,16 +217,18 @@ class Search:
             for inner, arg in zip(pattern.args, node.args, strict=True):
                 found = [after for before in found for after in self._match(inner, arg, before)]
             for before in found:
-                terms = {name: self.term_of(at) for name, at in before.place_by_name.items()}
-                with_attrs = match_attrs(pattern, node.attrs, Bindings(terms, before.attr_by_name))
+                with_attrs = match_attrs(pattern, node.attrs, self._bindings(before))
                 if with_attrs is None:
                     self._miss(before, f"attributes of {pattern.op} are others: {', '.join(map(str, node.attrs))}")
                 else:
                     yield replace(before, attr_by_name=with_attrs.attr_by_name)
 
+    def _bindings(self, known: _Known) -> Bindings:
+        return Bindings({name: self.term_of(at) for name, at in known.place_by_name.items()}, known.attr_by_name)
+
     def _miss(self, known: _Known, why: str) -> None:
-        if self.best is None or known.fitting > self.best[0]:
-            self.best = known.fitting, self._root, why
+        if self._best is None or known.fitting > self._best[0]:
+            self._best = known.fitting, self._root, why
 
 
 def _is_number(node: _Applied, value: float | bool) -> bool:
