@@ -16,9 +16,10 @@ _BUILD_COST = 20.0
 
 @dataclass
 class Folder:
-    """Finds terms of constant classes, each once."""
+    """Finds the smallest terms of classes, each once: of constant ones, and of all if it `reads_inputs`."""
 
     snapshot: Snapshot
+    reads_inputs: bool = False
     _best: dict[int, Node] = field(default_factory=dict[int, Node])
     _term_by_class: dict[int, Term] = field(default_factory=dict[int, Term])
 
@@ -31,7 +32,7 @@ class Folder:
         index_by_node: dict[Node, int] = {}
         for class_, nodes in enumerate(self.snapshot.nodes):
             for node in nodes:
-                if node.op == "input":
+                if node.op == "input" and not self.reads_inputs:
                     continue
                 index = index_by_node[node] = len(entries)
                 entries.append((class_, node))
@@ -59,7 +60,7 @@ class Folder:
         return frozenset(c for c in self._best if self.snapshot.sorts[c] == "tensor")
 
     def term(self, class_: int) -> Term:
-        """Return the smallest term of a constant class.
+        """Return the smallest term of a class.
 
         Raises: ExtractionError if the class is not constant.
         """

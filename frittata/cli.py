@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import sys
 import time
@@ -250,14 +249,7 @@ def _list(given: argparse.Namespace) -> int:
 def _show(given: argparse.Namespace) -> int:
     from frittata.rules import library
 
-    rules = [rule for family in library.builtin_families() for rule in family.rules]
-    found = [rule for rule in rules if given.name in (rule.full_name, rule.name)]
-    if not found:
-        names = [rule.full_name for rule in rules] + [rule.name for rule in rules]
-        near = difflib.get_close_matches(given.name, names, 3)
-        do = f"did you mean {' or '.join(near)}?" if near else "`frittata rules list` shows all names"
-        raise RuleError(f"no rule {given.name!r}", do=do)
-    for rule in found:
+    for _, rule in library.named(given.name, library.builtin_families()):
         print(f"{rule.full_name} [{_level(rule)}], {rule.location}\n    {' '.join(str(rule).split())}")
     return 0
 

@@ -6,19 +6,18 @@ and fusion groups match terms, of the model as it was imported and of the transf
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from frittata.account import Account
 from frittata.egraph.errors import RuleError
-from frittata.egraph.ops import registry
 from frittata.egraph.snapshot import Snapshot
-from frittata.egraph.terms import Scalar, Term, walk
+from frittata.egraph.terms import Term, walk
+from frittata.extract.constants import Folder
 from frittata.options import Options
 from frittata.rules import library
-from frittata.rules.matching import Bindings, first_false, match_attrs, match_rule
+from frittata.rules.matching import Bindings, first_false, match_attrs, match_rule, number
 from frittata.rules.parse import parse_family
 from frittata.rules.pattern import Condition, Family, Node, Number, Pattern, Rule, Variable
 
@@ -80,7 +79,10 @@ def account_of(account: Account, name: str) -> RuleAccount:
     """
     done = account.compilation
     own = [parse_family(text, f"{stem}.rules", stem) for stem, text in done.own_rules]
-    family, rule = _found((*library.builtin_families(), *own), name)
+    (family, rule), *others = library.named(name, (*library.builtin_families(), *own))
+    if others:
+        every = " or ".join(other.full_name for _, other in ((family, rule), *others))
+        raise RuleError(f"{1 + len(others)} rules are called {name!r}", do=f"name one of them: {every}")
     if rule.full_name not in {other.full_name for f in done.families for other in f.rules}:
         return RuleAccount(rule, _absence(family, rule, done.options), 0, 0, (), None)
     kernels = tuple(view.name for view in account.kernels if rule.full_name in view.rules)
@@ -92,25 +94,14 @@ def account_of(account: Account, name: str) -> RuleAccount:
         places = [*walk(*(done.model if rule.kind == "group" else done.imported.model).main.outputs)]
         matches = sum(match_rule(rule, term) is not None for term in places)
         search = Search(lambda term: [term], lambda term: term, lambda term: f"{term.op} of type {term.type}")
-    numbers = {number for number, other in done.saturation.rule_names.items() if other == rule.full_name}
+    numbers = {key for key, other in done.saturation.rule_names.items() if other == rule.full_name}
     nodes = sum(node.rule in numbers for class_ in snapshot.nodes for node in class_)
     return RuleAccount(rule, "", matches, nodes, kernels, None if matches else search.nearest(rule, places))
 
 
-def _found(families: Iterable[Family], name: str) -> tuple[Family, Rule]:
-    pairs = [(family, rule) for family in families for rule in family.rules]
-    found = [pair for pair in pairs if name in (pair[1].full_name, pair[1].name)]
-    if len(found) == 1:
-        return found[0]
-    names = [rule.full_name for _, rule in (found or pairs)]
-    near = names if found else difflib.get_close_matches(name, names, 3)
-    do = f"did you mean {' or '.join(near)}?" if near else "`frittata rules list` shows all names"
-    raise RuleError(f"{len(found) or 'no'} rules are called {name!r}", do=do)
-
-
 def _absence(family: Family, rule: Rule, options: Options) -> str:
     """Say why a rule was not admitted."""
-    if options.disable and {family.name, rule.full_name} & {*options.disable}:
+    if {family.name, rule.full_name}.intersection(options.disable):
         return "it is disabled"
     if family.opt_level > options.opt_level and family.name not in options.required:
         return f"{family.name} is of opt_level {family.opt_level}, and the level is {options.opt_level}"
@@ -169,14 +160,16 @@ class Search:
                     self._miss(known, _guard(false, known, self.described))
                 else:
                     whole = replace(known, fitting=known.fitting + 1)
-                    self._miss(whole, "all of it fits, but saturation stopped before it was tried")
+                    self._miss(
+                        whole, "all of it fits, but saturation stopped before, or judged another term"
+                    )
         return None if self._best is None else Miss(self.described(self._best[1]), self._best[0], self._best[2])
 
     def _matched(self, rule: Rule, root: Any, every: list[Any]) -> list[_Known]:
         """Match the patterns of the left side one after the other, the first at a root, the others everywhere."""
         found = [_Known()]
-        for number, binding in enumerate(rule.left):
-            places = self._rooted(binding.pattern, every) if number else [root]
+        for at, binding in enumerate(rule.left):
+            places = self._rooted(binding.pattern, every) if at else [root]
             found = [
                 after.with_place(binding.name, place)
                 for before in found
@@ -201,7 +194,7 @@ class Search:
                     both = self.described(known.place_by_name[name]), self.described(place)
                     self._miss(known, f"{name} would stand for two things, {both[0]} and {both[1]}")
             case Number(value=value):
-                if any(_is_number(node, value) for node in self.nodes_of(place)):
+                if any(_is_number(node, pattern) for node in self.nodes_of(place)):
                     yield replace(known, fitting=known.fitting + 1)
                 else:
                     self._miss(known, f"it asks for {value}, and there is {self.described(place)}")
@@ -231,11 +224,11 @@ class Search:
             self._best = known.fitting, self._root, why
 
 
-def _is_number(node: _Applied, value: float | bool) -> bool:
+def _is_number(node: _Applied, pattern: Number) -> bool:
     if node.op not in ("const", "full"):
         return False
-    found = node.attrs[0]
-    return found == Scalar.of(value, found.dtype) and node.attrs[1:] in ((), ((),))
+    wanted = number(pattern, node.attrs[0].dtype)
+    return (node.op, node.attrs) == (wanted.op, wanted.attrs)
 
 
 def _guard(condition: Condition, known: _Known, described: Callable[[Any], str]) -> str:
@@ -252,8 +245,8 @@ def _guard(condition: Condition, known: _Known, described: Callable[[Any], str])
 
 def search_of(snapshot: Snapshot) -> Search:
     """Return a search among the classes of an e-graph."""
-    term = _Smallest(snapshot).term
-    return Search(lambda class_: snapshot.nodes[class_], term, lambda class_: _described(snapshot, class_))
+    term_of = Folder(snapshot, reads_inputs=True).term
+    return Search(lambda class_: snapshot.nodes[class_], term_of, lambda class_: _described(snapshot, class_))
 
 
 def _counted(number: int, what: str) -> str:
@@ -264,42 +257,3 @@ def _described(snapshot: Snapshot, class_: int) -> str:
     ops = dict.fromkeys(node.op for node in snapshot.nodes[class_] if node.op != "build") or {"build": None}
     more = f" or {len(ops) - _MOST_NAMED} more" if len(ops) > _MOST_NAMED else ""
     return f"{' or '.join([*ops][:_MOST_NAMED])}{more} of type {snapshot.types[class_]}"
-
-
-class _Smallest:
-    """The smallest term of each class, by which guards are judged."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._node_by_class: dict[int, Any] = {}
-        self._snapshot = snapshot
-        self._term_by_class: dict[int, Term] = {}
-
-    def term(self, class_: int) -> Term:
-        """Return the smallest term of a class."""
-        if not self._node_by_class:
-            self._choose()
-        stack = [class_]
-        while stack:
-            at = stack[-1]
-            node = self._node_by_class[at]
-            missing = [arg for arg in node.args if arg not in self._term_by_class]
-            if missing:
-                stack += missing
-                continue
-            args = tuple(self._term_by_class[arg] for arg in node.args)
-            self._term_by_class[at] = registry.make(node.op, node.sort, args, node.attrs)
-            stack.pop()
-        return self._term_by_class[class_]
-
-    def _choose(self) -> None:
-        sizes: dict[int, float] = {}
-        is_better = True
-        while is_better:
-            is_better = False
-            for class_, nodes in enumerate(self._snapshot.nodes):
-                for node in nodes:
-                    if not all(arg in sizes for arg in node.args):
-                        continue
-                    size = 1.0 + sum(sizes[arg] for arg in node.args)
-                    if size < sizes.get(class_, float("inf")):
-                        sizes[class_], self._node_by_class[class_], is_better = size, node, True

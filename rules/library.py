@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 from frittata.egraph.errors import RuleError
 from frittata.rules.parse import parse_family
-from frittata.rules.pattern import Family
+from frittata.rules.pattern import Family, Rule
 
 FOLDER = Path(__file__).parent
 
@@ -30,3 +32,18 @@ def load_file(path: str | Path) -> Family:
         raise RuleError(f"cannot open the rule file: {error.strerror}", str(file)) from error
     name = str(file.relative_to(FOLDER.parent)) if file.is_relative_to(FOLDER) else str(file)
     return parse_family(text, name, file.stem)
+
+
+def named(name: str, families: Iterable[Family]) -> list[tuple[Family, Rule]]:
+    """Return the rules of a full name, or of a name alone, which several families may have.
+
+    Raises: RuleError that names the nearest, if there is none.
+    """
+    pairs = [(family, rule) for family in families for rule in family.rules]
+    found = [pair for pair in pairs if name in (pair[1].full_name, pair[1].name)]
+    if not found:
+        names = [rule.full_name for _, rule in pairs] + [rule.name for _, rule in pairs]
+        near = difflib.get_close_matches(name, names, 3)
+        do = f"did you mean {' or '.join(near)}?" if near else "`frittata rules list` shows all names"
+        raise RuleError(f"no rule {name!r}", do=do)
+    return found

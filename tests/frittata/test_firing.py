@@ -93,7 +93,7 @@ def test_a_rule_without_a_part_in_it(tmp_path: Path) -> None:
         assert f"took no part: {absent}" in str(fast.explain_rule(name))
     legalized = ft.optimize(np.exp, (X,), pipeline="zero", machine=REFERENCE, cache=tmp_path)
     assert "leaves layout out" in legalized.explain_rule("layout/last-mul").absent
-    with pytest.raises(RuleError, match=r"no rules are called(.|\n)*legalize/build-exp"):
+    with pytest.raises(RuleError, match=r"no rule 'build-expp'(.|\n)*build-exp"):
         fast.explain_rule("build-expp")
 
 
