@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from frittata.egraph import dtypes, shapes
 from frittata.egraph.terms import TensorType
+from frittata.kernels.results import is_large
 from frittata.kernels.runtime import Executable
 from frittata.parameters import Guard
 
@@ -28,7 +30,8 @@ class TensorCalls:
         self._run_at = executable.run_at
         self._check, self._check_meanwhile = _checks(executable, guard)
         self._arguments = [_type_of(types[name]) for name in program.inputs]
-        self._results = [_result_of(types[name]) for name in program.outputs]
+        results = zip(program.outputs, executable.allocators, strict=True)
+        self._allocators = [_allocator(types[name], allocate) for name, allocate in results]
 
     def __call__(self, values: Sequence[Any]) -> list[Tensor] | None:
         """Return the results as tensors of their own; None for arguments that have to be looked at more closely.
@@ -56,8 +59,8 @@ class TensorCalls:
                     return None
                 addresses.append(address)
             self._check()
-            for size, strides, dtype in self._results:
-                result = _empty(size, strides, dtype)
+            for allocate in self._allocators:
+                result = allocate()
                 results.append(result)
                 addresses.append(result.data_ptr())
         except RuntimeError:  # a tensor without memory of its own, or torch traces or transforms the call
@@ -102,7 +105,9 @@ def _type_of(type_: TensorType) -> tuple[torch.dtype, torch.Size, int]:
     return getattr(torch, name), torch.Size(shapes.concrete(type_.shape)), dtypes.itemsize(type_.dtype) - 1
 
 
-def _result_of(type_: TensorType) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype]:
-    """Return size, strides and dtype of a contiguous tensor of a type."""
+def _allocator(type_: TensorType, allocate: Callable[[], Any]) -> Callable[[], Tensor]:
+    """Return what makes a tensor for a result, given what makes an array: of the array, if its memory comes back."""
     dtype, shape, _ = _type_of(type_)
-    return tuple(shape), torch.empty(shape, dtype=dtype, device="meta").stride(), dtype
+    if is_large(shape, dtypes.to_numpy(type_.dtype)):
+        return lambda: torch.from_numpy(allocate())
+    return partial(_empty, tuple(shape), torch.empty(shape, dtype=dtype, device="meta").stride(), dtype)

@@ -26,6 +26,7 @@ from frittata.kernels.constants import Constants, part_of
 from frittata.kernels.lowered import LoweredKernel, Operand, Scratch, Status
 from frittata.kernels.plain import compile_plain
 from frittata.kernels.plan import evaluate_constants, plan_buffers
+from frittata.kernels.results import allocator
 from frittata.kernels.segments import Bound, Layout, Lowered, Segment
 from frittata.kernels.tables import Tables, address, aligned_bytes, quick_addresses
 
@@ -148,7 +149,8 @@ class Executable:
         self._banded = banded
         types = program_.types()
         self._inputs = tuple((name, *_numpy_type(type_)) for name, type_ in program_.inputs.items())
-        self._outputs = tuple(_numpy_type(types[name]) for name in program_.outputs)
+        self.allocators = tuple(allocator(*_numpy_type(types[name])) for name in program_.outputs)
+        """What makes an array for each output."""
         self.plan = plan_buffers(program_, _scratch_bytes(lowered), together(banded))
         code = {kernel: found.address for kernel, found in compiled.items()}
         self._tables = Tables(program_, lowered, self.plan, constants, code)
@@ -177,7 +179,7 @@ class Executable:
         Raises: ModelError if the arguments do not fit; IndexRangeError if an index that they hold, or that is computed
             from them, lies outside of the axis that it points into.
         """
-        outputs = [np.empty(shape, dtype) for shape, dtype in self._outputs]
+        outputs = [allocate() for allocate in self.allocators]
         moving = (*self._checked(arrays), *outputs)
         context = self._take(quick_addresses(moving))
         self._run(context, moving)
@@ -218,7 +220,7 @@ class Executable:
 
     def measure(self, *arrays: Array, repeats: int = 10) -> NDArray[np.float64]:
         """Return the least time of each step over `repeats` runs, in seconds."""
-        moving = (*self._checked(arrays), *(np.empty(shape, dtype) for shape, dtype in self._outputs))
+        moving = (*self._checked(arrays), *(allocate() for allocate in self.allocators))
         context = self._take(quick_addresses(moving))
         runs = [[segment.run_timed(moving) for segment in context.segments] for _ in range(repeats + 1)]
         if any(context.status):
