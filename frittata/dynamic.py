@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from frittata import sources
 from frittata.egraph.errors import ModelError
-from frittata.egraph.model import Model
-from frittata.egraph.shapes import Sym
-from frittata.frontends.calls import Call
-from frittata.frontends.imported import Imported
+from frittata.frontends.symbolic import Symbolic
 from frittata.optimized import Optimized
 from frittata.options import Options
 from frittata.pipeline import compile_model
@@ -27,22 +24,17 @@ class Dynamic:
     takes as long as `optimize`, or less: kernels that do not depend on it come from the cache.
     """
 
-    def __init__(
-        self, imported: Imported, ranges: Mapping[str, tuple[int, int | None]], options: Options, source: Any
-    ) -> None:
-        named = {dim.name for leaf in imported.model.main.inputs for dim in leaf.shape if isinstance(dim, Sym)}
-        if not named:
-            raise ModelError("no dim of the model is symbolic", do="name dims in dynamic_shapes=, or leave it out")
-        self.ranges = {name: ranges.get(name, (1, None)) for name in sorted(named)}
+    def __init__(self, symbolic: Symbolic, options: Options, source: Any) -> None:
+        self.ranges = symbolic.ranges
         self.programs: dict[Sizes, Optimized] = {}
-        self._imported, self._options, self._source = imported, options, source
+        self._symbolic, self._options, self._source = symbolic, options, source
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program for the sizes of the arguments; compile it if it is the first call with them.
 
         Raises: ModelError if the arguments do not fit, or a size is out of range; what `optimize` raises.
         """
-        return self.at(**self._sizes(self._imported.flatten(args, kwargs)))(*args, **kwargs)
+        return self.at(**self._symbolic.sizes(args, kwargs))(*args, **kwargs)
 
     def at(self, **extents: int) -> Optimized:
         """Return the program for some sizes, one for each dim.
@@ -63,35 +55,9 @@ class Dynamic:
                 )
         key = tuple(sorted((name, int(extent)) for name, extent in extents.items()))
         if key not in self.programs:
-            bound = _Bound(self._imported, self._imported.model.bind_dims(dict(key)))
+            bound = self._symbolic.at(dict(key))
             self.programs[key] = Optimized(compile_model(bound, (), self._options), (), self._source)
         return self.programs[key]
-
-    def _sizes(self, values: Sequence[Any]) -> dict[str, int]:
-        sizes: dict[str, int] = {}
-        for leaf, value in zip(self._imported.model.main.inputs, values, strict=True):
-            shape = tuple(getattr(value, "shape", ()))
-            if len(shape) != len(leaf.shape):
-                raise ModelError(f"argument {leaf.attrs[0]!r} has shape {shape}, the model takes {leaf.type}")
-            for dim, extent in zip(leaf.shape, shape, strict=True):
-                if isinstance(dim, Sym) and sizes.setdefault(dim.name, int(extent)) != extent:
-                    raise ModelError(
-                        f"{dim.name} is {sizes[dim.name]} in one argument and {extent} in {leaf.attrs[0]!r}",
-                        do="give arguments whose sizes agree",
-                    )
-        return sizes
-
-
-class _Bound:
-    """What a front end returned, its model for some sizes."""
-
-    def __init__(self, imported: Imported, model: Model) -> None:
-        self.model = model
-        self.parameters, self.is_flat = imported.parameters, imported.is_flat
-        self.flatten, self.unflatten, self._of = imported.flatten, imported.unflatten, imported
-
-    def call(self) -> Call:
-        return replace(self._of.call(), model=self.model)
 
 
 def dynamic(
@@ -105,19 +71,4 @@ def dynamic(
 
     Raises: ModelError if no dim is symbolic, or the source is none that can have such dims.
     """
-    if isinstance(source, Model):
-        return Dynamic(Call.of(source), {}, options, None)
-    if dynamic_shapes is True:
-        from frittata.sources import imported
-
-        found: Any = imported(source, args, options.fallback, kwargs)
-    elif hasattr(source, "named_parameters"):
-        from frittata.frontends.torch_export import from_module
-
-        found = from_module(source, args, kwargs, dynamic_shapes, fallback=options.fallback)
-    else:
-        raise ModelError(
-            f"dynamic_shapes for a {type(source).__name__}",
-            do="give a torch module; or dynamic_shapes=True and a model that has symbolic dims",
-        )
-    return Dynamic(found, getattr(found, "range_by_dim", {}), options, source)
+    return Dynamic(sources.symbolic(source, args, dynamic_shapes, options.fallback, kwargs), options, source)

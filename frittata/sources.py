@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from frittata.egraph.errors import ModelError
 from frittata.egraph.model import Model
 from frittata.frontends.calls import Call
+from frittata.frontends.symbolic import Symbolic, of_imported
 
 if TYPE_CHECKING:
     from frittata.frontends.imported import Imported
@@ -28,7 +29,7 @@ def imported(
     source = resolved(source, args, kwargs)
     if hasattr(source, "flatten") and hasattr(source, "unflatten"):
         return source
-    if isinstance(source, str | Path) or hasattr(source, "opset_import"):
+    if _is_onnx(source):
         from frittata.frontends.onnx.importer import from_onnx
 
         if kwargs:
@@ -56,6 +57,42 @@ def imported(
     from frittata.frontends.torch_export import from_module
 
     return from_module(source, args, kwargs, fallback=fallback)
+
+
+def symbolic(
+    source: Any,
+    args: Sequence[Any],
+    dynamic_shapes: Any,
+    fallback: str = "error",
+    kwargs: Mapping[str, Any] | None = None,
+) -> Symbolic:
+    """Return a source with its symbolic dims: those that it has already, or those that torch.export is to make.
+
+    Raises: ModelError if there are none; as `imported`.
+    """
+    if isinstance(source, Model) or (hasattr(source, "flatten") and hasattr(source, "unflatten")):
+        return of_imported(Call.of(source) if isinstance(source, Model) else source)
+    if _is_onnx(source) and dynamic_shapes is True:
+        from frittata.frontends.onnx.symbolic import of_onnx
+
+        return of_onnx(source)
+    if hasattr(source, "graph_signature") and dynamic_shapes is True:
+        from frittata.frontends.torch_symbolic import of_program
+
+        return of_program(source, fallback=fallback)
+    if not hasattr(source, "named_parameters"):
+        raise ModelError(
+            f"dynamic_shapes for a {type(source).__name__}",
+            do="give a torch module; or dynamic_shapes=True and a model that has symbolic dims",
+        )
+    from frittata.frontends.torch_symbolic import of_module
+
+    shapes = None if dynamic_shapes is True else dynamic_shapes
+    return of_module(source, args, kwargs, shapes, fallback)
+
+
+def _is_onnx(source: Any) -> bool:
+    return isinstance(source, str | Path) or hasattr(source, "opset_import")
 
 
 def resolved(source: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Any:

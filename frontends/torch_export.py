@@ -23,9 +23,9 @@ from frittata.egraph.dtypes import DType
 from frittata.egraph.errors import FrittataError, ModelError, UnsupportedOpError
 from frittata.egraph.model import Function, Model
 from frittata.egraph.ops.registry import tensor
-from frittata.egraph.shapes import Shape, Sym
+from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import TensorType, Term
-from frittata.frontends import aten
+from frittata.frontends import aten, torch_dims
 from frittata.frontends.calls import TENSOR, Call
 from frittata.frontends.torch_extern import extern
 from frittata.frontends.torch_inplace import in_place_calls
@@ -154,6 +154,17 @@ def from_module(
 
     Raises: UnsupportedOpError that lists all operators without a row; ModelError for what cannot be imported.
     """
+    program, names = exported(module, args, kwargs, dynamic_shapes)
+    return from_exported_program(program, names, place, fallback)
+
+
+def exported(
+    module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, dynamic_shapes: Any = None
+) -> tuple[torch.export.ExportedProgram, torch_dims.Places]:
+    """Export a module in eval mode; return the names of its dims too.
+
+    Raises: ModelError.
+    """
     if any(part.training for part in module.modules()):
         raise ModelError("the module is in training mode", do="call model.eval() first")
     try:
@@ -175,7 +186,8 @@ def from_module(
             if isinstance(error, RuntimeError)
             else "call the model on these arguments first: it may fail the same way",
         ) from error
-    return from_exported_program(program, _dim_names(module, given, named, dynamic_shapes), place, fallback)
+    dims = torch_dims.dims_by_place(module, given, named, dynamic_shapes)
+    return program, {place: torch_dims.root(dim).__name__ for place, dim in dims.items()}
 
 
 def _apart(tree: Any) -> Any:
@@ -235,43 +247,27 @@ def _modules_in(path: str, value: Any, depth: int) -> Iterator[tuple[str, torch.
 
 def from_exported_program(
     program: torch.export.ExportedProgram,
-    name_by_place: Mapping[tuple[int, int], str] | None = None,
+    name_by_place: torch_dims.Places | None = None,
     place: Callable[[torch.fx.Node], str] | None = None,
     fallback: str = "error",
+    sizes: Mapping[str, int] | None = None,
 ) -> Imported:
     """Import an exported program.
 
     `name_by_place` names symbolic dims: {(leaf of the arguments, axis): name} where torch's names are not wanted;
-    `place` says in errors where a node comes from, the user's source line unless given; `fallback` as in `from_module`.
+    `sizes` binds them; `place` says in errors where a node comes from, the user's source line unless given; `fallback`
+    as in `from_module`.
 
     Raises: as `from_module`.
     """
-    return _Importer(_prepared(program), name_by_place or {}, place or origin, fallback).run()
-
-
-def _dim_names(
-    module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
-) -> dict[tuple[int, int], str]:
-    """Return the names of `Dim`s by (position among the leaves of the arguments, axis)."""
-    leaves = pytree.tree_leaves((tuple(args), dict(kwargs)))
-    position_by_id = {id(leaf): position for position, leaf in enumerate(leaves)}
-    names: dict[tuple[int, int], str] = {}
-
-    def visit(value: Any, dims: Any) -> None:
-        if isinstance(value, torch.Tensor):
-            for axis, dim in dims.items() if isinstance(dims, dict) else enumerate(dims or ()):
-                if isinstance(dim, torch.export.Dim):
-                    names[position_by_id[id(value)], axis] = dim.__name__
-        elif isinstance(value, dict) and isinstance(dims, dict):
-            for key in value.keys() & dims.keys():
-                visit(value[key], dims[key])
-        elif isinstance(value, list | tuple) and isinstance(dims, list | tuple):
-            for inner, part in zip(value, dims, strict=False):
-                visit(inner, part)
-
-    given = dict(inspect.signature(module.forward).bind(*args, **kwargs).arguments)
-    visit(given if isinstance(dynamic_shapes, dict) else list(given.values()), dynamic_shapes)
-    return names
+    taken: Sequence[str] = getattr(program, "_guards_code", ())
+    if taken and sizes is None:
+        raise ModelError(
+            f"the export holds only where {' and '.join(taken)}",
+            do="optimize(..., dynamic_shapes=...) looks at it for each size; or write the module without such branches",
+        )
+    dims = torch_dims.Dims.of(program, name_by_place or {}).at(sizes or {}, program)
+    return _Importer(_prepared(program), dims, place or origin, fallback).run()
 
 
 def _prepared(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
@@ -301,11 +297,10 @@ def _is_python(target: Any) -> bool:
 @dataclass
 class _Importer:
     program: torch.export.ExportedProgram
-    name_by_place: Mapping[tuple[int, int], str]
+    dims: torch_dims.Dims
     place: Callable[[torch.fx.Node], str]
     fallback: str
     value_by_node: dict[torch.fx.Node, Any] = field(default_factory=dict)
-    name_by_symbol: dict[Any, str] = field(default_factory=dict)
     tensor_by_name: dict[str, torch.Tensor] = field(default_factory=dict)
     origin_by_term: dict[Term, str] = field(default_factory=dict)
     unsupported: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -320,7 +315,6 @@ class _Importer:
         self.in_place = in_place_calls(nodes)
         placeholders = [node for node in nodes if node.op == "placeholder"]
         pairs = list(zip(placeholders, signature.input_specs, strict=True))
-        self._name_symbols([node for node, spec in pairs if spec.kind is InputKind.USER_INPUT])
         taken = {node.name for node, spec in pairs if spec.kind is InputKind.USER_INPUT}
         for node, spec in pairs:
             self._placeholder(node, spec, taken)
@@ -351,15 +345,8 @@ class _Importer:
         call = self.program.call_spec
         assert call.in_spec is not None and call.out_spec is not None
         specs_of_call = (call.in_spec, call.out_spec)
-        return Imported(model, parameters, *specs_of_call, self._ranges(), tuple(self.leaves), tuple(results))
-
-    def _ranges(self) -> dict[str, tuple[int, int | None]]:
-        ranges: dict[str, tuple[int, int | None]] = {}
-        for symbol, found in self.program.range_constraints.items():
-            upper: Any = found.upper
-            name = self.name_by_symbol.get(symbol, str(symbol))
-            ranges[name] = (max(1, int(found.lower)), int(upper) if upper.is_Integer else None)
-        return ranges
+        ranges = self.dims.ranges(self.program)
+        return Imported(model, parameters, *specs_of_call, ranges, tuple(self.leaves), tuple(results))
 
     def _refuse_mutation(self, specs: Sequence[OutputSpec]) -> None:
         changed = [
@@ -372,13 +359,6 @@ class _Importer:
                 f"the module changes {', '.join(changed)} in place",
                 do="compute new tensors and return them; state cannot be kept between calls",
             )
-
-    def _name_symbols(self, user_inputs: Sequence[torch.fx.Node]) -> None:
-        for position, node in enumerate(user_inputs):
-            shape: tuple[Any, ...] = getattr(node.meta.get("val"), "shape", ())
-            for axis, dim in enumerate(shape):
-                if isinstance(dim, torch.SymInt) and (position, axis) in self.name_by_place:
-                    self.name_by_symbol[dim.node.expr] = self.name_by_place[position, axis]
 
     def _placeholder(self, node: torch.fx.Node, spec: InputSpec, taken: set[str]) -> None:
         value = node.meta.get("val")
@@ -478,7 +458,7 @@ class _Importer:
     def _extern(self, node: torch.fx.Node) -> Any:
         """Return a call into torch, or the result of one that a row left out."""
         if node.target is not operator.getitem:
-            return extern(node, lambda used: self._dim(self.value_by_node[used]), self._type)
+            return extern(node, lambda used: self.dims.read(self.value_by_node[used]), self._type)
         source, key = node.args
         assert isinstance(source, torch.fx.Node)
         found = self._extern(source)[key]
@@ -512,34 +492,18 @@ class _Importer:
     def _read(self, value: Any, user: torch.fx.Node) -> Any:
         match value:
             case torch.fx.Node():
-                return self._dim(self.value_by_node[value])
+                return self.dims.read(self.value_by_node[value])
             case list() | tuple():
                 return [self._read(item, user) for item in value]
             case torch.dtype():
                 return dtype_of(value, f"{user.target} at {self.place(user)}")
             case _:
-                return self._dim(value)
-
-    def _dim(self, value: Any) -> Any:
-        """Return a dim as a number or a symbol, anything else as it is."""
-        if isinstance(value, torch.SymInt):
-            expression = value.node.expr
-            if expression.is_Integer:
-                return int(expression)
-            if not expression.is_Symbol:
-                raise ModelError(
-                    f"dim {expression} is computed from symbolic dims",
-                    do="make one of these dims static, or avoid the view",
-                )
-            return Sym(self.name_by_symbol.get(expression, str(expression)))
-        if isinstance(value, torch.SymFloat | torch.SymBool):
-            raise ModelError(f"{value} is computed from symbolic dims", do="make these dims static")
-        return value
+                return self.dims.read(value)
 
     def _type(self, value: torch.Tensor, what: str) -> TensorType:
         if value.layout != torch.strided:
             raise ModelError(f"{what} has layout {value.layout}", do="convert with .to_dense()")
-        shape: Shape = tuple(self._dim(dim) for dim in value.shape)
+        shape: Shape = tuple(self.dims.read(dim) for dim in value.shape)
         if 0 in shape:
             raise ModelError(f"{what} is empty: shape {shapes.fmt(shape)}", do="tensors need at least one value")
         return TensorType(shape, dtype_of(value.dtype, what))

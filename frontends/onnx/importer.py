@@ -56,15 +56,7 @@ class ImportedOnnx:
 
         Raises: ModelError if one is missing or not known.
         """
-        if not kwargs and len(args) == len(self.model.main.inputs):
-            return list(args)
-        names = [term.attrs[0] for term in self.model.main.inputs]
-        named = dict(kwargs or {})
-        given = [*args, *(named.pop(name) for name in names[len(args) :] if name in named)]
-        if named or len(given) != len(names):
-            got = f"{len(args)} by position and {', '.join(kwargs or {}) or 'none'} by name"
-            raise ModelError(f"the model takes {', '.join(names)}; got {got}")
-        return given
+        return arguments_of([term.attrs[0] for term in self.model.main.inputs], args, kwargs)
 
     def unflatten(self, outputs: Iterable[Any]) -> Any:
         """Return one output as it is, several as a tuple."""
@@ -74,6 +66,21 @@ class ImportedOnnx:
     def call(self) -> Call:
         """Return how the model is called, as plain data."""
         return Call.of(self.model)
+
+
+def arguments_of(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
+    """Return the arrays of a call in the order of the inputs of these names.
+
+    Raises: ModelError if one is missing or not known.
+    """
+    if not kwargs and len(args) == len(names):
+        return list(args)
+    named = dict(kwargs or {})
+    given = [*args, *(named.pop(name) for name in names[len(args) :] if name in named)]
+    if named or len(given) != len(names):
+        got = f"{len(args)} by position and {', '.join(kwargs or {}) or 'none'} by name"
+        raise ModelError(f"the model takes {', '.join(names)}; got {got}")
+    return given
 
 
 def from_onnx(
@@ -91,6 +98,12 @@ def from_onnx(
     """
     model: ModelProto = onnx.load(source) if isinstance(source, str | PathLike) else source
     return _Importer(model, dict(dims or {})).run(args, known or {})
+
+
+def declared_inputs(graph: GraphProto) -> list[ValueInfoProto]:
+    """Return the inputs that a caller gives: those that are no weights."""
+    weights = {initializer.name for initializer in graph.initializer}
+    return [given for given in graph.input if given.name not in weights]
 
 
 def asked_at_import(model: ModelProto) -> set[str]:
@@ -140,7 +153,6 @@ class _Importer:
     def run(self, args: Sequence[Any], known: Mapping[str, Any]) -> ImportedOnnx:
         graph = self._model.graph
         scope: _Scope = {"": Value()}
-        weights = {initializer.name for initializer in graph.initializer}
         for initializer in graph.initializer:
             scope[initializer.name] = _initial(initializer)
         for sparse in graph.sparse_initializer:
@@ -149,7 +161,7 @@ class _Importer:
         if unknown:
             raise ModelError(f"the model has no input {', '.join(unknown)}", do="give known= by the names of inputs")
         scope |= {name: Value(np.asarray(array)) for name, array in known.items()}
-        inputs = self._inputs([given for given in graph.input if given.name not in weights | known.keys()], args)
+        inputs = self._inputs([given for given in declared_inputs(graph) if given.name not in known], args)
         scope |= {term.attrs[0]: Value(term=term) for term in inputs}
         self._nodes(graph.node, scope, "")
         results = [(self._operand(output.name, scope), output.name) for output in graph.output]

@@ -1,0 +1,120 @@
+"""Torch models with dims that are not known: exported once, imported for each size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from frittata.egraph import shapes
+from frittata.egraph.errors import ModelError
+from frittata.frontends.symbolic import Linear, Symbolic
+from frittata.frontends.torch_dims import Dims, Places, dims_by_place, root, user_inputs
+from frittata.frontends.torch_export import Imported, exported, from_exported_program, from_module
+
+
+def of_module(
+    module: torch.nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    dynamic_shapes: Any,
+    fallback: str,
+) -> Symbolic:
+    """Export a module with the dims that `dynamic_shapes` names; for each size anew if it can be exported so only.
+
+    Raises: as `from_module`.
+    """
+    try:
+        program, names = exported(module, args, kwargs, dynamic_shapes)
+    except ModelError:
+        found = _each_size(module, args, kwargs or {}, dynamic_shapes, fallback)
+        if found is None:
+            raise
+        return found
+    return of_program(program, names, fallback)
+
+
+def of_program(program: torch.export.ExportedProgram, names: Places | None = None, fallback: str = "error") -> Symbolic:
+    """Return an exported program with its dims; what cannot be imported is refused at the sizes of the export.
+
+    Raises: as `from_exported_program`.
+    """
+    return _Program(program, names or {}, fallback).symbolic()
+
+
+class _Program:
+    def __init__(self, program: torch.export.ExportedProgram, names: Places, fallback: str) -> None:
+        self._program, self._names, self._fallback = program, names, fallback
+
+    def symbolic(self) -> Symbolic:
+        dims = Dims.of(self._program, self._names)
+        nodes = [node for node in user_inputs(self._program) if isinstance(node.meta["val"], torch.Tensor)]
+        inputs = tuple((node.name, dims.axes(node)) for node in nodes)
+        first = self._at(dims.example(self._program))
+        return Symbolic(inputs, dims.ranges(self._program), first.flatten, self._at)
+
+    def _at(self, sizes: Mapping[str, int]) -> Imported:
+        found = from_exported_program(self._program, self._names, None, self._fallback, sizes)
+        self._check_guards(found, sizes)
+        return found
+
+    def _check_guards(self, found: Imported, sizes: Mapping[str, int]) -> None:
+        """Hold sizes to what the export took for granted: which way the module's branches went, say."""
+        if self._guards is None:
+            return
+        extents = iter(shapes.concrete(leaf.shape) for leaf in found.model.main.inputs)
+        values = [node.meta["val"] for node in user_inputs(self._program)]
+        leaves = [torch.empty(next(extents), device="meta") if isinstance(v, torch.Tensor) else v for v in values]
+        try:
+            self._guards(*leaves)
+        except (AssertionError, RuntimeError) as error:
+            given = ", ".join(f"{name}={size}" for name, size in sizes.items())
+            raise ModelError(
+                f"the export does not hold for {given}: {error}",
+                do="export with examples of these sizes, or write the module without branches on sizes",
+            ) from error
+
+    @cached_property
+    def _guards(self) -> Any:
+        """What the export checks before a run, None if there is nothing."""
+        return getattr(self._program.module(), "_guards_fn", None)
+
+
+def _each_size(
+    module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any, fallback: str
+) -> Symbolic | None:
+    """Return a module that is exported for each size, as it is where a size is a number for it: in math.sqrt(n), say.
+
+    None if its dims cannot be told from the example arguments, or it cannot be exported even with their sizes.
+    """
+    try:
+        dims = dims_by_place(module, args, kwargs, dynamic_shapes)
+        first = from_module(module, args, kwargs, fallback=fallback)
+    except (ModelError, TypeError):
+        return None
+    if any(root(dim) is not dim for dim in dims.values()):
+        return None
+    leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    axes = [
+        tuple(Linear(dims[i, axis].__name__) if (i, axis) in dims else extent for axis, extent in enumerate(leaf.shape))
+        for i, leaf in enumerate(leaves)
+        if isinstance(leaf, torch.Tensor)
+    ]
+    names = (leaf.attrs[0] for leaf in first.model.main.inputs)
+    ranges = {dim.__name__: (max(1, dim.min), dim.max if isinstance(dim.max, int) else None) for dim in dims.values()}
+
+    def at(sizes: Mapping[str, int]) -> Imported:
+        every = iter(axes)
+        resized = [
+            leaf.new_zeros([sizes[a.dim] if isinstance(a, Linear) else a for a in next(every)])
+            if isinstance(leaf, torch.Tensor)
+            else leaf
+            for leaf in leaves
+        ]
+        given, named = pytree.tree_unflatten(resized, spec)
+        return from_module(module, given, named, fallback=fallback)
+
+    return Symbolic(tuple(zip(names, axes, strict=True)), ranges, first.flatten, at)
