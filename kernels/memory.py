@@ -222,9 +222,10 @@ def store_rows(builder: Builder, columns: Sequence[Value], pointer: Value, offse
             store_masked(builder, row, pointer, _after(builder, offset, at), width)
 
 
-def column_steps(lanes: int, count: int) -> float:
-    """Return how many loads and shuffles a vector takes when rows of `count` are loaded as columns."""
-    return min(_picked_steps(count), _turned_steps(_turned_squares(lanes, count))) / count
+def column_steps(lanes: int, count: int, used: int) -> float:
+    """Return how many loads and shuffles a vector takes when `used` columns of rows of `count` are loaded."""
+    picked = min(count, used * lanes) + used * (min(count, lanes) - 1) * _pick_steps()
+    return min(picked, _turned_steps(_turned_squares(lanes, count))) / used
 
 
 _WIDE_BYTES = 64
@@ -239,7 +240,11 @@ def _squares(lanes: int, count: int) -> list[tuple[int, int]]:
 
 
 def _picked_steps(count: int) -> float:
-    return count * (1 + (count - 1) * (1.0 if processor().width >= _WIDE_BYTES else _NARROW_PICKS))
+    return count * (1 + (count - 1) * _pick_steps())
+
+
+def _pick_steps() -> float:
+    return 1.0 if processor().width >= _WIDE_BYTES else _NARROW_PICKS
 
 
 def _turned_steps(squares: Sequence[tuple[int, int]]) -> float:

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 
 from frittata.egraph import dtypes
-from frittata.egraph.terms import Term
+from frittata.egraph.terms import Term, size_bytes
 from frittata.kernels.chunks import MOST_CHUNKS
 from frittata.kernels.element_emitter import SIDE_BY_SIDE
 from frittata.kernels.frames import LANES, Frame, Loop
@@ -23,6 +24,7 @@ from frittata.kernels.lowered import aligned
 from frittata.kernels.memory import MOST_COLUMNS, column_steps
 from frittata.kernels.points import Point, Points, reduction
 from frittata.kernels.processor import processor
+from frittata.kernels.tiles import CACHE_LINE_BYTES
 from frittata.kernels.units import SIMPLE_UNITS, gather_units, operator_units
 
 _TRANSPOSE_UNITS = 5.0
@@ -225,7 +227,7 @@ class Passes:
         frame = self.frame
         total = SIMPLE_UNITS * len(self.outputs) if frame.is_reduced else 0.0
         if not frame.is_reduced:
-            total += frame.steps * len(self.outputs) * self._column_units(frame.steps)
+            total += frame.steps * len(self.outputs) * self._column_units(frame.steps, frame.steps)
         for point in {point for number in range(len(self.passes)) for point in self.computed(number)}:
             if point.term.op == "fold":
                 total += SIMPLE_UNITS * frame.steps
@@ -242,15 +244,47 @@ class Passes:
         if step in (0, 1):
             return SIMPLE_UNITS
         if step is not None and 2 <= step <= MOST_COLUMNS and point.term.op == "load":
-            return self._column_units(step)
+            return self._column_units(step, step if self.frame.short else self._columns_used(point, step, number))
         if point in self.transposed:
             return _TRANSPOSE_UNITS
         looked_up = sum(LANES in lookup.origins for lookup in lookups_in([self.points.offset(point)]))
         return gather_units(processor().width // 4, looked_up)
 
-    def _column_units(self, stride: int) -> float:
-        """Return what an element costs whose neighbours in the lanes lie `stride` apart, loaded or stored."""
-        return SIMPLE_UNITS * column_steps(self.frame.lanes, stride)
+    def read_again_bytes(self, cache_bytes: int) -> float:
+        """Return the bytes that are read more than once: rows that a cache does not hold, in each pass.
+
+        A row whose elements lie apart reads whole lines, and the next row reads them again.
+        """
+        if self.frame.short:
+            return 0.0
+        numbers = range(len(self.passes))
+        every = [[p for p in self.computed(n) if p.term.op == "load" and not self.is_known(p, n)] for n in numbers]
+        bytes_of = {point: self._line_bytes(point) for loads in every for point in loads}
+        blocks = -(-self.frame.extent // (self.vectors * self.frame.lanes)) if self.frame.columns else 1
+        if sum(bytes_of.values()) / blocks <= cache_bytes / 2:
+            return 0.0
+        read = self.frame.row_count * sum(bytes_of[point] for loads in every for point in loads)
+        return max(0.0, read - sum(map(size_bytes, {point.term.args[0] for point in bytes_of})))
+
+    def _line_bytes(self, point: Point) -> float:
+        """Return the bytes of the cache lines that a load reads in one pass over a row."""
+        frame, size = self.frame, dtypes.itemsize(point.term.dtype)
+        step = self.points.step(point, LANES)
+        apart = 1 if step is None else min(abs(step), CACHE_LINE_BYTES // size)
+        lines = (frame.extent * apart if apart else 1) * size
+        return lines * prod(loop.extent for loop in frame.sequence if loop.key in point.keys)
+
+    def _column_units(self, stride: int, used: int) -> float:
+        """Return what an element costs whose neighbours in the lanes lie `stride` apart, one of so many columns."""
+        return SIMPLE_UNITS * column_steps(self.frame.lanes, stride, used)
+
+    def _columns_used(self, point: Point, stride: int, number: int) -> int:
+        """Return how many columns of the same rows a pass loads."""
+        offset = self.points.offset(point)
+        first = offset + -(offset.constant % stride)
+        others = (p for p in self.computed(number) if p.term.op == "load" and p.term.args == point.term.args)
+        offsets = {self.points.offset(p) for p in others}
+        return sum(at + -(at.constant % stride) == first for at in offsets)
 
     def _row_bytes(self, point: Point) -> int:
         frame = self.frame

@@ -15,14 +15,26 @@ _SHARE_OF_ONE_THREAD = 0.6
 """The part of a machine's bandwidth that one of its threads reaches."""
 
 
-def roofline(bodies: tuple[Term, ...], units: float, chunks: int, machine: Machine) -> Estimate:
-    """Predict a kernel of `units` additions in vector code that reads its operands and writes its results once."""
-    return with_traffic(bodies, units / machine.scalar_per_s, units, chunks, machine)
+def roofline(
+    bodies: tuple[Term, ...], units: float, chunks: int, machine: Machine, again_bytes: float = 0.0
+) -> Estimate:
+    """Predict a kernel of `units` additions in vector code that reads its operands and writes its results once.
+
+    `again_bytes` are read in addition: what has left the nearer caches before it is used again.
+    """
+    return with_traffic(bodies, units / machine.scalar_per_s, units, chunks, machine, again_bytes)
 
 
-def with_traffic(bodies: tuple[Term, ...], compute_s: float, flops: float, chunks: int, machine: Machine) -> Estimate:
+def with_traffic(
+    bodies: tuple[Term, ...],
+    compute_s: float,
+    flops: float,
+    chunks: int,
+    machine: Machine,
+    again_bytes: float = 0.0,
+) -> Estimate:
     """Predict a kernel whose arithmetic would take all threads of the machine so many seconds."""
-    moved = moved_bytes(bodies)
+    moved = moved_bytes(bodies) + again_bytes
     transfer = machine.transfer_s(moved)
     if chunks < machine.threads:
         transfer /= max(_SHARE_OF_ONE_THREAD, chunks / machine.threads)

@@ -35,7 +35,10 @@ class RowTemplate:
     def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
         """Predict the slower of arithmetic and memory; None unless all folds bind the same axes."""
         planned = _plan(bodies)
-        return roofline(bodies, planned[1].units, _chunks(planned[1]), machine) if planned else None
+        if planned is None:
+            return None
+        plan = planned[1]
+        return roofline(bodies, plan.units, _chunks(plan), machine, plan.read_again_bytes(machine.l2_bytes))
 
     def lower(self, name: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> LoweredKernel:
         """Write the loops around the passes."""

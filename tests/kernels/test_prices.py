@@ -13,6 +13,7 @@ from frittata.kernels.templates import library
 from frittata.kernels.templates.contraction import CONTRACTION
 from frittata.kernels.templates.nest import NEST
 from frittata.kernels.templates.pointwise import POINTWISE
+from frittata.kernels.templates.row import ROW
 from frittata.kernels.templates.stencil import STENCIL
 from frittata.kernels.templates.winograd import WINOGRAD
 from frittata.kernels.traffic import moved_bytes
@@ -73,6 +74,38 @@ def test_a_view_moves_the_lines_that_it_touches(columns: int, step: int, expecte
 def test_what_a_view_repeats_is_moved_once() -> None:
     spread = reindex(load("x", 1000), indexing.IndexMap((1000,), (64, 1000), (indexing.var(-1, 1000),)))
     assert moved_bytes((build(element("add", spread, load("y", 64, 1000)), 64, 1000),)) == 1000 * 4 + 2 * 64 * 1000 * 4
+
+
+def centred(rows: int, columns: int, *, apart: bool) -> Term:
+    """Rows less their means; the columns of a matrix (columns, rows) if they are to be read with elements apart."""
+    x = load("x", rows, columns)
+    if apart:
+        x = reindex(load("x", columns, rows), indexing.permute_map((columns, rows), (1, 0)))
+    return build(element("sub", x, element("fold", x, op="sum", axis=-1, extent=columns)), rows, columns)
+
+
+def test_rows_that_no_cache_holds_are_read_in_each_pass() -> None:
+    """Those whose elements lie apart read sixteen times as many bytes, and again for each row."""
+    found = [ROW.estimate((centred(16, columns, apart=True),), frozenset(), REFERENCE) for columns in (100, 10_000)]
+    assert found[0] is not None and found[0].bytes == 2 * 16 * 100 * 4
+    assert found[1] is not None and found[1].bytes == (1 + 2 * 16) * 16 * 10_000 * 4
+    together = ROW.estimate((centred(16, 10_000, apart=False),), frozenset(), REFERENCE)
+    assert together is not None and together.bytes == 2 * 16 * 10_000 * 4
+    long = ROW.estimate((centred(2, 100_000, apart=False),), frozenset(), REFERENCE)
+    assert long is not None and long.bytes == 3 * 2 * 100_000 * 4
+
+
+def test_one_column_of_many_is_dearer_than_each_of_all() -> None:
+    every = [reindex(load("x", 3000 * 8), indexing.slice_map((3000 * 8,), -1, k, 8, 3000)) for k in range(8)]
+    one, all_ = (seconds(POINTWISE, build(_sum(parts), 3000)) for parts in (every[:1], every))
+    assert all_ < 8 * one
+
+
+def _sum(parts: list[Term]) -> Term:
+    total = parts[0]
+    for part in parts[1:]:
+        total = element("add", total, part)
+    return total
 
 
 def test_what_is_looked_up_is_dearer_than_what_lies_apart() -> None:
