@@ -44,6 +44,9 @@ _SHARE_AT_FIRST = 0.6
 _SHARE_AGAIN = 0.5
 """Of the time that is left, for making a choice anew: more such choices may follow."""
 
+_SHARE_FREE = 0.4
+"""Of the time, in which joins that were refused may be replaced by others; after it there are no new ones."""
+
 _MOST_REPRICED = 5
 """How often a choice is made anew because joins turned out to cost something."""
 
@@ -97,7 +100,9 @@ def extract(
         if not refused and (best is None or placed[1].cost < best[1].cost):
             best = (*placed, program, settled)
         if refused:
-            problem = restricted(problem, (n for n in problem.numbers() if n not in refused))
+            is_late = time.perf_counter() > enumerated + _SHARE_FREE * limit_s
+            out = refused | (_joins(problem, problem.numbers()) - solution.chosen if is_late else set())
+            problem = restricted(problem, (n for n in problem.numbers() if n not in out))
         elif placed[1].gap > max(solution.gap, ENOUGH) and repriced < _MOST_REPRICED and time.perf_counter() < deadline:
             problem = placed[0]  # perhaps another choice is better now
             repriced += 1
@@ -165,10 +170,14 @@ def _placed(
 
 def _too_dear(problem: Problem[Candidate], solution: Solution, start: Iterable[int]) -> set[int]:
     """Return the chosen joins that cost more than a kernel; all that cost anything if the greedy choice is cheaper."""
-    joins = {n for n in solution.chosen if problem.candidates[n].template == JOIN and problem.cost(n) > 0}
+    joins = {n for n in _joins(problem, solution.chosen) if problem.cost(n) > 0}
     if solution.cost > check.cost(problem, start):
         return joins
     return {n for n in joins if problem.cost(n) >= _least_kernel_s(problem, n)}
+
+
+def _joins(problem: Problem[Candidate], numbers: Iterable[int]) -> set[int]:
+    return {n for n in numbers if problem.candidates[n].template == JOIN}
 
 
 def _least_kernel_s(problem: Problem[Candidate], join: int) -> float:

@@ -125,6 +125,34 @@ def test_choices_that_are_made_anew_share_the_time_limit(monkeypatch: pytest.Mon
     assert max(limits[1:]) < 31
 
 
+def test_late_choices_take_no_new_joins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    offered: list[set[int]] = []
+    taken: list[set[int]] = []
+
+    def joins(problem: Problem[Any], numbers: Iterable[int]) -> set[int]:
+        return {number for number in numbers if problem.candidates[number].template == choose.JOIN}
+
+    def noted(problem: Problem[Any], *rest: Any) -> Solution:
+        found = solve(problem, *rest)
+        offered.append(joins(problem, problem.numbers()))
+        taken.append(joins(problem, found.chosen))
+        return found
+
+    monkeypatch.setattr(choose, "solve", noted)
+    monkeypatch.setattr(choose, "_SHARE_FREE", 0.0)
+    model = ft.parse("""
+def main(x: f32[1, 4, 9, 9], v: f32[8, 4, 3, 3], w: f32[8, 4, 3, 3]) -> (f32[1, 16, 9, 9], f32[1, 16, 9, 9]):
+    a: f32[1, 8, 9, 9] = conv(x, v, stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1)
+    b: f32[1, 8, 9, 9] = conv(x, w, stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1)
+    c: f32[1, 16, 9, 9] = concat(a, b, axis=-3)
+    d: f32[1, 16, 9, 9] = concat(b, a, axis=-3)
+    return c, d
+""")
+    ft.optimize(model, machine=REFERENCE, cache=tmp_path)
+    assert offered[0] > taken[0] and len(offered) > 1
+    assert all(later <= chosen for chosen, later in zip(taken, offered[1:], strict=False))
+
+
 PRODUCTS = """
     a: f32[3, 5, 17] = matmul(x, w)
     b: f32[3, 5, 7] = matmul(x, v)
