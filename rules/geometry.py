@@ -185,6 +185,40 @@ def grouped(shape: Shape, groups: int) -> Shape:
     return shape[0], groups, channels // groups, prod(spatial)
 
 
+def by_pixels(shape: Shape) -> Shape:
+    """(batch, *spatial, channels) -> (batch, values of a channel, channels)."""
+    return shape[0], prod(shapes.concrete(shape[1:-1])), shape[-1]
+
+
+def by_channel(shape: Shape) -> Shape:
+    """(batch, *spatial, channels) -> (batch, 1, channels)."""
+    return shape[0], 1, shape[-1]
+
+
+def for_pixels(shape: Shape) -> Shape:
+    """(batch, *spatial, channels) -> (batch, 1, ..., 1, channels)."""
+    return shape[0], *on_all(tuple(shape[1:-1]), 1), shape[-1]
+
+
+def size_of_group(shape: Shape, groups: int) -> int:
+    """Return how many channels, the last axis, a group has."""
+    (channels,) = shapes.concrete(shape[-1:])
+    return channels // groups
+
+
+def group_map(shape: Shape, groups: int) -> IndexMap:
+    """Return the map (batch, 1, channels) -> (channels of a group, batch, 1, channels): those of its group."""
+    size = size_of_group(shape, groups)
+    result = (size, *shapes.concrete(shape))
+    member, batch, one, channel = indexing.axes_of(result)
+    return IndexMap(shape, result, (batch, one, channel // size * size + member))
+
+
+def values_of_group(shape: Shape, groups: int) -> int:
+    """Return how many values the channels of a group have in an image (batch, *spatial, channels)."""
+    return prod(shapes.concrete(shape[1:])) // groups
+
+
 def weights_by_group(shape: Shape, groups: int) -> Shape:
     """(inputs, outputs / groups, *kernel) -> (groups, inputs / groups, outputs / groups * kernel)."""
     inputs, *outer = shapes.concrete(shape)
@@ -237,11 +271,12 @@ def tap_view(shape: Shape, stride: Ints, padding: Ints, extra: Ints, dilation: I
 
 
 _OWN = (
-    on_axis, on_all, added, without, padded_axes, padded, grouped, elements.fold_identity, are_slices, pool_low,
-    pool_high, pool_view, inner_view, counts_all, bordered, clipped, windows.stuffed, interleaved, stuffing,
-    weights_by_group, inputs_by_group, reached, taps, tap_steps, tap_padding, tap_view, indexing.pad_map,
-    indexing.windows_map, indexing.resample_map, pool_view_last, pooled_last, convolved_last, kernel_first, moved,
-    moved_axis, indexing.patches_map, group_view_last, by_lines, part_last, parts_map,
+    on_axis, on_all, added, without, padded_axes, padded, grouped, by_pixels, by_channel, for_pixels, size_of_group,
+    group_map, values_of_group, elements.fold_identity, are_slices, pool_low, pool_high, pool_view, inner_view,
+    counts_all, bordered, clipped, windows.stuffed, interleaved, stuffing, weights_by_group, inputs_by_group, reached,
+    taps, tap_steps, tap_padding, tap_view, indexing.pad_map, indexing.windows_map, indexing.resample_map,
+    pool_view_last, pooled_last, convolved_last, kernel_first, moved, moved_axis, indexing.patches_map,
+    group_view_last, by_lines, part_last, parts_map,
 )  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., Any]] = {function.__name__: function for function in _OWN}
 """What rules may call."""
