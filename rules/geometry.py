@@ -197,7 +197,7 @@ def by_channel(shape: Shape) -> Shape:
 
 def for_pixels(shape: Shape) -> Shape:
     """(batch, *spatial, channels) -> (batch, 1, ..., 1, channels)."""
-    return shape[0], *on_all(tuple(shape[1:-1]), 1), shape[-1]
+    return shape[0], *on_all(shapes.concrete(shape[1:-1]), 1), shape[-1]
 
 
 def size_of_group(shape: Shape, groups: int) -> int:
