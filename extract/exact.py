@@ -23,6 +23,9 @@ _FINE_SHARE = 0.6
 """Of the time, for regions that a cycle may run through; where one does, they are joined and solved again."""
 
 _START_SHARE = 0.35
+_LOCAL_SHARE = 0.3
+_PATIENCE = 8
+"""Before the integer program parts are improved as long as that succeeds: it begins with what it has to beat."""
 _BRANCH_SHARE = 0.5
 _LEAST_PACES = 5
 """So many times what the greedy choice takes is needed to write down the integer program and to look at it."""
@@ -55,13 +58,13 @@ def solve(problem: Problem[Any], start: Iterable[int], time_limit_s: float, enou
     chosen, bound = first, 0.0
     attempts = [(coarse, 1.0)] if len(fine) == len(coarse) else [(fine, _FINE_SHARE), (coarse, 1.0)]
     for regions, share in attempts:
-        found = solve_each(regions, partial(_solve_region, enough=enough, near=first), begun + share * time_limit_s)
+        found = solve_each(regions, partial(_solve_region, enough=enough, near=chosen), begun + share * time_limit_s)
         bound = max(bound, found.bound)
         is_valid = check.is_valid(problem, found.chosen)
         answer = found.chosen if is_valid else frozenset(completed(small, found.chosen))
         if check.cost(problem, answer) < cost:
             chosen, cost = answer, check.cost(problem, answer)
-        if is_valid:
+        if is_valid and bound >= cost * (1 - enough):
             break
     return Solution(chosen, cost, min(bound, cost))
 
@@ -79,6 +82,9 @@ def _solve_region(region: Problem[Any], deadline: float, enough: float, near: fr
     start = frozenset(min(starts, key=lambda chosen: check.cost(region, chosen)))
     if time.perf_counter() + _LEAST_PACES * pace > deadline:
         return Bounded(start, check.cost(region, start), simple_bound(region))
+    now = time.perf_counter()
+    before = Bounded(start, check.cost(region, start), 0.0)
+    start = improve(region, before, now + _LOCAL_SHARE * (deadline - now), enough, _PATIENCE).chosen
     if len(region.numbers()) <= _SMALL:
         return minimize(region, start, deadline, enough)
     now = time.perf_counter()

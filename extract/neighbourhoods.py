@@ -17,29 +17,35 @@ from frittata.extract.integer import Bounded, minimize
 from frittata.extract.problem import Problem, restricted
 from frittata.extract.regions import cut, forced, solve_each
 
-_FIRST_SIZE = 200
+_FIRST_SIZE = 150
+"""Candidates to choose among."""
+_LEAST_SIZE = 50
 _STEP_S = 2.0
 """What one neighbourhood may take; one that is solved much faster grows."""
 
 
-def improve(problem: Problem[Any], found: Bounded, deadline: float, enough: float) -> Bounded:
-    """Improve on a valid choice until its gap is small enough or the time is up."""
+def improve(
+    problem: Problem[Any], found: Bounded, deadline: float, enough: float, patience: int | None = None
+) -> Bounded:
+    """Improve on a valid choice until its gap is small enough or the time is up, or `patience` steps in a row failed."""
     rng = np.random.default_rng(0)
     near = _neighbours(problem)
-    size = _FIRST_SIZE
+    size, most = _FIRST_SIZE, len(problem.numbers())
     second = _second_best(problem, found)
-    longest = 0.0
-    while not found.is_within(enough) and (now := time.perf_counter()) + longest < deadline:
+    longest, failed = 0.0, 0
+    while failed != patience and not found.is_within(enough) and (now := time.perf_counter()) + longest < deadline:
         active = _active(problem, found)
-        ball = _ball(near, list(active)[int(rng.integers(len(active)))], size)
+        ball = _ball(problem, near, list(active)[int(rng.integers(len(active)))], size)
         chosen = _solved_around(problem, {**second, **active}, ball, min(deadline, now + _STEP_S))
         cost = check.cost(problem, chosen)
+        failed += 1
         if cost < found.cost and check.is_valid(problem, chosen):
+            failed = 0
             found = Bounded(chosen, cost, found.bound)
             second = _second_best(problem, found)
         spent = time.perf_counter() - now
         longest = max(longest, spent)
-        size = int(np.clip(size * (1.3 if spent < _STEP_S / 3 else 0.7), 20, len(problem.by_class)))
+        size = int(np.clip(size * (1.3 if spent < _STEP_S / 3 else 0.7), _LEAST_SIZE, most))
     return found
 
 
@@ -83,13 +89,14 @@ def _neighbours(problem: Problem[Any]) -> dict[int, set[int]]:
     return near
 
 
-def _ball(near: dict[int, set[int]], centre: int, size: int) -> set[int]:
-    """Return the classes nearest to one of them."""
+def _ball(problem: Problem[Any], near: dict[int, set[int]], centre: int, size: int) -> set[int]:
+    """Return the classes nearest to one of them that have so many candidates together, or more."""
     out = {centre}
-    queue = deque([centre])
-    while queue and len(out) < size:
+    queue, count = deque([centre]), len(problem.by_class[centre])
+    while queue and count < size:
         for other in near[queue.popleft()]:
             if other not in out:
                 out.add(other)
+                count += len(problem.by_class[other])
                 queue.append(other)
     return out

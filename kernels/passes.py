@@ -243,10 +243,10 @@ class Passes:
         step = self.points.step(point, LANES)
         if step in (0, 1):
             return SIMPLE_UNITS
-        if step is not None and 2 <= step <= MOST_COLUMNS and point.term.op == "load":
-            return self._column_units(step, step if self.frame.short else self._columns_used(point, step, number))
         if point in self.transposed:
             return _TRANSPOSE_UNITS
+        if step is not None and 2 <= step <= MOST_COLUMNS and point.term.op == "load":
+            return self._column_units(step, step if self.frame.short else self._columns_used(point, step, number))
         looked_up = sum(LANES in lookup.origins for lookup in lookups_in([self.points.offset(point)]))
         return gather_units(processor().width // 4, looked_up)
 

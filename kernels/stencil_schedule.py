@@ -20,7 +20,7 @@ _MOST_LINES = 8
 _MOST_OUTPUTS = 6
 _MOST_VECTORS = 8
 _MOST_SUMS = 12
-_LATENCY = 8
+_LATENCY = 9.5
 """Independent sums that keep two multiply-adds a cycle going."""
 _IMAGE_LOADS = 1.5
 """What a load of the image costs: every other one crosses a cache line."""
@@ -163,10 +163,14 @@ class StencilPlan:
         return self.work.count * self.bands
 
     @property
+    def tiles(self) -> int:
+        """All tiles."""
+        return self.work.count * self.line_tiles * self.pixel_tiles * self.output_tiles
+
+    @property
     def steps(self) -> float:
         """The vector operations of all tiles."""
-        tiles = self.line_tiles * self.pixel_tiles * self.output_tiles
-        return float(self.work.count * tiles * self.outputs * self.lines * self.vectors * self.work.taps)
+        return float(self.tiles * self.outputs * self.lines * self.vectors * self.work.taps)
 
     @property
     def filled(self) -> float:

@@ -27,8 +27,9 @@ from frittata.kernels.index_values import Along
 from frittata.kernels.simd import I1, I32, I64, Builder, Index, Lane, Value
 
 _MOST_STRIDE = 2
-_BLOCK_CHANNELS = 16
-"""Channels packed together: few enough that their pages stay known and their lines in the first-level cache."""
+_BLOCK_CHANNELS = 8
+"""Channels packed together: few enough that their pages stay known and their lines in the first-level cache, of which
+those of images that are a power of two large share a set."""
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,10 @@ from frittata.kernels.stencils import Stencil, describe
 from frittata.kernels.units import gather_units, operator_units
 
 _FILL_UNITS = 1.5
-_SHARE = 0.7
-"""The part of the bound on a tile that tiles reach, with what surrounds them."""
+_SHARE = 0.95
+"""The part of the bound on a tile that its steps reach."""
+_TILE_STEPS = 30.0
+"""What a tile takes besides, in vector operations."""
 
 
 class StencilTemplate:
@@ -150,7 +152,8 @@ def _packed(plan: StencilPlan, operands: tuple[Term, ...]) -> PackedConstant:
 def _estimate(plan: StencilPlan, machine: Machine) -> Estimate:
     work = plan.work
     size = dtypes.itemsize(work.dtype) / 4
-    tiles = plan.steps * plan.lanes * size / (machine.fma_f32_per_s * _SHARE * efficiency(plan))
+    steps = plan.steps / (_SHARE * efficiency(plan)) + plan.tiles * _TILE_STEPS
+    tiles = steps * plan.lanes * size / machine.fma_f32_per_s
     scalar = (plan.filled * _fill_units(plan) + _epilogue_units(plan)) * size / machine.scalar_per_s
     return with_traffic(work.bodies, tiles + scalar, work.flops + _epilogue_units(plan), plan.chunks, machine)
 
