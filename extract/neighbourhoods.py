@@ -27,7 +27,7 @@ _STEP_S = 2.0
 def improve(
     problem: Problem[Any], found: Bounded, deadline: float, enough: float, patience: int | None = None
 ) -> Bounded:
-    """Improve on a valid choice until its gap is small enough or the time is up, or `patience` steps in a row failed."""
+    """Improve on a valid choice until its gap is small enough, the time is up, or `patience` steps in a row failed."""
     rng = np.random.default_rng(0)
     near = _neighbours(problem)
     size, most = _FIRST_SIZE, len(problem.numbers())
