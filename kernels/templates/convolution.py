@@ -21,6 +21,8 @@ from frittata.kernels import gemm_kernel, window_packing
 from frittata.kernels.contractions import Contraction, Side, only_product, split_index
 from frittata.kernels.gemm_emitters import Code, lanes_of
 from frittata.kernels.gemm_estimate import estimate
+from frittata.kernels.gemm_kernel import sizes_of
+from frittata.kernels.gemm_schedule import schedule
 from frittata.kernels.lowered import LoweredKernel
 
 _FEW_PIXELS = 256
@@ -42,7 +44,10 @@ class ConvolutionTemplate:
         if work is None:
             return None
         windows = None if self.turned else window_packing.describe(work)
-        return estimate(work, constants, machine, windows.units(lanes_of(work.dtype)) if windows else None)
+        if windows is None:
+            return estimate(work, constants, machine)
+        panels = schedule(sizes_of(work, constants)).tile.panels
+        return estimate(work, constants, machine, windows.units(lanes_of(work.dtype), panels))
 
     def lower(self, name: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> LoweredKernel:
         """Write loops over panels of pixels and tiles of channels around vector code."""
