@@ -101,7 +101,7 @@ def extract(
             best = (*placed, program, settled)
         if refused:
             is_late = time.perf_counter() > enumerated + _SHARE_FREE * limit_s
-            out = refused | (_joins(problem, problem.numbers()) - solution.chosen if is_late else set())
+            out = refused | (_joins_of(problem, problem.numbers()) - solution.chosen if is_late else set())
             problem = restricted(problem, (n for n in problem.numbers() if n not in out))
         elif placed[1].gap > max(solution.gap, ENOUGH) and repriced < _MOST_REPRICED and time.perf_counter() < deadline:
             problem = placed[0]  # perhaps another choice is better now
@@ -170,13 +170,13 @@ def _placed(
 
 def _too_dear(problem: Problem[Candidate], solution: Solution, start: Iterable[int]) -> set[int]:
     """Return the chosen joins that cost more than a kernel; all that cost anything if the greedy choice is cheaper."""
-    joins = {n for n in _joins(problem, solution.chosen) if problem.cost(n) > 0}
+    joins = {n for n in _joins_of(problem, solution.chosen) if problem.cost(n) > 0}
     if solution.cost > check.cost(problem, start):
         return joins
     return {n for n in joins if problem.cost(n) >= _least_kernel_s(problem, n)}
 
 
-def _joins(problem: Problem[Candidate], numbers: Iterable[int]) -> set[int]:
+def _joins_of(problem: Problem[Candidate], numbers: Iterable[int]) -> set[int]:
     return {n for n in numbers if problem.candidates[n].template == JOIN}
 
 

@@ -41,7 +41,7 @@ Axis = int | Linear | None
 """An extent that is known, that tells a dim, or that follows from dims in another way."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Symbolic:
     """A source with dims: the axes of its inputs by name in order, what a call has of tensors, an import for sizes.
 
@@ -57,7 +57,7 @@ class Symbolic:
         told = {axis.dim for _, axes in self.inputs for axis in axes if isinstance(axis, Linear)}
         if not told:
             raise ModelError("no dim of the model is symbolic", do="name dims in dynamic_shapes=, or leave it out")
-        object.__setattr__(self, "ranges", {name: self.ranges.get(name, (1, None)) for name in sorted(told)})
+        self.ranges = {name: self.ranges.get(name, (1, None)) for name in sorted(told)}
 
     def sizes(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, int]:
         """Return the dims of a call.

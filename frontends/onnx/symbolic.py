@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import onnx
 from onnx import ModelProto, ValueInfoProto
 
 from frittata.egraph.errors import ModelError
-from frittata.frontends.onnx.importer import arguments_of, declared_inputs, from_onnx
+from frittata.frontends.onnx.importer import ImportedOnnx, arguments_of, declared_inputs, from_onnx
 from frittata.frontends.symbolic import Axis, Linear, Symbolic
 
 
@@ -21,7 +22,7 @@ def of_onnx(source: Any) -> Symbolic:
     inputs = tuple((declared.name, _axes(declared)) for declared in declared_inputs(model.graph))
     names = [name for name, _ in inputs]
 
-    def at(sizes: Any) -> Any:
+    def at(sizes: Mapping[str, int]) -> ImportedOnnx:
         shapes = [tuple(sizes[a.dim] if isinstance(a, Linear) else a for a in axes) for _, axes in inputs]
         return from_onnx(model, shapes)
 
