@@ -38,7 +38,7 @@ ENOUGH_AGAIN = 5e-3
 _USUAL_S = 6.0
 """Where it takes longer to find the candidates, the search among them may be as much longer."""
 
-_SHARE_AT_FIRST = 0.6
+_SHARE_AT_FIRST = 0.4
 """Of the time, for the first choice: another may be needed once it is known what joins cost."""
 
 _SHARE_AGAIN = 0.5

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-from frittata.egraph import dtypes
+from frittata.egraph import dtypes, shapes
 from frittata.egraph.terms import Term, size_bytes
 from frittata.kernels.chunks import MOST_CHUNKS
 from frittata.kernels.element_emitter import SIDE_BY_SIDE
@@ -25,7 +25,7 @@ from frittata.kernels.memory import MOST_COLUMNS, column_steps
 from frittata.kernels.points import Point, Points, reduction
 from frittata.kernels.processor import processor
 from frittata.kernels.tiles import CACHE_LINE_BYTES
-from frittata.kernels.units import SIMPLE_UNITS, gather_units, operator_units
+from frittata.kernels.units import SIMPLE_UNITS, gather_units, load_units, operator_units
 
 _TRANSPOSE_UNITS = 5.0
 """What an element costs that is loaded in vectors along a row loop, which are transposed in registers."""
@@ -247,7 +247,10 @@ class Passes:
             return _TRANSPOSE_UNITS
         if step is not None and 2 <= step <= MOST_COLUMNS and point.term.op == "load":
             return self._column_units(step, step if self.frame.short else self._columns_used(point, step, number))
-        looked_up = sum(LANES in lookup.origins for lookup in lookups_in([self.points.offset(point)]))
+        offset = self.points.offset(point)
+        if point.term.op == "load" and step is None and self.tile_loop is None and not lookups_in([offset]):
+            return load_units(offset, shapes.size(point.term.args[0].shape), LANES, self.frame.lanes)
+        looked_up = sum(LANES in lookup.origins for lookup in lookups_in([offset]))
         return gather_units(processor().width // 4, looked_up)
 
     def read_again_bytes(self, cache_bytes: int) -> float:

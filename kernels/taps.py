@@ -17,8 +17,6 @@ from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
 
-from llvmlite import ir
-
 from frittata.egraph import dtypes, program, shapes, terms
 from frittata.egraph.indexing import Affine, var
 from frittata.egraph.terms import Term
@@ -26,14 +24,14 @@ from frittata.kernels import memory, simd
 from frittata.kernels.contractions import loads_of, split_index
 from frittata.kernels.element_emitter import ElementEmitter
 from frittata.kernels.flow import for_range
-from frittata.kernels.index_values import Along, IndexValues
+from frittata.kernels.index_values import Along
 from frittata.kernels.intrinsics import table_pointer
 from frittata.kernels.points import Reduction, reduction
 from frittata.kernels.processor import processor
 from frittata.kernels.simd import I64, Builder, Lane, Value
 from frittata.kernels.stencils import dim_at, only_fold
 from frittata.kernels.stores import stored_at
-from frittata.kernels.units import EXTREME_UNITS, PERMUTED_UNITS, SIMPLE_UNITS, gather_units, operator_units
+from frittata.kernels.units import EXTREME_UNITS, SIMPLE_UNITS, load_units, operator_units
 
 _MOST_PLACES = 80
 _MOST_FOLDED = 512
@@ -162,11 +160,7 @@ class Taps:
         leaf, offset = load
         if offset.factor_of("j") in (0, 1):
             return SIMPLE_UNITS
-        lanes = IndexValues(ir.IRBuilder(), {}, Along("j", self.lanes, self.lanes))
-        if lanes.slope(offset) in (0, 1):
-            return SIMPLE_UNITS
-        is_block = lanes.block(offset, shapes.size(leaf.shape)) is not None
-        return PERMUTED_UNITS if is_block else gather_units(self.lanes)
+        return load_units(offset, shapes.size(leaf.shape), "j", self.lanes)
 
     def _loads(self) -> tuple[set[tuple[Term, Affine]], int]:
         """Return the different loads of a tile, buffer and offset, and how many may be clamped."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from llvmlite import ir
+
+from frittata.egraph.indexing import Affine
 from frittata.egraph.ops import registry
 from frittata.egraph.terms import Term
+from frittata.kernels.index_values import Along, IndexValues
 
 SIMPLE_UNITS = 0.5
 """A load, a store, an operator of cost one: the processor takes several at a time."""
@@ -20,6 +24,14 @@ _LOOKUP_STEPS = 1.0
 def gather_units(lanes: int, lookups: int = 0) -> float:
     """Return what an element costs that is loaded lane by lane in vectors of so many, at so many looked-up indices."""
     return (_GATHER_STEPS + _LOOKUP_STEPS * lookups) * lanes
+
+
+def load_units(offset: Affine, size: int, key: str, lanes: int) -> float:
+    """Return what an element of a load from a buffer of `size` costs, in vectors along `key`."""
+    values = IndexValues(ir.IRBuilder(), {}, Along(key, lanes, lanes))
+    if values.slope(offset) in (0, 1):
+        return SIMPLE_UNITS
+    return PERMUTED_UNITS if values.block(offset, size) is not None else gather_units(lanes)
 
 
 def operator_units(element: Term) -> float:

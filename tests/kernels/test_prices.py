@@ -101,6 +101,17 @@ def test_one_column_of_many_is_dearer_than_each_of_all() -> None:
     assert all_ < 8 * one
 
 
+def test_lanes_of_one_block_are_loaded_together() -> None:
+    """Each value twice, as in an image made larger, for about what a copy takes; values from anywhere are dearer."""
+    copied = seconds(POINTWISE, build(load("x", 4, 6400), 4, 6400))
+    twice, thrice = (
+        seconds(POINTWISE, build(reindex(load("x", 4, 3200), indexing.IndexMap((4, 3200), (4, 6400), index)), 4, 6400))
+        for index in ((indexing.var(-2, 4), indexing.var(-1, 6400) // divisor) for divisor in (2, 3))
+    )
+    assert twice < 1.5 * copied
+    assert thrice > 3 * twice
+
+
 def _sum(parts: list[Term]) -> Term:
     total = parts[0]
     for part in parts[1:]:
