@@ -43,6 +43,9 @@ _APART = 64
 
 _SINK = -1
 
+_Axis = tuple[int, shapes.Dim]
+"""Which axis from the end, and its extent."""
+
 
 @dataclass(frozen=True)
 class Cuts:
@@ -345,13 +348,14 @@ def _is_blocked(
     meeting: int,
     kinds: list[set[int]],
     extents: dict[int, shapes.Shape],
-    axes: dict[int, set[int]],
+    axes: dict[int, set[_Axis]],
     loaded: Collection[int],
 ) -> bool:
     """Walk from a class to where its uses meet and look for what no kernel may contain."""
     if meeting == _SINK or all(node.op == "load" for node in snapshot.nodes[class_]):
         return True
     here = kinds[class_]
+    folded = axes[class_] | _bound(snapshot, class_)
     seen = {class_}
     stack = [class_]
     while stack:
@@ -367,6 +371,7 @@ def _is_blocked(
                     (user in loaded and user != meeting)
                     or _blocks(node, current, user, here, kinds, extents)
                     or _is_across(node, axes[class_])
+                    or _is_beside(extents.get(user, ()), folded)
                 ):
                     return True
             if user != meeting and user not in seen:
@@ -403,14 +408,19 @@ def _is_outside(one: shapes.Shape, many: shapes.Shape) -> bool:
     return bool(own) and any(many[axis] != 1 and shapes.dim_at(one, axis) == 1 for axis in range(-len(many), own[-1]))
 
 
-def _is_across(node: Node, axes: set[int]) -> bool:
+def _is_across(node: Node, axes: set[_Axis]) -> bool:
     """Whether an operator folds along another axis what depends on folds along these."""
-    return node.op == "fold" and bool(axes - {node.attrs[1]})
+    return node.op == "fold" and bool(axes - {(node.attrs[1], node.attrs[2])})
 
 
-def _folded_axes(snapshot: Snapshot) -> dict[int, set[int]]:
+def _is_beside(extents: shapes.Shape, axes: set[_Axis]) -> bool:
+    """Whether a loop runs where one of another extent has been folded."""
+    return any(shapes.dim_at(extents, axis) not in (1, extent) for axis, extent in axes)
+
+
+def _folded_axes(snapshot: Snapshot) -> dict[int, set[_Axis]]:
     """The axes along which something is folded that each element class depends on, unless it is itself a fold."""
-    found: dict[int, set[int]] = {c: set() for c, sort in enumerate(snapshot.sorts) if sort == "element"}
+    found: dict[int, set[_Axis]] = {c: set() for c, sort in enumerate(snapshot.sorts) if sort == "element"}
     changed = True
     while changed:
         changed = False
@@ -419,10 +429,14 @@ def _folded_axes(snapshot: Snapshot) -> dict[int, set[int]]:
             for node in snapshot.nodes[class_]:
                 if node.op not in ("load", *FOLDS, *MOVES, *CONTRACTIONS):
                     for arg in node.args:
-                        own = {n.attrs[1] for n in snapshot.nodes[arg] if n.op == "fold"}
-                        axes |= own or found[arg]
+                        axes |= _bound(snapshot, arg) or found[arg]
             changed |= len(axes) != before
     return found
+
+
+def _bound(snapshot: Snapshot, class_: int) -> set[_Axis]:
+    """The axes that the folds of an element class bind: no loop runs along two of different extents."""
+    return {(axis, extent) for node in snapshot.nodes[class_] if node.op == "fold" for _, axis, extent in [node.attrs]}
 
 
 def _slides(mapping: IndexMap) -> bool:

@@ -104,10 +104,11 @@ def without_unit_folds(bodies: tuple[Term, ...]) -> tuple[Term, ...]:
 
 
 @lru_cache(maxsize=4096)
-def choose_frame(bodies: tuple[Term, ...], short: bool = False) -> Frame | None:
+def choose_frame(bodies: tuple[Term, ...], exchanged: bool = False) -> Frame | None:
     """Return the loops for bodies without folds over one element; None if they are not of this kind.
 
-    With `short` rows that are folded along the last axis lie side by side, or there is no frame.
+    Where the last axes are `exchanged` rows that are folded along the last one lie side by side, and columns are folded
+    each along the lanes; or there is no frame.
     """
     elements = [body.args[0] for body in bodies if body.op in BODIES]
     if len(elements) != len(bodies) or not all(map(is_known, terms.walk(*elements))):
@@ -119,7 +120,7 @@ def choose_frame(bodies: tuple[Term, ...], short: bool = False) -> Frame | None:
     reduced = {_extent(shape, axis) == 1 for axis in folded}
     if len(reduced) > 1 or any(_extent(shape, axis) not in (1, extent) for axis, extent in folded.items()):
         return None
-    return _frame(bodies, shape, folded, short)
+    return _frame(bodies, shape, folded, exchanged)
 
 
 def is_known(term: Term) -> bool:
@@ -142,7 +143,7 @@ def _extent(shape: tuple[int, ...], axis: int) -> int:
     return shape[axis] if -axis <= len(shape) else 1
 
 
-def _frame(bodies: Sequence[Term], shape: tuple[int, ...], folded: dict[int, int], short: bool) -> Frame | None:
+def _frame(bodies: Sequence[Term], shape: tuple[int, ...], folded: dict[int, int], exchanged: bool) -> Frame | None:
     elements = [body.args[0] for body in bodies]
     rank = max(len(shape), max((-axis for axis in folded), default=0))
     extents = {axis: folded.get(axis, _extent(shape, axis)) for axis in range(-rank, 0)}
@@ -157,9 +158,14 @@ def _frame(bodies: Sequence[Term], shape: tuple[int, ...], folded: dict[int, int
     groups = _grouped(live, extents, folded, offsets)
     columns = bool(folded) and bool(live) and live[-1] not in folded
     lanes = _lanes(elements)
-    if short:
+    if not exchanged:
+        frame = _with_roles(shape, extents, folded, groups, columns, lanes)
+    elif not columns:
         return _short(bodies, shape, extents, folded, groups, lanes)
-    frame = _with_roles(shape, extents, folded, groups, columns, lanes)
+    elif len(groups) > 1 and prod(extents[axis] for axis in groups[-1]) < lanes:
+        frame = _with_roles(shape, extents, folded, [*groups[:-2], groups[-1], groups[-2]], False, lanes)
+    else:
+        return None
     is_smooth = all(at.factor_of(LANES) in (0, 1) for at in _stored(frame, bodies))
     return frame if is_smooth else None
 

@@ -205,7 +205,7 @@ class Passes:
     def units(self) -> float:
         """What all rows cost, lanes that are not used included."""
         frame = self.frame
-        width = -(-frame.extent // frame.lanes) * frame.lanes
+        width = -(-frame.extent // frame.lanes) * frame.whole_lanes
         if frame.short:
             return frame.row_count * width * self._short_units
         numbers = range(len(self.passes))

@@ -21,7 +21,7 @@ from frittata.egraph.terms import Scalar, Type
 
 DIMS = (1, 1, 2, 3, 3, 4, 5, 7)
 DTYPES = ("f64", "f64", "f64", "f32", "f32", "i32", "i64", "bool")
-NUMBERS = (0.0, -0.0, 1.0, -1.0, 2.0, 3.0, 0.5, -2.5, 0.1, 7.0, 0.0625, 1e-3)
+NUMBERS = (0.0, -0.0, 1.0, -1.0, 2.0, 3.0, 0.5, 1.5, -2.5, 0.1, 7.0, 0.0625, 1e-3)
 MOST_ELEMENTS = 400
 
 Shape = tuple[int, ...]

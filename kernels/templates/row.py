@@ -64,10 +64,10 @@ def _plan(bodies: tuple[Term, ...]) -> tuple[tuple[Term, ...], Passes] | None:
         return None
     elements = tuple(body.args[0] for body in bodies)
     plan = plan_passes(frame, elements)
-    short = None if frame.columns or sites(bodies) else choose_frame(bodies, short=True)
-    if short is None:
+    other = None if sites(bodies) else choose_frame(bodies, exchanged=True)
+    if other is None:
         return bodies, plan
-    return bodies, min(plan, plan_passes(short, elements), key=lambda one: one.units)
+    return bodies, min(plan, plan_passes(other, elements), key=lambda one: one.units)
 
 
 def describe(plan: Passes) -> list[str]:
