@@ -282,6 +282,13 @@ def _permute(place: Place) -> Proposal:
     return (Goal(tuple(place.goal.shape[p.index(i)] for i in range(rank)), place.goal.dtype),), {"permutation": p}
 
 
+def _channels_first(place: Place) -> Proposal:
+    if len(place.goal.shape) < 3:
+        raise Mismatch
+    batch, channels, *spatial = place.goal.shape
+    return (Goal((batch, *spatial, channels), place.goal.dtype),), {}
+
+
 def _permutation(rng: np.random.Generator, rank: int) -> tuple[int, ...]:
     """Draw a permutation: often none at all, or of images one that takes the last axis behind the first."""
     if rng.random() < 0.25:
@@ -578,7 +585,7 @@ _TENSOR: dict[str, Callable[[Place], Proposal]] = {
     "layer_norm": _layer_norm, "batch_norm": _batch_norm, "attention": _attention, "causal_attention": _attention,
     "masked_attention": _masked_attention, "matmul": _matmul,
     "linear": _linear, "conv": _conv, "conv_last": _conv_last, "conv_winograd": _conv_winograd,
-    "permute": _permute, "reshape": _reshape, "slice": _slice,
+    "permute": _permute, "channels_first": _channels_first, "reshape": _reshape, "slice": _slice,
     "expand": _expand, "build": _build, "pad": _pad, "concat": _concat, "resample": _resample, "stuff": _stuff,
     "windows": _windows, "max_pool": _pool, "avg_pool": _pool, "conv_transpose": _conv_transpose,
     "group_norm": _group_norm, "rms_norm": _rms_norm, "take": _take, "gather": _gather, "scatter": _scatter,

@@ -1,4 +1,4 @@
-"""Operators that only move values: permute, reshape, slice, expand."""
+"""Operators that only move values: permute, channels_first, reshape, slice, expand."""
 
 from __future__ import annotations
 
@@ -19,6 +19,13 @@ def _permute(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
     if sorted(permutation) != list(range(len(x.shape))):
         raise ModelError(f"{permutation} is no permutation of the axes of {x}")
     return TensorType(tuple(x.shape[p] for p in permutation), x.dtype)
+
+
+def _channels_first(types: tuple[TensorType, ...], _attrs: tuple[Any, ...]) -> Type:
+    (x,) = types
+    if len(x.shape) < 3:
+        raise ModelError(f"channels_first of {x}, which has no spatial axes")
+    return TensorType((x.shape[0], x.shape[-1], *x.shape[1:-1]), x.dtype)
 
 
 def _reshape(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
@@ -60,6 +67,18 @@ register(
         np.transpose,
         cost=0,
         doc="Axis i of the result is axis permutation[i] of x.",
+    )
+)
+register(
+    Op(
+        "channels_first",
+        "tensor",
+        _X,
+        (),
+        _channels_first,
+        lambda x: np.moveaxis(x, -1, 1),
+        cost=0,
+        doc="(batch, *spatial, channels) as (batch, channels, *spatial).",
     )
 )
 register(
