@@ -314,6 +314,13 @@ class IndexMap:
         first = between.evaluate(lambda _: 0)
         return first if between.is_always(first, result) else None
 
+    def reshapes_rows(self) -> bool:
+        """Whether the result has all values of the operand in their order, and the same rows, by other numbers."""
+        source, result = shapes.strip(self.source), shapes.strip(self.result)
+        if source[-1:] != result[-1:] or source == result or shapes.size(source) != shapes.size(result):
+            return False
+        return self.linear_offset() == 0
+
 
 def flatten(indices: tuple[Affine, ...], shape: tuple[int, ...]) -> Affine:
     """Return the row-major offset, in elements, of an index into a tensor of `shape`."""

@@ -32,6 +32,7 @@ from frittata.extract.cuts import (
     FOLDED,
     FOLDS,
     POINTWISE,
+    RESHAPED,
     Cuts,
     may_stand_under,
     use_of,
@@ -349,7 +350,8 @@ class Enumerator:
         for position, (arg, inner) in enumerate(zip(node.args, contexts, strict=True)):
             bodies, met = yield self._search(arg, inner)
             low = min(low, met)
-            choices.append([b for b in bodies if may_stand_under(use_of(node.op, position), b.kind)])
+            use = use_of(node, position)
+            choices.append([b for b in bodies if may_stand_under(use, b.kind) and not _is_reshaped_window(use, b)])
         made = (self._combine(class_, node, combination) for combination in combinations(choices))
         return [body for body in made if body is not None], low
 
@@ -386,7 +388,7 @@ class Enumerator:
         reads: dict[int, float] = {}
         for position, part in enumerate(parts):
             most = inf
-            if position == 0 and term.op in ("reindex", "at"):
+            if position == 0 and term.op in ("reindex", "at") and part.anchor is None:
                 most = float(size_bytes(term))
             for class_, size in part.reads.items():
                 reads[class_] = min(reads.get(class_, 0.0) + min(size, most), self._bytes(class_))
@@ -463,6 +465,11 @@ class Enumerator:
             type_ = self.snapshot.tensor_type(class_)
             self._bytes_by_class[class_] = float(size_bytes(type_))
         return self._bytes_by_class[class_]
+
+
+def _is_reshaped_window(use: str, body: Body) -> bool:
+    """Whether a contraction other than a plain product would be stored through a reshape: no template does that."""
+    return use == RESHAPED and body.kind == CONTRACTED and body.anchor is not None and body.anchor.op != "dot"
 
 
 def _call_key(node: Node) -> tuple[Any, ...]:

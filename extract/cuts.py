@@ -33,6 +33,8 @@ POINTWISE, FOLDED, CONTRACTED, ATTENDED = range(4)
 
 SCORES = "scores"
 """What `attend` is to its first operand, which may be a contraction: its only use that may."""
+RESHAPED = "reshaped"
+"""What a view is to its operand that shows the same rows by other numbers: what is in memory is the same."""
 FOLDS = ("fold", "scan")
 
 DEEPEST = 256
@@ -285,15 +287,23 @@ def _operators_over(snapshot: Snapshot, graph: nx.DiGraph[int]) -> dict[int, set
     """The element operators that are applied to each element class on the way to an output.
 
     A view of what something else computes as well, a convolution that leaves its results in another order, is none of
-    them, unless only views read that: whether it is used is open.
+    them, unless only views read that: whether it is used is open. Nor is a view of what may be had reshaped, if it may
+    be had from that, too.
     """
     found: dict[int, set[str]] = {}
     last = ends(snapshot)
+    reshaped: dict[int, set[int]] = {}
+    for class_, nodes in enumerate(snapshot.nodes):
+        for node in nodes:
+            if node.op == "reindex" and use_of(node, 0) == RESHAPED:
+                reshaped.setdefault(node.args[0], set()).add(class_)
     for class_, nodes in enumerate(snapshot.nodes):
         if snapshot.sorts[class_] == "element" and class_ in graph:
+            read = {node.args[0] for node in nodes if node.op == "reindex"}
             for node in computed(nodes, last):
                 for position, arg in enumerate(node.args):
-                    found.setdefault(arg, set()).add(use_of(node.op, position))
+                    if node.op != "reindex" or read.isdisjoint(reshaped.get(arg, ())):
+                        found.setdefault(arg, set()).add(use_of(node, position))
     return found
 
 
@@ -308,18 +318,22 @@ def _kinds_of(node: Node, kinds: Sequence[set[int]]) -> set[int]:
     return {FOLDED if FOLDED in given else max(given, default=POINTWISE) for given in combinations}
 
 
-def use_of(op: str, position: int) -> str:
+def use_of(node: Node, position: int) -> str:
     """Return what an operator is to one of its operands."""
-    return SCORES if op == "attend" and position == 0 else op
+    if node.op == "reindex" and node.attrs[0].reshapes_rows():
+        return RESHAPED
+    return SCORES if node.op == "attend" and position == 0 else node.op
 
 
 def may_stand_under(op: str, kind: int) -> bool:
     """No contraction under a binder, no fold under a contraction or a view: no template claims such a pair.
 
-    Scores are a contraction, and what is attended may be stored through a view.
+    Scores are a contraction, and what is attended may be stored through a view, what is contracted through a reshape.
     """
     if op == SCORES:
         return kind == CONTRACTED
+    if op == RESHAPED:
+        return kind != FOLDED
     if op == "reindex" and kind == ATTENDED:
         return True
     if op == "fold":

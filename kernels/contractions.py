@@ -192,11 +192,19 @@ def only_product(bodies: tuple[Term, ...], op: str) -> Term | None:
     product = products[0]
     if not dtypes.is_float(product.dtype) or any(body.shape != bodies[0].shape for body in bodies):
         return None
-    if is_under_view(elements, product) or not any(product in terms.walk(element) for element in elements):
+    seen = seen_as(product, every)
+    if is_under_view(elements, seen) or (seen is not product and op != "dot"):
         return None
     shape = bodies[0].shape
-    matches = all(shapes.dim_at(product.shape, axis) == shape[axis] for axis in range(-len(shape), 0))
+    matches = all(shapes.dim_at(seen.shape, axis) == shape[axis] for axis in range(-len(shape), 0))
     return product if matches else None
+
+
+def seen_as(product: Term, every: Iterable[Term]) -> Term:
+    """Return the one reshape through which all see a product; itself, where they see it otherwise."""
+    users = [term for term in every if product in term.args]
+    is_reshaped = len(users) == 1 and users[0].op == "reindex" and users[0].attrs[0].reshapes_rows()
+    return users[0] if is_reshaped else product
 
 
 def _is_static(every: list[Term]) -> bool:

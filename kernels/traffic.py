@@ -7,6 +7,7 @@ from math import inf
 
 from frittata.egraph import dtypes, indexing, program, shapes
 from frittata.egraph.indexing import IndexMap
+from frittata.egraph.ops.elements import CONTRACTIONS
 from frittata.egraph.terms import Term, size_bytes
 from frittata.kernels.tiles import CACHE_LINE_BYTES
 
@@ -39,7 +40,7 @@ def read_bytes(bodies: tuple[Term, ...]) -> dict[Term, float]:
             shown = _lines(term.attrs[0], dtypes.itemsize(term.dtype)) if is_memory else size_bytes(term)
             stack.append((viewed, min(most, shown)))
         else:
-            stack += [(arg, most) for arg in term.args]
+            stack += [(arg, inf if term.op in CONTRACTIONS else most) for arg in term.args]
     return read
 
 

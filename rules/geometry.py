@@ -7,7 +7,7 @@ from math import gcd, prod
 from typing import Any
 
 from frittata.egraph import indexing, shapes
-from frittata.egraph.indexing import IndexMap
+from frittata.egraph.indexing import IndexMap, var
 from frittata.egraph.ops import elements, windows
 from frittata.egraph.shapes import Shape
 
@@ -270,13 +270,142 @@ def tap_view(shape: Shape, stride: Ints, padding: Ints, extra: Ints, dilation: I
     return indexing.overlap_map(source, indexing.taps(kernel, stride, dilation), stride, padding, out)
 
 
+def are_whole_phases(shape: Shape, kernel: Shape, stride: Ints, padding: Ints, extra: Ints, dilation: Ints) -> bool:
+    """Whether a transposed convolution of (batch, inputs, *spatial), not dilated, has as many places in each phase."""
+    out = windows.transposed_extents(shape[2:], kernel, stride, padding, extra, dilation)
+    return max(dilation) == 1 and all(o % s == 0 for o, s in zip(out, stride, strict=True))
+
+
+def phase_low(kernel: Shape, stride: Ints, padding: Ints) -> Ints:
+    """Return how many values before the first the first places read, on each axis."""
+    counts = taps(kernel, stride, on_all(stride, 1))
+    return tuple(max(0, c - 1 - p // s) for c, s, p in zip(counts, stride, padding, strict=True))
+
+
+def phase_high(spatial: Shape, kernel: Shape, stride: Ints, padding: Ints, extra: Ints) -> Ints:
+    """Return how many values behind the last the last places read, on each axis."""
+    out = windows.transposed_extents(spatial, kernel, stride, padding, extra, on_all(stride, 1))
+    axes = zip(out, shapes.concrete(spatial), stride, padding, strict=True)
+    return tuple(max(0, (o + p - 1) // s - n + 1) for o, n, s, p in axes)
+
+
+def missing_taps(kernel: Shape, stride: Ints) -> Ints:
+    """Return how many taps there are not, for each phase to have as many: on the axes (inputs, outputs, *kernel)."""
+    counts = taps(kernel, stride, on_all(stride, 1))
+    return 0, 0, *(c * s - k for c, s, k in zip(counts, stride, shapes.concrete(kernel), strict=True))
+
+
+def phase_elements(kernel: Shape, stride: Ints, inputs: int) -> int:
+    """Return how many products each place of a transposed convolution sums."""
+    return prod(taps(kernel, stride, on_all(stride, 1))) * inputs
+
+
+def phase_view(shape: Shape, kernel: Shape, stride: Ints, padding: Ints, out: Shape) -> IndexMap:
+    """Return the map of padded (batch, *spatial, inputs) to (batch, *(places, phases), 1, elements).
+
+    Place o of an axis is phase f = o % stride of its number i = o // stride. Its taps, (f + padding) % stride and so
+    on, a stride apart, read as many values, the last at i + (f + padding) // stride: rows begin with the first.
+    """
+    counts, (inputs,) = taps(kernel, stride, on_all(stride, 1)), shapes.concrete(shape[-1:])
+    elements = phase_elements(kernel, stride, inputs)
+    batch, *places, _, _ = indexing.axes_of((*out[:-1], elements))
+    *steps, channel = indexing.reshape_map((*counts, inputs), (elements,)).sources
+    low = phase_low(kernel, stride, padding)
+    axes = zip(places[::2], places[1::2], steps, counts, stride, padding, low, strict=True)
+    at = (i + (f + p) // s + j + (before - c + 1) for i, f, j, c, s, p, before in axes)
+    return IndexMap(shape, (*out[:-1], elements), (batch, *at, channel))
+
+
+def phase_weights(shape: Shape, kernel: Shape, stride: Ints, padding: Ints) -> IndexMap:
+    """Return the map of padded weights (inputs, outputs, *kernel) to (1, *(1, phases), elements, outputs)."""
+    counts, (inputs, outputs) = taps(kernel, stride, on_all(stride, 1)), shapes.concrete(shape[:2])
+    elements = phase_elements(kernel, stride, inputs)
+    result = (1, *(extent for s in stride for extent in (1, s)), elements, outputs)
+    _, *phases, _, output = indexing.axes_of(result)
+    *steps, channel = (
+        at.substitute({-1: var(-2, elements)})
+        for at in indexing.reshape_map((*counts, inputs), (elements,)).sources
+    )
+    axes = zip(phases[1::2], steps, counts, stride, padding, strict=True)
+    at = ((f + p) % s + j * -s + (c - 1) * s for f, j, c, s, p in axes)
+    return IndexMap(shape, result, (channel, output, *at))
+
+
+def phase_shape(shape: Shape, weights: Shape, stride: Ints, padding: Ints, extra: Ints) -> Shape:
+    """Return (batch, *(places, phases), 1, outputs) of a transposed convolution of (batch, inputs, *spatial)."""
+    batch, *out, outputs = shapes.concrete(overlapped_last(shape, weights, stride, padding, extra))
+    return batch, *(extent for o, s in zip(out, stride, strict=True) for extent in (o // s, s)), 1, outputs
+
+
+def reads_inside(spatial: Shape, kernel: Shape, stride: Ints, padding: Ints, extra: Ints) -> bool:
+    """Whether as many values reach all places of a transposed convolution, not dilated: no border, no tap missing."""
+    beyond = (*phase_low(kernel, stride, padding), *phase_high(spatial, kernel, stride, padding, extra))
+    return not any((*beyond, *missing_taps(kernel, stride)))
+
+
+def taps_last(weights: Shape) -> Ints:
+    """Return the permutation of weights (inputs, outputs, *kernel) to (inputs, *kernel, outputs)."""
+    return (0, *range(2, len(weights)), 1)
+
+
+def reached_last(shape: Shape, weights: Shape) -> Shape:
+    """Return (batch, *spatial, *kernel, outputs): what each value of (batch, inputs, *spatial) gives to its window."""
+    return shape[0], *shape[2:], *weights[2:], weights[1]
+
+
+def overlapped_last(shape: Shape, weights: Shape, stride: Ints, padding: Ints, extra: Ints) -> Shape:
+    """Return (batch, *out, outputs) of a transposed convolution, not dilated, of (batch, inputs, *spatial)."""
+    out = windows.transposed_extents(shape[2:], weights[2:], stride, padding, extra, on_all(stride, 1))
+    return shape[0], *out, weights[1]
+
+
+def tap_padding_last(shape: Shape, stride: Ints, padding: Ints, extra: Ints, side: int) -> Ints:
+    """Return `tap_padding` of (batch, *spatial, *kernel, outputs)."""
+    found = tap_padding(_taps_first(shape), stride, padding, extra, on_all(stride, 1), side)
+    rank = len(stride)
+    return (0, *found[2 + rank :], *found[2 : 2 + rank], 0)
+
+
+def tap_view_last(shape: Shape, stride: Ints, padding: Ints, extra: Ints) -> IndexMap:
+    """Return the map of (batch, *spatial, *kernel, outputs), once it is padded, to (*taps, batch, *out, outputs)."""
+    rank = len(stride)
+    first = tap_view(_taps_first(shape), stride, padding, extra, on_all(stride, 1))
+    axes = len(first.result)
+    order = (*range(rank + 1), *range(rank + 2, axes), rank + 1)  # of the result's axes: outputs last
+    result = tuple(first.result[axis] for axis in order)
+    at: dict[int | str, indexing.Affine] = {
+        axis - axes: var(place - axes, result[place]) for place, axis in enumerate(order)
+    }
+    batch, output, *others = (source.substitute(at) for source in first.sources)
+    source = first.source
+    return IndexMap(
+        (source[0], *source[2 + rank :], *source[2 : 2 + rank], source[1]),
+        result,
+        (batch, *others[rank:], *others[:rank], output),
+    )
+
+
+def _taps_first(shape: Shape) -> Shape:
+    """(batch, *spatial, *kernel, outputs) -> (batch, outputs, *kernel, *spatial)."""
+    rank = (len(shape) - 2) // 2
+    return shape[0], shape[-1], *shape[1 + rank : -1], *shape[1 : 1 + rank]
+
+
+def joined_phases(shape: Shape) -> Shape:
+    """(batch, *(places, phases), 1, outputs) -> (batch, *out, outputs)."""
+    batch, *places, _, outputs = shapes.concrete(shape)
+    return batch, *(i * f for i, f in zip(places[::2], places[1::2], strict=True)), outputs
+
+
 _OWN = (
     on_axis, on_all, added, without, padded_axes, padded, grouped, by_pixels, by_channel, for_pixels, size_of_group,
     group_map, values_of_group, elements.fold_identity, are_slices, pool_low, pool_high, pool_view, inner_view,
     counts_all, bordered, clipped, windows.stuffed, interleaved, stuffing, weights_by_group, inputs_by_group, reached,
     taps, tap_steps, tap_padding, tap_view, indexing.pad_map, indexing.windows_map, indexing.resample_map,
     pool_view_last, pooled_last, convolved_last, kernel_first, moved, moved_axis, indexing.patches_map,
-    group_view_last, by_lines, part_last, parts_map,
+    group_view_last, by_lines, part_last, parts_map, are_whole_phases, phase_low, phase_high, missing_taps,
+    phase_elements, phase_view, phase_weights, phase_shape, joined_phases, reads_inside, taps_last, reached_last,
+    overlapped_last,     tap_padding_last, tap_view_last,
 )  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., Any]] = {function.__name__: function for function in _OWN}
 """What rules may call."""

@@ -494,7 +494,9 @@ def _conv_transpose(place: Place) -> Proposal:
     stride, kernel = (tuple(map(int, rng.integers(1, most, rank))) for most in (4, 5))
     padding = tuple(map(int, rng.integers(0, 2, rank)))
     dilation = tuple(map(int, rng.integers(1, 3, rank))) if rng.random() < 0.3 else (1,) * rank
-    groups = int(rng.choice([g for g in range(1, shape[1] + 1) if shape[1] % g == 0]))
+    groups = place.attr("groups", lambda: int(rng.choice([g for g in range(1, shape[1] + 1) if shape[1] % g == 0])))
+    if shape[1] % groups:
+        raise Mismatch
     inputs = groups * int(rng.integers(1, 3))
     reach = [n + 2 * p - d * (k - 1) - 1 for n, p, d, k in zip(shape[2:], padding, dilation, kernel, strict=True)]
     if min(reach) < 0:

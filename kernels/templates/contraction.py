@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from frittata.egraph import shapes
+from frittata.egraph import indexing, shapes, terms
 from frittata.egraph.errors import LoweringError
-from frittata.egraph.indexing import Affine, var
+from frittata.egraph.indexing import Affine, IndexMap, var
 from frittata.egraph.machine import Machine
 from frittata.egraph.program import Estimate
 from frittata.egraph.terms import Term
 from frittata.kernels import gemm_kernel
-from frittata.kernels.contractions import Contraction, Side, only_product, split_index
+from frittata.kernels.contractions import Contraction, Index, Side, only_product, seen_as, split_index
 from frittata.kernels.gemm_estimate import estimate
 from frittata.kernels.lowered import LoweredKernel
 
@@ -37,12 +37,16 @@ CONTRACTION = ContractionTemplate()
 
 
 def describe(bodies: tuple[Term, ...]) -> Contraction | None:
-    """Name the axes: columns are the last; batches are those along which the right operand differs; rows the rest."""
+    """Name the axes: columns are the last; batches are those along which the right operand differs; rows the rest.
+
+    They are those of the product, which the bodies may see reshaped.
+    """
     product = only_product(bodies, "dot")
     if product is None:
         return None
     left, right = product.args
-    shape = shapes.concrete(bodies[0].shape)
+    seen = seen_as(product, terms.walk(*(body.args[0] for body in bodies)))
+    shape = shapes.concrete(bodies[0].shape if seen is product else product.shape)
     depth = product.attrs[0]
     extents = {axis: shape[axis] for axis in range(-len(shape), 0)}
     columns = extents.pop(-1, 1)
@@ -50,6 +54,7 @@ def describe(bodies: tuple[Term, ...]) -> Contraction | None:
     rows = {a: n for a, n in extents.items() if a not in batch}
     place: dict[int, Affine] = {**split_index("g", batch), **split_index("i", rows), -1: var("j", columns)}
     k = var("k", depth)
+    stored = place if seen is product else _unshaped(seen.attrs[0], place)
     return Contraction(
         bodies,
         product,
@@ -59,5 +64,12 @@ def describe(bodies: tuple[Term, ...]) -> Contraction | None:
         depth,
         Side(left, {**place, -1: k}),
         Side(right, {**place, -2: k}),
-        place,
+        stored,
     )
+
+
+def _unshaped(mapping: IndexMap, place: Index) -> Index:
+    """Return the index in a reshaped product from that in the product."""
+    by_key: dict[int | str, Affine] = {**place}
+    sources = indexing.reshape_map(mapping.result, mapping.source).sources
+    return {axis - len(sources): at.substitute(by_key) for axis, at in enumerate(sources)}
