@@ -44,3 +44,37 @@ def test_what_stands_beside_convolutions_goes_where_their_channels_are_last() ->
     assert sorted(k.template for k in program.kernels) == sorted(names)
     bodies = [output.body for kernel in program.kernels for output in kernel.outputs if kernel.template == "winograd"]
     assert all({"winograd_dot", "add", "max"} <= {term.op for term in walk(body)} for body in bodies)
+
+
+def test_lines_have_their_channels_last_between_convolutions() -> None:
+    """Products read their rows where they lie, and no kernel only permutes."""
+    x = tensor("input", name="x", shape=(1, 48, 200), dtype="f32")
+    for layer in range(2):
+        depthwise = tensor("param", name=f"v{layer}", shape=(48, 1, 5), dtype="f32")
+        w = tensor("param", name=f"w{layer}", shape=(48, 48, 1), dtype="f32")
+        x = tensor("conv", x, depthwise, stride=(1,), padding=(2,), dilation=(1,), groups=48)
+        x = tensor("relu", tensor("conv", x, w, stride=(1,), padding=(0,), dilation=(1,)))
+    kernels = chosen(x).kernels
+    names = [kernel.template for kernel in kernels]
+    assert names.count("contraction") == 2 and "convolution" not in names
+    assert not any(output.body.args[0].op == "reindex" for kernel in kernels[:-1] for output in kernel.outputs)
+
+
+def test_what_follows_a_transposed_convolution_goes_on_in_its_kernel() -> None:
+    """Where each place is reached by one value it is a product for each phase, stored with its phases joined."""
+    x = tensor("input", name="x", shape=(1, 32, 20, 20), dtype="f32")
+    w, v = (tensor("param", name=name, shape=(32, 32, 2, 2), dtype="f32") for name in "wv")
+    b = tensor("param", name="b", shape=(32, 1, 1), dtype="f32")
+    up = tensor("relu", tensor("add", tensor("conv_transpose", x, w, stride=(2, 2)), b))
+    program = chosen(tensor("conv", up, v))
+    first, *_ = (k.outputs[0].body for k in program.kernels if k.template == "contraction")
+    assert first.shape == (1, 40, 40, 32) and {"dot", "reindex", "max"} <= {term.op for term in walk(first)}
+
+
+def test_a_fold_is_stored_where_it_is_spread_along_an_axis_of_another_extent() -> None:
+    """The sum over 32 is no row of the maximum over 64: each is one."""
+    x = tensor("input", name="x", shape=(500, 32), dtype="f32")
+    y = tensor("input", name="y", shape=(500, 64), dtype="f32")
+    total = tensor("reduce_sum", tensor("square", x), axis=-1)
+    names = [kernel.template for kernel in chosen(tensor("softmax", tensor("add", total, y), axis=-1)).kernels]
+    assert names == ["row", "row"]

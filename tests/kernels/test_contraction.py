@@ -153,6 +153,17 @@ def test_batches(a: tuple[int, ...], b: tuple[int, ...], out: tuple[int, ...], c
     check(case, NAME, constants)
 
 
+@pytest.mark.parametrize("constants", [(), ("b",)], ids=str)
+@pytest.mark.parametrize("columns", [3, 16, 41])
+def test_a_product_is_stored_through_a_reshape_of_its_rows(columns: int, constants: tuple[str, ...]) -> None:
+    """Rows 5 and 4, batches 3 between and behind them: what is beside the product has its axes joined."""
+    total = element("dot", load("a", 2, 5, 3, 4, 3, 1, 6), load("b", 3, 1, 3, 6, columns), depth=6)
+    assert total.shape == (2, 5, 3, 4, 3, 1, columns)
+    joined = reindex(total, indexing.reshape_map(total.shape, (2, 15, 12, columns)))
+    sides = element("add", load("bias", columns), load("x", 2, 15, 12, columns))
+    check(Case("reshaped", (build(gelu(element("add", joined, sides)), 2, 15, 12, columns),)), NAME, constants)
+
+
 def test_vectors_stand_for_matrices_of_one_row() -> None:
     total = element("dot", load("a", 7), load("b", 7, 20), depth=7)
     check(Case("vector", (build(total, 20),)), NAME, ("b",))
@@ -241,6 +252,7 @@ def test_a_product_under_a_view_or_among_folds_is_refused() -> None:
     total = product(6, 5, 7)
     for body in (
         build(transposed(total), 7, 6),
+        build(reindex(total, indexing.reshape_map((6, 7), (21, 2))), 21, 2),
         build(element("add", total, fold("sum", load("x", 6, 7), -1, 7)), 6, 7),
         build(element("add", total, product(6, 4, 7)), 6, 7),
         build(element("add", load("x", 3, 6, 7), total), 3, 6, 7),

@@ -64,6 +64,14 @@ def test_every_fold_of_every_dtype(op: str, dtype: str) -> None:
     run(build(fold(op, load("x", 3, 13, 11, dtype=dtype), -2, 13), 3, 1, 11))
 
 
+@pytest.mark.parametrize("op", ["sum", "max"])
+@pytest.mark.parametrize("columns", [2, 3, 5, 7])
+def test_few_columns_are_folded_along_the_lanes(columns: int, op: str) -> None:
+    for rows in (7, 40, 67, 300):
+        x, y = load("x", 5, rows, columns), load("y", rows, 1)
+        run(build(fold(op, element("mul", element("tanh", x), y), -2, rows), 5, 1, columns))
+
+
 @pytest.mark.parametrize("extent", [1, 3, 7, 8, 19, 33, 70])
 def test_folds_down_columns(extent: int) -> None:
     x = load("x", 2, 9, extent)
