@@ -2,8 +2,8 @@
 
 Between a tensor and the place where all its uses meet again, its immediate post-dominator, everything can stand in one
 kernel unless something blocks: a contraction or a view reads the tensor, windows slide over it, a fold reads a
-contraction or what depends on folds along another axis, two contractions meet, or a broadcast would repeat one, or a
-fold in an inner loop; or views read more places than there are. A
+contraction or what depends on folds along another axis, or one of another extent, two contractions meet, or a broadcast
+would repeat one, or a fold in an inner loop; or views read more places than there are. A
 tensor without a block never needs memory: the kernel that computes it can hold it and go on. All others, the outputs,
 and those whose uses never meet, may be cut at; and so may, in long chains, a tensor now and then.
 """
