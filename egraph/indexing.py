@@ -317,9 +317,8 @@ class IndexMap:
     def reshapes_rows(self) -> bool:
         """Whether the result has all values of the operand in their order, and the same rows, by other numbers."""
         source, result = shapes.strip(self.source), shapes.strip(self.result)
-        if source[-1:] != result[-1:] or source == result or shapes.size(source) != shapes.size(result):
-            return False
-        return self.linear_offset() == 0
+        is_other = source != result and source[-1:] == result[-1:]
+        return is_other and self.linear_offset() == 0 and shapes.size(source) == shapes.size(result)
 
 
 def flatten(indices: tuple[Affine, ...], shape: tuple[int, ...]) -> Affine:

@@ -180,3 +180,14 @@ def test_a_symbolic_axis_is_kept_by_a_reshape() -> None:
 def test_a_reshape_that_changes_the_size_or_moves_a_symbol_is_refused(source: Any, result: Any) -> None:
     with pytest.raises(ModelError, match="cannot reshape"):
         indexing.reshape_map(source, result)
+
+
+def test_a_reshape_of_rows_keeps_the_last_axis_and_the_order() -> None:
+    rows = [((2, 5, 4), (10, 4)), ((10, 4), (2, 5, 1, 4)), ((6, 1), (2, 3, 1))]
+    assert all(indexing.reshape_map(*shapes).reshapes_rows() for shapes in rows)
+    others = [((2, 5, 4), (10, 2, 2)), ((1, 5, 4), (5, 4)), ((5, 4), (5, 4))]
+    assert not any(indexing.reshape_map(*shapes).reshapes_rows() for shapes in others)
+    unknown = IndexMap((N, 4), (N, 1, 4), (var(-3, N), var(-1, 4)))
+    assert not unknown.reshapes_rows()
+    assert not indexing.permute_map((2, 5, 4), (1, 0, 2)).reshapes_rows()
+    assert not indexing.slice_map((6, 4), -2, 0, 1, 3).reshapes_rows()
