@@ -227,7 +227,8 @@ def possible_kinds(snapshot: Snapshot, operators_over: Mapping[int, set[str]]) -
     """Return, for each element class, what its bodies contain when all is inlined that may be.
 
     What some of `operators_over` a class must load is stored, and its users find a buffer. Where a fold meets a
-    contraction, the contraction is stored and loaded. Classes are settled after those that they are computed from.
+    contraction, the contraction is stored and loaded; one that is seen reshaped counts as stored, though it may go on
+    in its kernel, for other views could not read it there. Classes are settled after those that they are computed from.
     """
     kinds: list[set[int]] = [set() for _ in snapshot.nodes]
     for class_, nodes in enumerate(snapshot.nodes):

@@ -405,7 +405,7 @@ _OWN = (
     pool_view_last, pooled_last, convolved_last, kernel_first, moved, moved_axis, indexing.patches_map,
     group_view_last, by_lines, part_last, parts_map, are_whole_phases, phase_low, phase_high, missing_taps,
     phase_elements, phase_view, phase_weights, phase_shape, joined_phases, reads_inside, taps_last, reached_last,
-    overlapped_last,     tap_padding_last, tap_view_last,
+    overlapped_last, tap_padding_last, tap_view_last,
 )  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., Any]] = {function.__name__: function for function in _OWN}
 """What rules may call."""

@@ -72,6 +72,13 @@ def test_few_columns_are_folded_along_the_lanes(columns: int, op: str) -> None:
         run(build(fold(op, element("mul", element("tanh", x), y), -2, rows), 5, 1, columns))
 
 
+def test_lanes_along_the_fold_are_cheaper_than_two_of_them_across() -> None:
+    bodies = (build(fold("sum", element("tanh", load("x", 5, 300, 2)), -2, 300), 5, 1, 2),)
+    along = choose_frame(bodies, exchanged=True)
+    assert along is not None and along.extent == 300 and not along.columns
+    assert plan_passes(along, (bodies[0].args[0],)).units < plan(*bodies).units
+
+
 @pytest.mark.parametrize("extent", [1, 3, 7, 8, 19, 33, 70])
 def test_folds_down_columns(extent: int) -> None:
     x = load("x", 2, 9, extent)
