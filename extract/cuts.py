@@ -2,8 +2,8 @@
 
 Between a tensor and the place where all its uses meet again, its immediate post-dominator, everything can stand in one
 kernel unless something blocks: a contraction or a view reads the tensor, windows slide over it, a fold reads a
-contraction or what depends on folds along another axis, or one of another extent, two contractions meet, or a broadcast
-would repeat one, or a fold in an inner loop; or views read more places than there are. A
+contraction or what depends on folds along another axis, or one of another extent, two contractions meet, or one and what
+is looked up, or a broadcast would repeat one, or a fold in an inner loop; or views read more places than there are. A
 tensor without a block never needs memory: the kernel that computes it can hold it and go on. All others, the outputs,
 and those whose uses never meet, may be cut at; and so may, in long chains, a tensor now and then.
 """
@@ -79,7 +79,6 @@ def everywhere(snapshot: Snapshot) -> Cuts:
 
 def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
     """Look at every tensor's uses."""
-    extents, axes = _extents(snapshot), _folded_axes(snapshot)
     passed = _passed_to_the_host(snapshot)
     outputs = frozenset(outputs) | passed
     graph = _uses(snapshot, outputs)
@@ -87,17 +86,16 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
     kinds = possible_kinds(snapshot, operators_over)
     meeting: dict[int, int] = nx.immediate_dominators(graph.reverse(copy=False), _SINK)
     looked_up, slid_over = _looked_up(snapshot), _slid_over(snapshot)
-    read_again = _read_again(snapshot, graph, extents)
     loaded = {c for c in graph if c != _SINK and _must_be_loaded(snapshot, c, kinds[c], operators_over)}
+    known = _Known(kinds, _extents(snapshot), _folded_axes(snapshot), loaded, _looking_up(snapshot))
+    read_again = _read_again(snapshot, graph, known.extents)
     may, must = set(outputs) | _computed_by_the_host(snapshot), set(passed)
     for class_ in range(len(snapshot.nodes)):
         if snapshot.sorts[class_] == "element" and class_ in graph:
             tensors = [node.args[0] for node in snapshot.nodes[class_] if node.op == "load"]
             if class_ in looked_up or class_ in read_again or any(node.op == "scan" for node in snapshot.nodes[class_]):
                 may.update(tensors)  # places may be read more than once; scans of one kernel run along one axis
-            if tensors and _is_blocked(
-                snapshot, graph, class_, meeting.get(class_, _SINK), kinds, extents, axes, loaded
-            ):
+            if tensors and _is_blocked(snapshot, graph, class_, meeting.get(class_, _SINK), known):
                 may.update(tensors)
                 if class_ in slid_over or class_ in loaded:
                     must.update(tensors)
@@ -175,6 +173,23 @@ def _looked_up(snapshot: Snapshot) -> set[int]:
     while new:
         found |= new
         new = {node.args[0] for c in new for node in snapshot.nodes[c] if node.op in MOVES} - found
+    return found
+
+
+def _looking_up(snapshot: Snapshot) -> set[int]:
+    """The element classes that are computed, point-wise or through views, from what is looked up."""
+    found: set[int] = set()
+    changed = True
+    while changed:
+        before = len(found)
+        found.update(
+            class_
+            for class_, nodes in enumerate(snapshot.nodes)
+            if snapshot.sorts[class_] == "element"
+            for node in nodes
+            if node.op == "at" or (node.op not in (*FOLDS, *CONTRACTIONS) and not found.isdisjoint(node.args))
+        )
+        changed = len(found) != before
     return found
 
 
@@ -356,21 +371,24 @@ def _uses(snapshot: Snapshot, outputs: Iterable[int]) -> nx.DiGraph[int]:
     return graph.subgraph(nx.ancestors(graph, _SINK) | {_SINK}).copy()
 
 
-def _is_blocked(
-    snapshot: Snapshot,
-    graph: nx.DiGraph[int],
-    class_: int,
-    meeting: int,
-    kinds: list[set[int]],
-    extents: dict[int, shapes.Shape],
-    axes: dict[int, set[_Axis]],
-    loaded: Collection[int],
-) -> bool:
+@dataclass(frozen=True)
+class _Known:
+    """What is known of element classes: what their bodies contain, their extents, the axes along which what they depend
+    on is folded; those that must be loaded; those that are computed from what is looked up.
+    """
+
+    kinds: list[set[int]]
+    extents: dict[int, shapes.Shape]
+    axes: dict[int, set[_Axis]]
+    loaded: set[int]
+    looking_up: set[int]
+
+
+def _is_blocked(snapshot: Snapshot, graph: nx.DiGraph[int], class_: int, meeting: int, known: _Known) -> bool:
     """Walk from a class to where its uses meet and look for what no kernel may contain."""
     if meeting == _SINK or all(node.op == "load" for node in snapshot.nodes[class_]):
         return True
-    here = kinds[class_]
-    folded = axes[class_] | _bound(snapshot, class_)
+    folded = known.axes[class_] | _bound(snapshot, class_)
     seen = {class_}
     stack = [class_]
     while stack:
@@ -383,10 +401,10 @@ def _is_blocked(
                 continue
             for node in snapshot.nodes[user]:
                 if current in node.args and (
-                    (user in loaded and user != meeting)
-                    or _blocks(node, current, user, here, kinds, extents)
-                    or _is_across(node, axes[class_])
-                    or _is_beside(extents.get(user, ()), folded)
+                    (user in known.loaded and user != meeting)
+                    or _blocks(node, current, user, class_, known)
+                    or _is_across(node, known.axes[class_])
+                    or _is_beside(known.extents.get(user, ()), folded)
                 ):
                     return True
             if user != meeting and user not in seen:
@@ -395,26 +413,25 @@ def _is_blocked(
     return False
 
 
-def _blocks(
-    node: Node,
-    current: int,
-    user: int,
-    here: set[int],
-    kinds: list[set[int]],
-    extents: dict[int, shapes.Shape],
-) -> bool:
+def _blocks(node: Node, current: int, user: int, class_: int, known: _Known) -> bool:
+    """Whether an operator on the way from a class, of which one operand is `current`, may not stand in its kernel."""
+    here, one, many = known.kinds[class_], known.extents.get(current, ()), known.extents.get(user, ())
     if node.op in CONTRACTIONS:
         return True
     if node.op == "scan":
         return bool(here & {FOLDED, CONTRACTED})
     if node.op in MOVES:
         return bool(here & {FOLDED, CONTRACTED}) or (node.op == "reindex" and _slides(node.attrs[0]))
-    if FOLDED in here and _is_outside(extents.get(current, ()), extents.get(user, ())):
+    if FOLDED in here and _is_outside(one, many):
         return True
-    if node.op == "load" or not here & {CONTRACTED, ATTENDED}:
+    beside = [arg for arg in node.args if arg != current]
+    others = set[int]().union(*(known.kinds[arg] for arg in beside))
+    if node.op == "load":
         return False
-    others = set().union(*(kinds[arg] for arg in node.args if arg != current))
-    return node.op == "fold" or bool(others - {POINTWISE}) or extents.get(user) != extents.get(current)
+    if not here & {CONTRACTED, ATTENDED}:
+        return class_ in known.looking_up and bool(others & {CONTRACTED, ATTENDED})
+    is_met = bool(others - {POINTWISE}) or not known.looking_up.isdisjoint(beside)
+    return node.op == "fold" or is_met or one != many
 
 
 def _is_outside(one: shapes.Shape, many: shapes.Shape) -> bool:

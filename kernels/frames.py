@@ -166,8 +166,14 @@ def _frame(bodies: Sequence[Term], shape: tuple[int, ...], folded: dict[int, int
         frame = _with_roles(shape, extents, folded, [*groups[:-2], groups[-1], groups[-2]], False, lanes)
     else:
         return None
-    is_smooth = all(at.factor_of(LANES) in (0, 1) for at in _stored(frame, bodies))
-    return frame if is_smooth else None
+    if not _is_smooth(frame, bodies) and not folded and _extent(shape, -1) == 1:
+        frame = _with_roles(shape, extents, folded, [*groups, []], columns, lanes)  # one column of something wider
+    return frame if _is_smooth(frame, bodies) else None
+
+
+def _is_smooth(frame: Frame, bodies: Sequence[Term]) -> bool:
+    """Whether the lanes of a vector are stored side by side, or in one place."""
+    return all(at.factor_of(LANES) in (0, 1) for at in _stored(frame, bodies))
 
 
 def _short(

@@ -1,8 +1,9 @@
-"""Index set splitting: ranges of the last axis over which comparisons of the index have one answer.
+"""Index set splitting: ranges of the last axis over which comparisons of the index have one answer, and views one step.
 
     where(iota < 32, x[a], y[a - 32])  ->  x[a] for a in 0 .. 31,  y[a] for a in 0 .. 35
+    x[(a + 67) % 68]                   ->  x[67] for a = 0,  x[a] for a in 0 .. 66
 
-A concatenation, a border, half of a row turned around are then loads of neighbours, and no index is clamped.
+A concatenation, a border, a roll, half of a row turned around are then loads of neighbours, and no index is clamped.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from frittata.egraph import indexing, shapes, terms
-from frittata.egraph.indexing import Affine, IndexMap, var
+from frittata.egraph.indexing import Affine, IndexMap, Quot, Rem, var
 from frittata.egraph.ops import registry
 from frittata.egraph.ops.elements import CONTRACTIONS
 from frittata.egraph.terms import Scalar, Term
@@ -32,7 +33,7 @@ _WHOLE = frozenset({"at", "fold", "scan", "attend", "reindex"}) | CONTRACTIONS
 
 
 def ranges_of(bodies: tuple[Term, ...]) -> list[tuple[int, int]]:
-    """Return the ranges of the last axis, each with its end, that comparisons in bodies cut it into; none for one."""
+    """Return the ranges of the last axis, each with its end, into which bodies cut it; none for one."""
     extent = bodies[0].shape[-1] if bodies[0].shape else 1
     if not isinstance(extent, int) or sum(1 for _ in terms.walk(*bodies)) > _MOST_TERMS:
         return []
@@ -54,7 +55,9 @@ def _body_over(body: Term, start: int, stop: int) -> Term:
 
 
 def _cuts(e: Term, offset: int, extent: int, seen: set[tuple[Term, int]]) -> Iterator[int]:
-    """Visit the places where some comparison changes its answer; the element's own index is `offset` less there."""
+    """Visit the places where some comparison changes its answer, or a view jumps; the element's own index is `offset`
+    less there.
+    """
     if (e, offset) in seen:
         return
     seen.add((e, offset))
@@ -63,9 +66,11 @@ def _cuts(e: Term, offset: int, extent: int, seen: set[tuple[Term, int]]) -> Ite
         limit = compared.attrs[0].value
         for at in (limit, limit + 1) if e.op in ("eq", "ne") else (limit + (e.op in ("le", "gt")),):
             yield at + offset
-    shift = _shift(e)
+    shift = _shift(e.attrs[0]) if e.op == "reindex" else None
     if shift is not None:
         yield from _cuts(e.args[0], offset - shift, extent, seen)
+    elif e.op == "reindex":
+        yield from (at + offset for index in e.attrs[0].sources for at in _jumps(index, e.attrs[0].result[-1]))
     elif e.op not in _WHOLE:
         for arg in e.args if e.op != "load" else ():
             yield from _cuts(arg, offset, extent, seen)
@@ -80,11 +85,19 @@ def _compared(e: Term) -> Term | None:
     return number if is_index and number.op == "const" and isinstance(number.attrs[0].value, int) else None
 
 
-def _shift(e: Term) -> int | None:
+def _jumps(index: Affine, extent: int) -> Iterator[int]:
+    """Visit the places of the last axis where a quotient of its index and a number grows."""
+    for atom, _ in index.terms:
+        if isinstance(atom, Quot | Rem):
+            beside = atom.of + var(-1, extent) * -1
+            if not beside.terms:
+                yield from range(-beside.constant % atom.by, extent, atom.by)
+
+
+def _shift(view: IndexMap) -> int | None:
     """Return by how much the last index of what a view reads is larger than its own, if it is so everywhere."""
-    if e.op != "reindex" or not e.attrs[0].sources or not e.attrs[0].result:
+    if not view.sources or not view.result:
         return None
-    view: IndexMap = e.attrs[0]
     last = view.sources[-1]
     moved = last + var(-1, view.result[-1]) * -1
     uses = (source.variables() for source in view.sources[:-1])
@@ -135,18 +148,18 @@ class _Restriction:
 
     def _view(self, e: Term) -> Term:
         """Return a view of the range; where it only shifts the last index, of a range of what it reads."""
-        shift = _shift(e)
-        read = e.args[0] if e.op == "reindex" else e
-        view: IndexMap = e.attrs[0] if e.op == "reindex" else IndexMap(e.shape, e.shape, indexing.axes_of(e.shape))
-        result = (*view.result[:-1], self._stop - self._start)
+        is_view = e.op == "reindex"
+        read = e.args[0] if is_view else e
+        whole: IndexMap = e.attrs[0] if is_view else IndexMap(e.shape, e.shape, indexing.axes_of(e.shape))
+        result = (*whole.result[:-1], self._stop - self._start)
         axes = indexing.axes_of(result)
         at: dict[int | str, Affine] = dict(zip(range(-len(result), 0), axes, strict=True))
-        if shift is None or self._start + shift < 0 or self._stop + shift > shapes.concrete(view.source)[-1]:
-            at[-1] = axes[-1] + self._start
-            view = IndexMap(view.source, result, tuple(index.substitute(at) for index in view.sources))
+        at[-1] = axes[-1] + self._start
+        view = IndexMap(whole.source, result, tuple(index.substitute(at) for index in whole.sources))
+        first = _shift(view) if is_view else None
+        if first is None or first < 0 or first + result[-1] > shapes.concrete(view.source)[-1]:
             return registry.element("reindex", read, map=view)
-        read = _Restriction(self._start + shift, self._stop + shift).of(read)
-        sources = (*(index.substitute(at) for index in view.sources[:-1]), axes[-1])
-        view = IndexMap((*view.source[:-1], result[-1]), result, sources)
-        is_all = view.source == result and sources == axes
+        read = _Restriction(first, first + result[-1]).of(read)
+        view = IndexMap((*view.source[:-1], result[-1]), result, (*view.sources[:-1], axes[-1]))
+        is_all = view.source == result and view.sources == axes
         return read if is_all else registry.element("reindex", read, map=view)

@@ -13,6 +13,7 @@ from typing import Any
 from frittata.egraph.errors import LoweringError
 from frittata.kernels import simd, transcendental
 from frittata.kernels.expressions import Expr
+from frittata.kernels.flow import rarely
 from frittata.kernels.simd import Builder, Value, constant_like, lane_of
 
 
@@ -100,8 +101,16 @@ def _divide_integer(builder: Builder, a: Value, b: Value) -> tuple[Value, Value]
 
 
 def _remainder(a: Expr, b: Expr) -> tuple[Expr, Value]:
-    """Return the exact remainder with the sign of a, and where that sign differs from b's."""
-    rest = a.wrap(a.builder.frem(a.value, b.value))
+    """Return a remainder of less than b, exact, and where its sign differs from b's.
+
+    Of a quotient that rounds to a number with a fraction the integer below is at most one too large. Larger ones, and
+    what is not finite, are computed lane by lane.
+    """
+    builder, ratio = a.builder, a / b
+    whole = ratio.call("trunc")
+    near = a.where(whole.is_("==", 0.0), (-whole).fma(b, a))
+    far = simd.any_lane(builder, builder.not_(abs(ratio).is_("<", 2.0**51 if a.is_double else 2.0**22)))
+    rest = a.wrap(rarely(builder, far, near.value, lambda: builder.frem(a.value, b.value)))
     differs = a.builder.xor(rest.is_("<", 0.0), b.is_("<", 0.0))
     return rest, a.builder.and_(differs, rest.is_("!=", 0.0))
 

@@ -204,6 +204,20 @@ def test_arithmetic_is_that_of_numpy(dtype: str, lanes: int) -> None:
             np.testing.assert_array_equal(results[name], exact(a, b), err_msg=name)
 
 
+@pytest.mark.parametrize(("dtype", "lanes"), [("f32", 16), ("f32", 1), ("f64", 8)])
+def test_remainders_are_exact_beside_multiples_of_the_divisor(dtype: str, lanes: int) -> None:
+    generator, numpy = np.random.default_rng(11), to_numpy(dtype)
+    most, size = np.finfo(numpy).nmant, 1 << 16
+    b = np.ldexp(generator.uniform(1, 2, size), generator.integers(-most, most, size)).astype(numpy)
+    whole = np.rint(np.exp2(generator.uniform(0, most + 2, size)))
+    a = (b * whole).astype(numpy)
+    a = np.where(generator.random(size) < 0.5, a, np.nextafter(a, generator.choice([-np.inf, np.inf], size)))
+    a, b = (np.where(generator.random(size) < 0.5, x, -x).astype(numpy) for x in (a, b))
+    results = run_each(operators("mod", "floordiv"), Lane(dtype, lanes), [a, b])
+    assert_same(results["mod"], np.mod(a, b), "mod")
+    assert_same(results["floordiv"], np.floor_divide(a, b), "floordiv")
+
+
 def test_extrema_order_signed_zeros() -> None:
     a, b = np.array([0.0, -0.0] * 4, np.float32), np.array([-0.0, 0.0] * 4, np.float32)
     results = run_each(operators("max", "min"), Lane("f32", 8), [a, b])
