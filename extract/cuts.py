@@ -43,6 +43,9 @@ DEEPEST = 256
 _APART = 64
 """After so many operators a kernel may end."""
 
+_MOST_PARTS = 8
+"""What joins more parts is written part by part, or by a kernel of its own."""
+
 _SINK = -1
 
 _Axis = tuple[int, shapes.Dim]
@@ -99,6 +102,8 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
                 may.update(tensors)
                 if class_ in slid_over or class_ in loaded:
                     must.update(tensors)
+    joined = _joined_of_many(snapshot) & graph.nodes
+    may |= joined
     may |= _now_and_then(snapshot, may)
     exchanged = _exchanged(snapshot, must | outputs)
     may.update(node.args[0] for class_ in exchanged for node in snapshot.nodes[class_] if node.op == "load")
@@ -134,6 +139,28 @@ def _now_and_then(snapshot: Snapshot, cut: Collection[int]) -> set[int]:
         for user, node in users.get(class_, ()):
             if user not in depth and all(arg in depth for arg in node.args):
                 heappush(ready, (1 + max(depth[a] for a in node.args), user, 1 + max(since[a] for a in node.args)))
+    return found
+
+
+def _joined_of_many(snapshot: Snapshot) -> set[int]:
+    """Return the concatenations within such of more parts than a kernel tells apart by ranges of an axis."""
+    parts = {
+        class_: next((node.args for node in nodes if node.op == "concat"), ())
+        for class_, nodes in enumerate(snapshot.nodes)
+        if snapshot.sorts[class_] == "tensor"
+    }
+    found: set[int] = set()
+    for class_ in parts:
+        inside, leaves, stack = {class_}, 0, [class_]
+        while stack:
+            for arg in parts[stack.pop()]:
+                if not parts[arg]:
+                    leaves += 1
+                elif arg not in inside:
+                    inside.add(arg)
+                    stack.append(arg)
+        if leaves > _MOST_PARTS:
+            found |= inside
     return found
 
 

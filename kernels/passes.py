@@ -217,7 +217,7 @@ class Passes:
                 per_column += operator_units(point.term)
             else:
                 share = _SINGLE_SHARE if point.term.op in _SLOW else 1.0
-                per_row += operator_units(point.term) * frame.lanes * share
+                per_row += operator_units(point.term) * frame.whole_lanes * share
         per_column += frame.steps * sum(map(self.units_of, numbers))
         return frame.row_count * (width * per_column + per_row)
 
