@@ -2,10 +2,11 @@
 
 Between a tensor and the place where all its uses meet again, its immediate post-dominator, everything can stand in one
 kernel unless something blocks: a contraction or a view reads the tensor, windows slide over it, a fold reads a
-contraction or what depends on folds along another axis, or one of another extent, two contractions meet, or one and what
-is looked up, or a broadcast would repeat one, or a fold in an inner loop; or views read more places than there are. A
-tensor without a block never needs memory: the kernel that computes it can hold it and go on. All others, the outputs,
-and those whose uses never meet, may be cut at; and so may, in long chains, a tensor now and then.
+contraction or what depends on folds along another axis, or one of another extent, two contractions meet, or one and
+what is looked up, a broadcast would repeat one, or a fold in an inner loop; many parts of a join stand in between; or
+views read more places than there are. A tensor without a block never needs memory: the kernel that computes it can hold
+it and go on. All others, the outputs, and those whose uses never meet, may be cut at; and so may, in long chains, a
+tensor now and then.
 """
 
 from __future__ import annotations
@@ -90,9 +91,11 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
     meeting: dict[int, int] = nx.immediate_dominators(graph.reverse(copy=False), _SINK)
     looked_up, slid_over = _looked_up(snapshot), _slid_over(snapshot)
     loaded = {c for c in graph if c != _SINK and _must_be_loaded(snapshot, c, kinds[c], operators_over)}
-    known = _Known(kinds, _extents(snapshot), _folded_axes(snapshot), loaded, _looking_up(snapshot))
+    joined = _joined_of_many(snapshot) & graph.nodes
+    apart = loaded | {c for c in graph if c != _SINK and any(_loads(node, joined) for node in snapshot.nodes[c])}
+    known = _Known(kinds, _extents(snapshot), _folded_axes(snapshot), apart, _looking_up(snapshot))
     read_again = _read_again(snapshot, graph, known.extents)
-    may, must = set(outputs) | _computed_by_the_host(snapshot), set(passed)
+    may, must = joined | set(outputs) | _computed_by_the_host(snapshot), set(passed)
     for class_ in range(len(snapshot.nodes)):
         if snapshot.sorts[class_] == "element" and class_ in graph:
             tensors = [node.args[0] for node in snapshot.nodes[class_] if node.op == "load"]
@@ -102,8 +105,6 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
                 may.update(tensors)
                 if class_ in slid_over or class_ in loaded:
                     must.update(tensors)
-    joined = _joined_of_many(snapshot) & graph.nodes
-    may |= joined
     may |= _now_and_then(snapshot, may)
     exchanged = _exchanged(snapshot, must | outputs)
     may.update(node.args[0] for class_ in exchanged for node in snapshot.nodes[class_] if node.op == "load")
@@ -140,6 +141,10 @@ def _now_and_then(snapshot: Snapshot, cut: Collection[int]) -> set[int]:
             if user not in depth and all(arg in depth for arg in node.args):
                 heappush(ready, (1 + max(depth[a] for a in node.args), user, 1 + max(since[a] for a in node.args)))
     return found
+
+
+def _loads(node: Node, tensors: Collection[int]) -> bool:
+    return node.op == "load" and node.args[0] in tensors
 
 
 def _joined_of_many(snapshot: Snapshot) -> set[int]:
@@ -401,7 +406,7 @@ def _uses(snapshot: Snapshot, outputs: Iterable[int]) -> nx.DiGraph[int]:
 @dataclass(frozen=True)
 class _Known:
     """What is known of element classes: what their bodies contain, their extents, the axes along which what they depend
-    on is folded; those that must be loaded; those that are computed from what is looked up.
+    on is folded; those that kernels load, or may load; those that are computed from what is looked up.
     """
 
     kinds: list[set[int]]

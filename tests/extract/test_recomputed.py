@@ -1,5 +1,6 @@
 """What a kernel would compute again and again may be stored, and is if that is cheaper."""
 
+from collections.abc import Callable
 from functools import partial, reduce
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import frittata as ft
 from bench.acceptance import relative_error
 from frittata.egraph.indexing import slice_map
 from frittata.egraph.machine import REFERENCE
+from frittata.egraph.terms import walk
 from frittata.kernels.templates.nest import NEST
 from frittata.kernels.work import work_units
 
@@ -36,6 +38,27 @@ class Routing(nn.Module):
         return (votes * (norm / (1 + norm) * total / (norm + 1e-6).sqrt())).sum(-1)
 
 
+class Averages(nn.Module):
+    """Exponential moving averages along the last axis, and how far values are from them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = [x[:, 0]]
+        for t in range(1, x.shape[1]):
+            found.append(0.9 * found[-1] + 0.1 * x[:, t])
+        return x - torch.stack(found, 1)
+
+
+class Gates(nn.Module):
+    """States of a linear recurrence, of which each step gives a function."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        state, found = x[0], [x[0].tanh()]
+        for step in x[1:]:
+            state = state * torch.sigmoid(step) + step
+            found.append(state.tanh())
+        return torch.stack(found)
+
+
 CASES: dict[str, tuple[nn.Module, tuple[Tensor, ...], list[tuple[int, ...]]]] = {
     "heat": (Heat(), (torch.randn(96, 96),), [(96, 96)] * 5),
     "routing": (Routing(), (torch.randn(3, 40, 5, 16), torch.randn(3, 40, 5)), [(3, 1, 5, 16)]),
@@ -48,6 +71,46 @@ def test_what_is_stored_between_kernels(name: str, tmp_path: Path) -> None:
     fast = ft.optimize(module.eval(), args, machine=REFERENCE, cache=tmp_path)
     assert relative_error(fast(*args), module(*args)) < 1e-5
     assert [kernel.outputs[0].body.shape for kernel in fast.program.kernels[:-1]] == stored
+
+
+@pytest.mark.parametrize(("module", "shape"), [(Averages(), (300, 24)), (Gates(), (24, 8, 128))])
+def test_the_parts_of_a_long_join_do_not_each_begin_with_the_first(
+    module: nn.Module, shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    args = (torch.randn(shape),)
+    fast = ft.optimize(module.eval(), args, machine=REFERENCE, cache=tmp_path)
+    assert relative_error(fast(*args), module(*args)) < 1e-5
+    sizes = [sum(1 for _ in walk(*(output.body for output in kernel.outputs))) for kernel in fast.program.kernels]
+    assert max(sizes) < 80  # of 24 steps in one there would be some hundred operators
+
+
+LOOKED_UP: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
+    "beside a product": (
+        lambda q, k, table, at: q @ k + torch.gather(table, -1, at),
+        (torch.randn(2, 17, 7), torch.randn(2, 7, 13), torch.randn(2, 17, 30), torch.randint(0, 30, (2, 17, 13))),
+    ),
+    "turned, beside a product": (
+        lambda q, k, table, at: (q @ k).exp() * torch.gather(table, -1, at).transpose(-1, -2),
+        (torch.randn(17, 7), torch.randn(7, 13), torch.randn(13, 30), torch.randint(0, 30, (13, 17))),
+    ),
+    "rows beside a product": (
+        lambda x, w, table, at: (x @ w) * table[at][:, :13],
+        (torch.randn(17, 7), torch.randn(7, 13), torch.randn(30, 20), torch.randint(0, 30, (17,))),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOOKED_UP)
+def test_what_is_looked_up_does_not_make_a_loop_nest_of_a_product(name: str, tmp_path: Path) -> None:
+    function, args = LOOKED_UP[name]
+
+    class Module(nn.Module):
+        def forward(self, *args: Tensor) -> Tensor:
+            return function(*args)
+
+    fast = ft.optimize(Module().eval(), args, machine=REFERENCE, cache=tmp_path)
+    assert relative_error(fast(*args), function(*args)) < 1e-5
+    assert "contraction" in {kernel.template for kernel in fast.program.kernels}
 
 
 def test_a_nest_is_priced_by_how_often_it_computes_what_is_inside() -> None:

@@ -31,6 +31,10 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, int]]]] = {
     "border": (lambda x, y: np.pad(x, ((0, 0), (2, 3)), constant_values=5) + 1, [(0, 2), (2, 9), (9, 12)]),
     "half turned": (lambda x, y: x * 2 + np.concatenate([-x[:, 3:], x[:, :3]], 1), [(0, 4), (4, 7)]),
     "turned rows": (lambda x, y: np.concatenate([y, x[::-1] * 2], 1) + 1, [(0, 4), (4, 11)]),
+    "roll": (lambda x, y: x + np.roll(x, 2, 1), [(0, 2), (2, 7)]),
+    "rolls both ways": (lambda x, y: np.roll(x, 1, 1) * np.roll(x, -1, 1), [(0, 1), (1, 6), (6, 7)]),
+    "roll of a border": (lambda x, y: np.roll(np.pad(y, ((0, 0), (1, 2))) + 1, 3, 1), [(0, 3), (3, 7)]),
+    "narrow border": (lambda x, y: np.pad(x, ((0, 0), (1, 1))) * 2, [(0, 1), (1, 8), (8, 9)]),
     "no comparison": (lambda x, y: x + 1, []),
     "the other axis": (lambda x, y: np.concatenate([x, x * 2]), []),
 }
@@ -82,6 +86,17 @@ def test_results_are_those_of_the_function(name: str, rows: int, optimize: Calla
     function = CASES[name][0]
     x, y = (np.random.default_rng(rows).standard_normal((rows, n)).astype(np.float32) for n in (7, 4))
     np.testing.assert_allclose(optimize(function, x, y)(x, y), function(x, y), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["roll", "rolls both ways", "narrow border"])
+def test_ranges_of_a_roll_or_a_border_are_cheaper_than_the_whole(
+    name: str, optimize: Callable[..., Optimized]
+) -> None:
+    x, y = (np.ones((96, 257), np.float32) for _ in "xy")
+    bodies = bodies_of(optimize(CASES[name][0], x, y))
+    found = POINTWISE.estimate(bodies, frozenset(), REFERENCE)
+    plain = POINTWISE.estimate(bodies_of(optimize(CASES["no comparison"][0], x, y)), frozenset(), REFERENCE)
+    assert found is not None and plain is not None and found.seconds < 3 * plain.seconds
 
 
 def test_a_long_row_falls_into_chunks_of_each_range(optimize: Callable[..., Optimized]) -> None:
