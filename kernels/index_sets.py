@@ -70,7 +70,7 @@ def _cuts(e: Term, offset: int, extent: int, seen: set[tuple[Term, int]]) -> Ite
     if shift is not None:
         yield from _cuts(e.args[0], offset - shift, extent, seen)
     elif e.op == "reindex":
-        yield from (at + offset for index in e.attrs[0].sources for at in _jumps(index, e.attrs[0].result[-1]))
+        yield from (at + offset for at in _jumps(e.attrs[0]))
     elif e.op not in _WHOLE:
         for arg in e.args if e.op != "load" else ():
             yield from _cuts(arg, offset, extent, seen)
@@ -85,13 +85,13 @@ def _compared(e: Term) -> Term | None:
     return number if is_index and number.op == "const" and isinstance(number.attrs[0].value, int) else None
 
 
-def _jumps(index: Affine, extent: int) -> Iterator[int]:
+def _jumps(view: IndexMap) -> Iterator[int]:
     """Visit the places of the last axis where a quotient of its index and a number grows."""
-    for atom, _ in index.terms:
-        if isinstance(atom, Quot | Rem):
-            beside = atom.of + var(-1, extent) * -1
+    for atom, _ in (term for index in view.sources for term in index.terms):
+        if isinstance(atom, Quot | Rem) and view.result:
+            beside = atom.of + var(-1, view.result[-1]) * -1
             if not beside.terms:
-                yield from range(-beside.constant % atom.by, extent, atom.by)
+                yield from range(-beside.constant % atom.by, shapes.concrete(view.result)[-1], atom.by)
 
 
 def _shift(view: IndexMap) -> int | None:
