@@ -77,11 +77,13 @@ def _part(load: Term, views: Sequence[Term]) -> _Part | None:
     if any(isinstance(dim, Sym) for dim in (*leaf.shape, *(dim for m in maps for dim in (*m.source, *m.result)))):
         return None
     extents = shapes.concrete(leaf.shape)
-    spans = [_span(axis) for axis in zip(*(_index(leaf, view) for view in views), strict=True)]
+    axes = [*zip(*(_index(leaf, view) for view in views), strict=True)]
+    spans = [_span(axis) for axis in axes]
     if any(low < 0 or high >= extent for (low, high), extent in zip(spans, extents, strict=True)):
         return None
     first = next((axis for axis, (low, high) in enumerate(spans) if low < high), len(spans) - 1)
-    flat = any(0 < low == high for low, high in spans[first + 1 :])
+    apart = zip(spans[first + 1 :], axes[first + 1 :], strict=True)
+    flat = any(low > 0 and not any(at.terms for at in axis) for (low, _), axis in apart)
     if not flat:
         spans[first + 1 :] = [(0, extent - 1) for extent in extents[first + 1 :]]
     least, most = zip(*spans, strict=True) if spans else ((), ())

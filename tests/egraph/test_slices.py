@@ -60,6 +60,14 @@ def test_several_slices_are_read_from_the_first_on() -> None:
     assert agrees(shown(part(0, 4), part(0, 2), part(0, 3))) == (40, (3, 4, 5))
 
 
+def test_several_columns_are_read_from_the_first_on() -> None:
+    assert agrees(shown(part(1, 3), part(1, 1))) == (5, (115,))
+    assert agrees(shown(part(2, 2), part(2, 3), part(2, 1))) == (1, (118,))
+    (one,), _ = sliced((shown(part(1, 1), part(1, 2)),), nothing)
+    (other,), _ = sliced((shown(part(1, 2), part(1, 3)),), nothing)
+    assert one == other
+
+
 def test_only_the_first_axes_are_cut() -> None:
     assert agrees(shown(IndexMap((6, 4, 5), (2, 3), (Affine(2), *(at + 1 for at in axes_of((2, 3))))))) == (
         45,
