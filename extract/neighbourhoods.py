@@ -14,7 +14,7 @@ import numpy as np
 from frittata.extract import check
 from frittata.extract.greedy import least_trees
 from frittata.extract.integer import Bounded, minimize
-from frittata.extract.problem import Problem, restricted
+from frittata.extract.problem import Problem, derive, restricted
 from frittata.extract.regions import cut, forced, solve_each
 
 _FIRST_SIZE = 150
@@ -65,13 +65,16 @@ def _solved_around(
 
 
 def _active(problem: Problem[Any], found: Bounded) -> dict[int, int]:
-    """Return the chosen candidate of each class that has one."""
-    return {
-        class_: number
-        for number in sorted(found.chosen)
-        for class_ in problem.candidates[number].produces
-        if class_ in problem.by_class
-    }
+    """Return the chosen candidate of each class that has one: of several the first that can be computed.
+
+    A later one may need what the first produces.
+    """
+    active: dict[int, int] = {}
+    for number in derive(problem, found.chosen):
+        for class_ in problem.candidates[number].produces:
+            if class_ in problem.by_class:
+                active.setdefault(class_, number)
+    return active
 
 
 def _second_best(problem: Problem[Any], found: Bounded) -> dict[int, int]:
