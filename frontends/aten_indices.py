@@ -101,6 +101,16 @@ def _extreme(fold: str) -> Callable[..., tuple[Term, Term]]:
     return row
 
 
+def _cross(x: Term, y: Term, dim: int = -1) -> Term:
+    first, second = idioms.promoted(x, y)
+    return idioms_indices.cross(first, second, dim)
+
+
+def _cross_of_three(x: Term, y: Term, dim: int | None = None) -> Term:
+    """Along the first axis of three, where none is given."""
+    return _cross(x, y, x.shape.index(3) if dim is None and 3 in x.shape else dim or 0)
+
+
 def _aminmax(x: Term, axis: int | None = None, keepdim: bool = False) -> tuple[Term, Term]:
     return idioms.extreme(x, "min", axis, keepdim), idioms.extreme(x, "max", axis, keepdim)
 
@@ -213,6 +223,8 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.select_scatter.default": _select_scatter,
     "aten.flip.default": idioms_indices.flip,
     "aten.roll.default": lambda x, shifts, axes=(): idioms_indices.roll(x, shifts, axes),
+    "aten.cross.default": _cross_of_three,
+    "aten.linalg_cross.default": _cross,
     "aten.diagonal.default": idioms_indices.diagonal,
     "aten.repeat_interleave.self_int": _repeat_interleave,
     "aten.eye.default": lambda n, dtype=None: _eye(n, None, dtype),

@@ -12,7 +12,7 @@ import numpy as np
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
-from frittata.frontends import idioms, idioms_windows
+from frittata.frontends import idioms, idioms_indices, idioms_windows
 
 Ints = tuple[int, ...]
 Row = Callable[..., Any]
@@ -74,27 +74,17 @@ _BORDERS: dict[str, Callable[[Term, Ints, Ints], Term]] = {
 }
 
 
-def _roll(x: Term, shifts: int | Sequence[int], axes: int | Sequence[int] = ()) -> Term:
-    moves, along = ([v] if isinstance(v, int) else list(v) for v in (shifts, axes))
-    if not along:
-        size = idioms.count(x, None)
-        return idioms.reshape(idioms_windows.roll(idioms.reshape(x, (size,)), moves[0], -1), x.shape)
-    for shift, axis in zip(moves, along, strict=True):
-        x = idioms_windows.roll(x, shift, idioms.negative_axis(axis, len(x.shape)))
-    return x
-
-
 def _rot90(x: Term, times: int = 1, axes: Sequence[int] = (0, 1)) -> Term:
     first, second = axes
     match times % 4:
         case 0:
             return x
         case 1:
-            return idioms.swap(idioms_windows.flip(x, [second]), first, second)
+            return idioms.swap(idioms_indices.flip(x, [second]), first, second)
         case 2:
-            return idioms_windows.flip(x, axes)
+            return idioms_indices.flip(x, axes)
         case _:
-            return idioms_windows.flip(idioms.swap(x, first, second), [second])
+            return idioms_indices.flip(idioms.swap(x, first, second), [second])
 
 
 def _unfold(x: Term, axis: int, size: int, step: int) -> Term:
@@ -350,10 +340,8 @@ ROWS: dict[str, Row] = {
     "aten.pad.default": _pad,
     **{f"aten.reflection_pad{rank}d.default": _border(idioms_windows.reflect) for rank in (1, 2, 3)},
     **{f"aten.replication_pad{rank}d.default": _border(idioms_windows.replicate) for rank in (1, 2, 3)},
-    "aten.flip.default": idioms_windows.flip,
-    "aten.fliplr.default": lambda x: idioms_windows.flip(x, [1]),
-    "aten.flipud.default": lambda x: idioms_windows.flip(x, [0]),
-    "aten.roll.default": _roll,
+    "aten.fliplr.default": lambda x: idioms_indices.flip(x, [1]),
+    "aten.flipud.default": lambda x: idioms_indices.flip(x, [0]),
     "aten.rot90.default": _rot90,
     "aten.unfold.default": _unfold,
     "aten.im2col.default": _im2col,

@@ -320,6 +320,18 @@ def roll(x: Term, shifts: Sequence[int], axes: Sequence[int] | None = None) -> T
     return _view(x, tuple(sources))
 
 
+def cross(x: Term, y: Term, axis: int) -> Term:
+    """Return the cross products of vectors along an axis.
+
+    Raises: ModelError if they are not of three.
+    """
+    for each in (x, y):
+        if each.shape[idioms.negative_axis(axis, len(each.shape))] != 3:
+            raise ModelError(f"cross products of {each.type} along axis {axis}", do="give vectors of three")
+    ahead, behind = ((lambda v, by=by: roll(v, [by], [axis])) for by in (-1, 1))
+    return tensor("sub", tensor("mul", ahead(x), behind(y)), tensor("mul", behind(x), ahead(y)))
+
+
 def diagonal(x: Term, offset: int = 0, first: int = 0, second: int = 1) -> Term:
     """Return a diagonal of two axes, as the last axis."""
     rank = len(x.shape)

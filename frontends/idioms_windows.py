@@ -42,23 +42,6 @@ def resample(x: Term, axis: int, length: int, start: int = 0, step: int = 1, div
     return tensor("resample", x, axis=axis, length=length, start=start, step=step, divisor=divisor)
 
 
-def flip(x: Term, axes: Sequence[int]) -> Term:
-    """Reverse some axes."""
-    for axis in idioms.negative_axes(list(axes), len(x.shape)) if axes else []:
-        extent = idioms.number(x.shape[axis])
-        x = resample(x, axis, extent, extent - 1, -1) if extent > 1 else x
-    return x
-
-
-def roll(x: Term, shift: int, axis: int) -> Term:
-    """Move values along an axis; those that leave come back at the other end."""
-    extent = idioms.number(x.shape[axis])
-    at = -shift % extent
-    if at == 0:
-        return x
-    return concat((idioms.take_slice(x, axis, at, 1, extent - at), idioms.take_slice(x, axis, 0, 1, at)), axis)
-
-
 def replicate(x: Term, low: Sequence[int], high: Sequence[int]) -> Term:
     """Pad the last axes with their first and last values."""
     for axis, before, after in zip(range(-len(low), 0), low, high, strict=True):

@@ -413,8 +413,7 @@ def _cross(a: Any, b: Any, axis: int = -1) -> Term:
     x, y = promoted(_tensor(a), _tensor(b))
     if _extent(x, axis) != 3 or _extent(y, axis) != 3:
         raise UnsupportedOpError(f"numpy.cross of {x.type} and {y.type}", do="give vectors of three along the axis")
-    ahead, behind = ((lambda v, by=by: idioms_indices.roll(v, [by], [axis])) for by in (-1, 1))
-    return tensor("sub", tensor("mul", ahead(x), behind(y)), tensor("mul", behind(x), ahead(y)))
+    return idioms_indices.cross(x, y, axis)
 
 
 def _norm(x: Term, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Term:

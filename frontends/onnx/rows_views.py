@@ -208,7 +208,7 @@ def _scatter_elements(x: Term, indices: Term, updates: Term, axis: int = 0, redu
 def _arg(op: str) -> Row:
     def row(x: Term, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Term:
         at = idioms.negative_axis(axis, len(x.shape))
-        found = tensor(op, idioms_windows.flip(x, [at]) if select_last_index else x, axis=at)
+        found = tensor(op, idioms_indices.flip(x, [at]) if select_last_index else x, axis=at)
         if select_last_index:
             found = tensor("sub", idioms.scalar(idioms.number(x.shape[at]) - 1, "i64"), found)
         return found if keepdims else idioms.squeeze(found, [at])
@@ -218,12 +218,12 @@ def _arg(op: str) -> Row:
 
 def _cumsum(x: Term, axis: Any, exclusive: int = 0, reverse: int = 0) -> Term:
     at = idioms.negative_axis(int(np.asarray(axis).item()), len(x.shape))
-    out = idioms_windows.flip(x, [at]) if reverse else x
+    out = idioms_indices.flip(x, [at]) if reverse else x
     out = tensor("cumsum", out, axis=at)
     if exclusive:
         rest = (0,) * (-at - 1)
         out = idioms_windows.pad(out, (1, *rest), (-1, *rest))
-    return idioms_windows.flip(out, [at]) if reverse else out
+    return idioms_indices.flip(out, [at]) if reverse else out
 
 
 def _top_k(x: Term, k: Any, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Term, Term]:

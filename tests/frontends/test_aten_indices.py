@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -16,9 +18,23 @@ import frittata as ft
 from frittata.egraph.errors import IndexRangeError, UnsupportedOpError
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.script import parse, show
+from frittata.frontends import (
+    aten_indices,
+    aten_layers,
+    aten_recurrent,
+    aten_scalars,
+    aten_views,
+    aten_windows,
+)
 from frittata.frontends.torch_export import from_module
 
 Forward = Callable[..., Any]
+
+
+def _crossed_anywhere(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch wishes for an axis
+        return (torch.cross(x, y),)
 
 
 class Apply(nn.Module):
@@ -86,6 +102,16 @@ READS: dict[str, tuple[Forward, tuple[Any, ...]]] = {
     "reversed and rolled": (
         lambda x: (x.flip(0), x.flip(1, 2), x.roll(2, 1), x.roll((1, -3), (0, 2)), x.roll(4), torch.fliplr(x)),
         (X,),
+    ),
+    "cross products": (
+        lambda x, y: (
+            torch.cross(x, y, dim=0),
+            torch.linalg.cross(x[:, :1], y, dim=0),
+            torch.linalg.cross(x.transpose(0, 2), y.transpose(0, 2)),
+            torch.cross((x * 9).long(), (y * 9).long(), dim=-3),
+            *_crossed_anywhere(x.transpose(0, 1), y.transpose(0, 1)),
+        ),
+        (X, floats(3, 5, 7)),
     ),
     "bags of an embedding": (
         lambda i, w, s: (
@@ -324,3 +350,9 @@ def test_an_index_that_torch_refuses_is_refused(name: str) -> None:
     with pytest.raises(IndexRangeError, match="outside of 0"):
         fast(*args[:-1], wrong)
     assert_same(fast(*args), function(*args))
+
+
+def test_no_operator_stands_in_two_tables() -> None:
+    parts = (aten_indices, aten_layers, aten_recurrent, aten_scalars, aten_views, aten_windows)
+    counts = Counter(name for part in parts for name in part.ROWS)
+    assert not [name for name, count in counts.items() if count > 1]
