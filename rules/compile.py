@@ -77,11 +77,19 @@ class _Compiler:
         for name in self.roots:
             if name in self.result_by_name:
                 actions.append(f"(union {_term(name)} {self.result_by_name[name]})")
+        actions += self._superseded()
         outputs = [output for built in self.built for output in built.outputs]
         if not outputs and not self.literals and not any(c.expression for c in self.rule.conditions):
             rules = self._rule(atoms, actions, "")
             return Program(self.rule.full_name, self.number, "", rules, None, *self._operators())
         return self._planned(atoms, actions, outputs)
+
+    def _superseded(self) -> list[str]:
+        """Hide what is computed of numbers alone once it is a number: zero times a number times another has no end."""
+        left, right = ([binding.pattern for binding in side] for side in (self.rule.left, self.rule.right))
+        if len(left) == len(right) == 1 and isinstance(left[0], Node) and all(map(_is_const, (*left[0].args, right[0]))):
+            return [f"(subsume {self._left(left[0])})"] if left[0].args else []
+        return []
 
     def _planned(self, atoms: list[str], actions: list[str], outputs: list[str]) -> Program:
         names = self._needed()
@@ -281,6 +289,10 @@ class _Compiler:
         assert isinstance(built.pattern, Node)
         op = registry.get(built.pattern.op, built.pattern.sort)
         return op.infer(tuple(type_by_name[arg] for arg in built.args), tuple(attrs))
+
+
+def _is_const(pattern: Pattern) -> bool:
+    return isinstance(pattern, Node) and pattern.op == "const" and pattern.sort == "element"
 
 
 def _is_computed(attr: AttrVariable | Expression | None) -> bool:

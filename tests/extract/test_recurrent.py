@@ -16,8 +16,9 @@ from frittata.egraph.indexing import IndexMap, permute_map, slice_map
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.model import Function, Model
 from frittata.egraph.ops.registry import make, tensor
+from frittata.egraph.saturate import StopReason
 from frittata.egraph.snapshot import Node
-from frittata.egraph.terms import Term
+from frittata.egraph.terms import Scalar, Term
 from frittata.extract.choose import ENOUGH, ENOUGH_AGAIN, Extraction
 from frittata.extract.layouts import computed
 from frittata.frontends.torch_export import from_module
@@ -131,6 +132,27 @@ def test_states_that_could_be_computed_from_the_first_do_not_nest_calls() -> Non
     model, options = Model({"main": Function(inputs, (outputs[-1],))}), Options()
     found = extract_model(model, saturate_model(model, choose_rules(options)), REFERENCE, options)
     assert len(found.program.kernels) < 4
+
+
+def test_a_filter_that_begins_with_zeros_saturates() -> None:
+    """Zero times a number is zero, so a product of it with two numbers would be one with ever new numbers."""
+    x = make("input", "tensor", (), ("x", (12, 8), "f32"))
+    y, before = (make("full", "tensor", (), (Scalar.of(0.0, "f32"), (8,))) for _ in range(2))
+    outputs = list[Term]()
+    for step in range(12):
+        row = tensor("reshape", tensor("slice", x, axis=-2, start=step, step=1, length=1), shape=(8,))
+        past = (tensor("mul", value, full(factor)) for value, factor in ((y, 0.5), (before, -0.3)))
+        y, before = reduce(partial(tensor, "add"), past, tensor("mul", row, full(0.2))), y
+        outputs.append(y)
+    model, options = Model({"main": Function((x,), tuple(outputs))}), Options()
+    found = saturate_model(model, choose_rules(options))
+    assert all(phase.stop is StopReason.SATURATED for phase in found.phases)
+    assert sum(map(len, found.snapshot.nodes)) < 2000
+
+
+def full(number: float) -> Term:
+    """Return a number as a tensor."""
+    return make("full", "tensor", (), (Scalar.of(number, "f32"), ()))
 
 
 def test_steps_that_read_and_write_rows_of_their_own_are_compiled_once(tmp_path: Path) -> None:
