@@ -87,9 +87,9 @@ class _Compiler:
     def _superseded(self) -> list[str]:
         """Hide what is computed of numbers alone once it is a number: zero times a number times another has no end."""
         left, right = ([binding.pattern for binding in side] for side in (self.rule.left, self.rule.right))
-        if len(left) == len(right) == 1 and isinstance(left[0], Node) and all(map(_is_const, (*left[0].args, right[0]))):
-            return [f"(subsume {self._left(left[0])})"] if left[0].args else []
-        return []
+        if len(left) != 1 or len(right) != 1 or not isinstance(left[0], Node) or not left[0].args:
+            return []
+        return [f"(subsume {self._left(left[0])})"] if all(map(_is_const, (*left[0].args, right[0]))) else []
 
     def _planned(self, atoms: list[str], actions: list[str], outputs: list[str]) -> Program:
         names = self._needed()
