@@ -14,6 +14,7 @@ from frittata.egraph.errors import LoweringError
 from frittata.kernels import simd, transcendental
 from frittata.kernels.expressions import Expr
 from frittata.kernels.flow import rarely
+from frittata.kernels.processor import processor
 from frittata.kernels.simd import Builder, Value, constant_like, lane_of
 
 
@@ -101,7 +102,14 @@ def _divide_integer(builder: Builder, a: Value, b: Value) -> tuple[Value, Value]
 
 
 def _remainder(a: Expr, b: Expr) -> tuple[Expr, Value]:
-    """Return a remainder of less than b, exact, and where its sign differs from b's.
+    """Return a remainder of less than b, exact, and where its sign differs from b's."""
+    rest = _fused_remainder(a, b) if processor().fuses else a.wrap(a.builder.frem(a.value, b.value))
+    differs = a.builder.xor(rest.is_("<", 0.0), b.is_("<", 0.0))
+    return rest, a.builder.and_(differs, rest.is_("!=", 0.0))
+
+
+def _fused_remainder(a: Expr, b: Expr) -> Expr:
+    """Return what one multiply-add leaves of the whole quotient, with either sign.
 
     Of a quotient that rounds to a number with a fraction the integer below is at most one too large. Larger ones, and
     what is not finite, are computed lane by lane.
@@ -110,9 +118,7 @@ def _remainder(a: Expr, b: Expr) -> tuple[Expr, Value]:
     whole = ratio.call("trunc")
     near = a.where(whole.is_("==", 0.0), (-whole).fma(b, a))
     far = simd.any_lane(builder, builder.not_(abs(ratio).is_("<", 2.0**51 if a.is_double else 2.0**22)))
-    rest = a.wrap(rarely(builder, far, near.value, lambda: builder.frem(a.value, b.value)))
-    differs = a.builder.xor(rest.is_("<", 0.0), b.is_("<", 0.0))
-    return rest, a.builder.and_(differs, rest.is_("!=", 0.0))
+    return a.wrap(rarely(builder, far, near.value, lambda: builder.frem(a.value, b.value)))
 
 
 def _mod(a: Expr, b: Expr) -> Expr:
