@@ -16,6 +16,7 @@ from frittata.kernels import simd
 from frittata.kernels.expressions import Expr, integer
 from frittata.kernels.flow import rarely
 from frittata.kernels.piecewise import Pieces, entry, has_sixteen_pieces
+from frittata.kernels.processor import processor
 from frittata.kernels.simd import Value
 
 
@@ -346,6 +347,8 @@ def erf(x: Expr) -> Expr:
 
 
 _HALF_PI = (1.5707963267948966, 6.123233995736766e-17)
+_HALF_PI_IN_PARTS = (1.5707963109016418, 1.5893254712295857e-08, 6.123233995736766e-17)
+"""Products of all but the last part with integers below 2**28 are exact, where processors would round them."""
 _SIN_F64 = tuple((-1.0) ** n / factorial(2 * n + 1) for n in range(6, 0, -1))
 _COS_F64 = tuple((-1.0) ** n / factorial(2 * n) for n in range(7, 0, -1))
 
@@ -366,7 +369,9 @@ def _circular(x: Expr, name: str, quarter: int) -> Expr:
         return x.by_lane(name)
     builder, wide = x.builder, x.to("f64")
     n = (wide * (2.0 / pi)).call("rint")
-    r = n.fma(-_HALF_PI[1], n.fma(-_HALF_PI[0], wide))
+    r = wide
+    for part in _HALF_PI if processor().fuses else _HALF_PI_IN_PARTS:
+        r = n.fma(-part, r)
     z = r * r
     sine, cosine = (r * z).fma(z.polynomial(_SIN_F64), r), z.fma(z.polynomial(_COS_F64), 1.0)
     bits = (n + (_DOUBLE.integral + quarter)).bits()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import mpmath
@@ -12,7 +13,7 @@ import pytest
 from llvmlite import ir
 
 from frittata.egraph.dtypes import to_numpy
-from frittata.kernels import piecewise, simd, vmath
+from frittata.kernels import piecewise, simd, transcendental, vmath
 from frittata.kernels.compile import CompiledKernel, compile_kernel
 from frittata.kernels.expressions import Expr
 from frittata.kernels.flow import for_range
@@ -137,6 +138,25 @@ def test_functions_in_single_precision_are_within_two_ulps(lanes: int) -> None:
     assert max(worst.values()) <= 2.0, worst
 
 
+def let_fuse(fuses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Emit as for a processor that fuses multiplications and additions, or for one that does not."""
+    other = replace(processor(), fuses=fuses)
+    for module in (transcendental, vmath):
+        monkeypatch.setattr(module, "processor", lambda: other)
+    if not fuses:
+        monkeypatch.setattr(simd, "fma", lambda builder, a, b, c: builder.fadd(builder.fmul(a, b), c))
+
+
+@pytest.mark.parametrize("fuses", [True, False])
+def test_sines_are_right_beside_multiples_of_half_pi(fuses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    let_fuse(fuses, monkeypatch)
+    x = (np.random.default_rng(5).integers(1, 1 << 27, 4096) * (np.pi / 2)).astype(np.float32)
+    results = run_each(operators("sin", "cos"), Lane("f32", 8), [x])
+    for name in ("sin", "cos"):
+        exact = getattr(np, name)(x.astype(np.float64))
+        assert error_in_ulps(results[name], exact).max() <= 2.0, name
+
+
 def test_functions_in_double_precision_are_within_four_ulps() -> None:
     x = samples("f64", 400)
     results = run_each(operators(*UNARY), Lane("f64", 4), [x])
@@ -204,8 +224,12 @@ def test_arithmetic_is_that_of_numpy(dtype: str, lanes: int) -> None:
             np.testing.assert_array_equal(results[name], exact(a, b), err_msg=name)
 
 
+@pytest.mark.parametrize("fuses", [True, False])
 @pytest.mark.parametrize(("dtype", "lanes"), [("f32", 16), ("f32", 1), ("f64", 8)])
-def test_remainders_are_exact_beside_multiples_of_the_divisor(dtype: str, lanes: int) -> None:
+def test_remainders_are_exact_beside_multiples_of_the_divisor(
+    dtype: str, lanes: int, fuses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_fuse(fuses, monkeypatch)
     generator, numpy = np.random.default_rng(11), to_numpy(dtype)
     most, size = np.finfo(numpy).nmant, 1 << 16
     b = np.ldexp(generator.uniform(1, 2, size), generator.integers(-most, most, size)).astype(numpy)
