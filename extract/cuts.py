@@ -456,10 +456,10 @@ def _blocks(node: Node, current: int, user: int, class_: int, known: _Known) -> 
         return bool(here & {FOLDED, CONTRACTED}) or (node.op == "reindex" and _slides(node.attrs[0]))
     if FOLDED in here and _is_outside(one, many):
         return True
-    beside = [arg for arg in node.args if arg != current]
-    others = set[int]().union(*(known.kinds[arg] for arg in beside))
     if node.op == "load":
         return False
+    beside = [arg for arg in node.args if arg != current]
+    others = set[int]().union(*(known.kinds[arg] for arg in beside))
     if not here & {CONTRACTED, ATTENDED}:
         return class_ in known.looking_up and bool(others & {CONTRACTED, ATTENDED})
     is_met = bool(others - {POINTWISE}) or not known.looking_up.isdisjoint(beside)
