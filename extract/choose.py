@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field, replace
 
 from frittata.egraph.errors import ExtractionError
@@ -63,6 +63,17 @@ class Extraction:
     seconds: dict[str, float] = field(default_factory=dict[str, float])
 
 
+@dataclass(frozen=True)
+class _Tried:
+    """A choice as a program: the problem where its joins cost what they were seen to, and the joins that cannot be."""
+
+    problem: Problem[Candidate]
+    solution: Solution
+    program: Program
+    settled: Settlement
+    wrong: set[int]
+
+
 def extract(
     snapshot: Snapshot,
     inputs: tuple[Term, ...],
@@ -83,28 +94,30 @@ def extract(
     folder = Folder(snapshot)
     roots = [snapshot.class_by_term[term] for term in outputs]
     problem, _ = enumerate_candidates(snapshot, folder, inputs, roots, templates, machine, prices)
+
+    def tried(problem: Problem[Candidate], solution: Solution) -> _Tried:
+        program = build_program(snapshot, folder, rule_names, inputs, roots, problem, solution)
+        return _tried(program, problem, solution, settle(program, templates, machine))
+
     enumerated = time.perf_counter()
     limit_s = time_limit_s * max(1.0, (enumerated - start) / _USUAL_S)
     deadline = enumerated + limit_s
     first = greedy(problem)
     solution = solve(problem, first, _SHARE_AT_FIRST * limit_s, ENOUGH)
     repriced = 0
-    best: tuple[Problem[Candidate], Solution, Program, Settlement] | None = None
+    best: _Tried | None = None
     while True:
-        program = build_program(snapshot, folder, rule_names, inputs, roots, problem, solution)
-        settled = settle(program, templates, machine)
-        order = check.order(problem, solution.chosen)
-        number_by_join = {step.name: n for step, n in zip(program.steps, order, strict=True) if isinstance(step, Join)}
-        placed = _placed(problem, solution, {n: settled.extra_by_join.get(j, 0.0) for j, n in number_by_join.items()})
-        refused = {number_by_join[join] for join in settled.wrong} | _too_dear(*placed, first)
-        if not refused and (best is None or placed[1].cost < best[1].cost):
-            best = (*placed, program, settled)
+        found = tried(problem, solution)
+        refused = found.wrong | _too_dear(found.problem, found.solution, first)
+        if not refused and (best is None or found.solution.cost < best.solution.cost):
+            best = found
+        gap = found.solution.gap
         if refused:
             is_late = time.perf_counter() > enumerated + _SHARE_FREE * limit_s
             out = refused | (_joins_of(problem, problem.numbers()) - solution.chosen if is_late else set())
-            problem = restricted(problem, (n for n in problem.numbers() if n not in out))
-        elif placed[1].gap > max(solution.gap, ENOUGH) and repriced < _MOST_REPRICED and time.perf_counter() < deadline:
-            problem = placed[0]  # perhaps another choice is better now
+            problem = _without(problem, out)
+        elif gap > max(solution.gap, ENOUGH) and repriced < _MOST_REPRICED and time.perf_counter() < deadline:
+            problem = found.problem  # perhaps another choice is better now
             repriced += 1
         else:
             break
@@ -113,14 +126,28 @@ def extract(
         again = solve(problem, near, (deadline - time.perf_counter()) * _SHARE_AGAIN, ENOUGH_AGAIN)
         solution = replace(again, bound=max(again.bound, solution.bound))  # joins were refused or made dearer
     assert best is not None
-    problem, solution, program, settled = best
-    steps = tuple(settled.kernel_by_name.get(step.name, step) for step in program.steps)
-    program = replace(program, steps=steps, cost_s=solution.cost, gap=solution.gap)
+    at_once = _greedy(best.problem, best.solution.bound, tried)
+    best = min(best, at_once, key=lambda one: one.solution.cost)
+    problem, solution, settled = best.problem, best.solution, best.settled
+    steps = tuple(settled.kernel_by_name.get(step.name, step) for step in best.program.steps)
+    program = replace(best.program, steps=steps, cost_s=solution.cost, gap=solution.gap)
     program = replace(program, bands=choose_bands(program, templates, machine))
     solved = time.perf_counter()
     seconds = {"enumerate": enumerated - start, "solve": solved - enumerated}
     chosen = tuple(check.order(problem, solution.chosen))
-    return Extraction(program, problem, chosen, solution, check.cost(problem, first), seconds)
+    return Extraction(program, problem, chosen, solution, at_once.solution.cost, seconds)
+
+
+def _greedy(
+    problem: Problem[Candidate], bound: float, tried: Callable[[Problem[Candidate], Solution], _Tried]
+) -> _Tried:
+    """Return the choice made at once, without the joins that cannot be in it, at what the others cost."""
+    while True:
+        chosen = frozenset(greedy(problem))
+        found = tried(problem, Solution(chosen, check.cost(problem, chosen), bound))
+        if not found.wrong:
+            return found
+        problem = _without(problem, found.wrong)
 
 
 def enumerate_candidates(
@@ -155,17 +182,22 @@ def enumerate_candidates(
     return found(everywhere(snapshot), parts) if len(parts) > 1 else problem, free
 
 
-def _placed(
-    problem: Problem[Candidate], solution: Solution, extra_by_join: dict[int, float]
-) -> tuple[Problem[Candidate], Solution]:
+def _tried(program: Program, problem: Problem[Candidate], solution: Solution, settled: Settlement) -> _Tried:
     """Let joins bear the most that they were seen to make dearer: bounds remain bounds, and the search ends."""
+    order = check.order(problem, solution.chosen)
+    number_by_join = {step.name: n for step, n in zip(program.steps, order, strict=True) if isinstance(step, Join)}
     candidates = list(problem.candidates)
-    for number, extra in extra_by_join.items():
-        most = max(extra, problem.cost(number))
+    for join, number in number_by_join.items():
+        most = max(settled.extra_by_join.get(join, 0.0), problem.cost(number))
         candidates[number] = replace(candidates[number], estimate=Estimate(most, 0.0, 0.0))
     priced = replace(problem, candidates=candidates)
     cost = check.cost(priced, solution.chosen)
-    return priced, Solution(solution.chosen, cost, min(solution.bound, cost))
+    wrong = {number_by_join[join] for join in settled.wrong}
+    return _Tried(priced, Solution(solution.chosen, cost, min(solution.bound, cost)), program, settled, wrong)
+
+
+def _without(problem: Problem[Candidate], numbers: Set[int]) -> Problem[Candidate]:
+    return restricted(problem, (number for number in problem.numbers() if number not in numbers))
 
 
 def _too_dear(problem: Problem[Candidate], solution: Solution, start: Iterable[int]) -> set[int]:

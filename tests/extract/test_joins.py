@@ -153,6 +153,19 @@ def main(x: f32[1, 4, 9, 9], v: f32[8, 4, 3, 3], w: f32[8, 4, 3, 3]) -> (f32[1, 
     assert all(later <= chosen for chosen, later in zip(taken, offered[1:], strict=False))
 
 
+def test_the_greedy_choice_bears_what_its_joins_cost(tmp_path: Path) -> None:
+    model = ft.parse("""
+def main(x: f64[5, 8, 1]) -> f64[2, 1, 5]:
+    a: f64[5, 1, 8] = channels_first(x)
+    b: f64[5, 1, 8] = sin(a)
+    c: f64[2, 1, 5] = max_pool(b, kernel=(2, 3, 3), stride=(3, 1, 2), padding=(0, 2, 1), dilation=(2, 2, 1), ceil=True)
+    return c
+""")
+    report = ft.optimize(model, machine=REFERENCE, cache=tmp_path).report
+    assert report.predicted_s == pytest.approx(report.greedy_s)
+    assert report.predicted_s <= report.greedy_s
+
+
 PRODUCTS = """
     a: f32[3, 5, 17] = matmul(x, w)
     b: f32[3, 5, 7] = matmul(x, v)
