@@ -102,10 +102,13 @@ def _timed(entries: dict[str, Entry], ready: dict[str, Prepared], pace: Pace) ->
     """Time all that are right, and beside them what the machine can do; ratios are to ours if ours is right."""
     machine = known_machine()
     program = ready["ours"].program if "ours" in ready else None
-    work = work_of(program) if program is not None else None
+    near_bytes = machine.threads * (machine.l1_bytes + machine.l2_bytes)
+    works = work_of(program, near_bytes) if program is not None else ()
     limits = {_FMA: ceilings.multiply_adds(machine)}
-    if work is not None:
-        limits[_TRAFFIC] = ceilings.traffic(work.read_bytes, work.written_bytes, machine)
+    if works:
+        limits[_TRAFFIC] = ceilings.traffic(
+            sum(work.read_bytes for work in works), sum(work.written_bytes for work in works), machine
+        )
     rates = _bandwidths(machine)
     calls: dict[str, Call] = {name: prepared.call for name, prepared in ready.items()}
     calls.update({name: ceiling.call for name, ceiling in limits.items()})
@@ -114,7 +117,7 @@ def _timed(entries: dict[str, Entry], ready: dict[str, Prepared], pace: Pace) ->
     baseline = "ours" if "ours" in ready else next(iter(calls))
     times = paired(calls, baseline, pace.turns, pace.turn_s, rest_s=_REST_S, budget_s=pace.budget_s)
     rate = {name: ceiling.amount / times[name].median_s for name, ceiling in limits.items()}
-    floor = _floor(work, rate[_FMA], rate[_TRAFFIC]) if work is not None else None
+    floor = _floor(works, rate[_FMA], rate[_TRAFFIC], rates["l3_read_bytes_per_s"]) if works else None
     for name in ready:
         entries[name]["times"] = asdict(times[name])
         if floor is not None:
@@ -122,18 +125,24 @@ def _timed(entries: dict[str, Entry], ready: dict[str, Prepared], pace: Pace) ->
     return {"baseline": baseline, "floor": floor, "ceilings": {"fma_flop_per_s": rate[_FMA], **rates}}
 
 
-def _floor(work: Work, flop_per_s: float, bytes_per_s: float) -> dict[str, Any]:
-    """Flops over the peak or bytes over the bandwidth, whichever takes longer."""
-    moved = work.read_bytes + work.written_bytes
-    parts = {"compute": work.flops / flop_per_s, "bytes": moved / bytes_per_s}
-    bound = max(parts, key=parts.__getitem__)
+def _floor(works: Sequence[Work], flop_per_s: float, bytes_per_s: float, far_bytes_per_s: float) -> dict[str, Any]:
+    """Flops over the peak or bytes over the bandwidth, whichever takes longer, kernel by kernel.
+
+    A kernel begins when those before it have ended, so that no time for bytes hides behind another's products.
+    """
+    again_per_s = max(bytes_per_s, far_bytes_per_s)
+    compute = [work.flops / flop_per_s for work in works]
+    moving = [(w.read_bytes + w.written_bytes) / bytes_per_s + w.again_bytes / again_per_s for w in works]
+    bound_s = {"compute": 0.0, "bytes": 0.0}
+    for flops_s, bytes_s in zip(compute, moving, strict=True):
+        bound_s["compute" if flops_s > bytes_s else "bytes"] += max(flops_s, bytes_s)
     return {
-        **asdict(work),
+        **{field: sum(asdict(work)[field] for work in works) for field in asdict(works[0])},
         "bytes_per_s": bytes_per_s,
-        "compute_s": parts["compute"],
-        "bytes_s": parts["bytes"],
-        "bound": bound,
-        "seconds": parts[bound],
+        "compute_s": sum(compute),
+        "bytes_s": sum(moving),
+        "bound": max(bound_s, key=bound_s.__getitem__),
+        "seconds": sum(bound_s.values()),
     }
 
 

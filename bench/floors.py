@@ -1,6 +1,7 @@
 """What a chosen program has to do at least: the flops of its products, and each byte that comes in or goes out once.
 
 What a program keeps between its kernels may stay in a cache, and what is not a product needs few flops: neither counts.
+What comes in is read again where more was read in between than the near caches hold.
 """
 
 from __future__ import annotations
@@ -11,34 +12,61 @@ from dataclasses import dataclass
 from frittata.egraph import dtypes, shapes, terms
 from frittata.egraph.ops.elements import CONTRACTIONS
 from frittata.egraph.ops.winograd import KERNEL
-from frittata.egraph.program import Kernel, Program, View, operands_of
+from frittata.egraph.program import Join, Kernel, Program, View, operands_of
 from frittata.egraph.terms import TensorType, Term
 from frittata.kernels.traffic import read_bytes
 
 
 @dataclass(frozen=True)
 class Work:
-    """Units: floating-point operations, bytes."""
+    """Units: floating-point operations, bytes; those of `again_bytes` come from the far cache at least."""
 
     flops: float
     read_bytes: float
     written_bytes: float
+    again_bytes: float = 0.0
 
 
-def work_of(program: Program) -> Work:
-    """Return the work of a program: arguments and weights are read once, only where they are looked up at all."""
+def work_of(program: Program, near_bytes: float) -> tuple[Work, ...]:
+    """Return the work of each kernel in turn; `near_bytes` is what the first and second caches of all cores hold.
+
+    Of arguments and weights counts what is looked up, at most their size for all kernels together. What is read again
+    once other bytes were read is not near any more but for what the near caches hold of both.
+    """
     types = program.types()
-    sources = {step.name: step.source for step in program.steps if isinstance(step, View)}
-    read: defaultdict[str, float] = defaultdict(float)
-    for kernel in program.kernels:
-        for name, size in _reads(kernel).items():
-            read[_root(name, sources)] += size
+    within = _within(program)
     given = program.inputs.keys() | program.constants.keys()
-    return Work(
-        sum(map(product_flops, program.kernels)),
-        sum(min(size, _bytes(types[name])) for name, size in read.items() if name in given),
-        sum(_bytes(types[name]) for name in set(program.outputs)),
-    )
+    left = {name: float(_bytes(types[name])) for name in given}
+    written: defaultdict[str, float] = defaultdict(float)
+    for name in set(program.outputs):
+        written[_root(name, within)] += _bytes(types[name])
+    recent: dict[str, float] = {}
+    works: list[Work] = []
+    for kernel in program.kernels:
+        reads: defaultdict[str, float] = defaultdict(float)
+        for name, size in _reads(kernel).items():
+            reads[_root(name, within)] += size
+        first = again = 0.0
+        for name in sorted(reads.keys() & given):
+            size = min(reads[name], _bytes(types[name]))
+            new = min(size, left[name])
+            left[name] -= new
+            first += new
+            names = list(recent)
+            if name in recent:
+                since = sum(recent[n] for n in names[names.index(name) :])
+                again += max(0.0, min(size - new, since - near_bytes))
+            recent.pop(name, None)
+            recent[name] = size
+        results = {_root(output.name, within) for output in kernel.outputs}
+        works.append(Work(product_flops(kernel), first, sum(written.pop(name, 0.0) for name in results), again))
+    return tuple(works)
+
+
+def _within(program: Program) -> dict[str, str]:
+    """Return where what has no memory of its own lies: a view in its source, a part in its join."""
+    sources = {step.name: step.source for step in program.steps if isinstance(step, View)}
+    return sources | {part: step.name for step in program.steps if isinstance(step, Join) for part in step.parts}
 
 
 def product_flops(kernel: Kernel) -> float:

@@ -13,11 +13,22 @@ from frittata.egraph.machine import REFERENCE
 from frittata.options import Options
 
 
-def work(module: nn.Module, *args: torch.Tensor) -> Work:
+def works(module: nn.Module, *args: torch.Tensor, near_bytes: float = 0.0) -> tuple[Work, ...]:
     options = Options()
     _, model = pipeline.import_model(module.eval(), args, options.fallback)
     found = pipeline.saturate_model(model, pipeline.choose_rules(options))
-    return work_of(pipeline.extract_model(model, found, REFERENCE, options).program)
+    return work_of(pipeline.extract_model(model, found, REFERENCE, options).program, near_bytes)
+
+
+def work(module: nn.Module, *args: torch.Tensor) -> Work:
+    """Return the work of all kernels together, with caches that hold everything."""
+    found = works(module, *args, near_bytes=1e12)
+    return Work(
+        sum(one.flops for one in found),
+        sum(one.read_bytes for one in found),
+        sum(one.written_bytes for one in found),
+        sum(one.again_bytes for one in found),
+    )
 
 
 def test_a_product_is_two_flops_a_step_and_its_matrices_once() -> None:
@@ -65,3 +76,24 @@ def test_an_argument_is_read_once_however_often_it_is_used(times: int) -> None:
 
     found = work(Function(product), torch.zeros(7, 7))
     assert found == Work(times * 2 * 7**3, 4 * 49, 4 * 49)
+
+
+def test_the_work_of_each_kernel_is_its_own() -> None:
+    network = nn.Sequential(nn.Linear(200, 300, bias=False), nn.ReLU(), nn.Linear(300, 100, bias=False))
+    found = [one for one in works(network, torch.zeros(400, 200)) if one.flops]
+    assert found == [
+        Work(2 * 400 * 200 * 300, 4 * (400 * 200 + 200 * 300), 0),
+        Work(2 * 400 * 300 * 100, 4 * 300 * 100, 4 * 400 * 100),
+    ]
+
+
+@pytest.mark.parametrize(("near", "again"), [(0, 2 * 4 * 200**2), (300, 2 * (4 * 200**2 - 300)), (1e6, 0)])
+def test_what_the_near_caches_do_not_hold_is_read_again(near: float, again: float) -> None:
+    def product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            x = (x @ w).relu()
+        return x
+
+    found = works(Function(product), torch.zeros(300, 200), torch.zeros(200, 200), near_bytes=near)
+    assert sum(one.read_bytes for one in found) == 4 * (300 * 200 + 200**2)
+    assert sum(one.again_bytes for one in found) == again

@@ -48,7 +48,8 @@ def test_ours_is_right_and_timed_beside_eager(make: Any, tmp_path: Path) -> None
         assert entries[name]["share_of_floor"] > 0
     assert entries["ours, no library"] == {"same_as": "ours"}
     floor = row["floor"]
-    assert floor["seconds"] == max(floor["compute_s"], floor["bytes_s"])
+    most, together = max(floor["compute_s"], floor["bytes_s"]), floor["compute_s"] + floor["bytes_s"]
+    assert most * (1 - 1e-12) <= floor["seconds"] <= together * (1 + 1e-12)
     assert row["baseline"] == "ours" and entries["ours"]["times"]["ratio"] == 1.0
     assert standings.ratio(row) == entries["eager"]["times"]["ratio"]
     assert all(rate > 0 for rate in row["ceilings"].values())
