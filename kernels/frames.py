@@ -107,8 +107,8 @@ def without_unit_folds(bodies: tuple[Term, ...]) -> tuple[Term, ...]:
 def choose_frame(bodies: tuple[Term, ...], exchanged: bool = False) -> Frame | None:
     """Return the loops for bodies without folds over one element; None if they are not of this kind.
 
-    Where the last axes are `exchanged` rows that are folded along the last one lie side by side, and columns are folded
-    each along the lanes; or there is no frame.
+    Where the last axes are `exchanged` short rows lie side by side, and columns are folded each along the lanes; or
+    there is no frame.
     """
     elements = [body.args[0] for body in bodies if body.op in BODIES]
     if len(elements) != len(bodies) or not all(map(is_known, terms.walk(*elements))):
@@ -184,16 +184,25 @@ def _short(
     groups: list[list[int]],
     lanes: int,
 ) -> Frame | None:
-    """Let rows of the last axes, one group that folds bind, lie side by side, where they are stored one by one."""
-    if len(groups) < 2 or groups[-1][0] not in folded or any(group[0] in folded for group in groups[:-1]):
+    """Let rows of the last axes lie side by side, where they are stored one by one.
+
+    Folds bind all of a row, one group, and nothing else. Where there is no fold, rows are as long as they may be.
+    """
+    if folded and (groups[-1][0] not in folded or any(group[0] in folded for group in groups[:-1])):
         return None
-    frame = _with_roles(shape, extents, folded, [*groups[:-2], groups[-1], groups[-2]], True, lanes)
-    if frame.steps > MOST_COLUMNS or frame.extent < lanes:
+    sizes = [prod(extents[axis] for axis in group) for group in groups]
+    counts = (1,) if folded else range(len(groups) - 1, 0, -1)
+    count = next((n for n in counts if n < len(groups) and prod(sizes[-n:]) <= MOST_COLUMNS), 0)
+    if not count or sizes[-count - 1] < lanes:
         return None
+    row = [axis for group in groups[-count:] for axis in group]
+    turned = [*groups[: -count - 1], row, groups[-count - 1]]
+    frame = _with_roles(shape, extents, dict.fromkeys(row, 0), turned, True, lanes)
     (loop,) = frame.sequence
+    frame = replace(frame, bound={axis: frame.index[axis] for axis in folded}, short=True)
     wanted = (1, 0) if frame.is_reduced else (frame.steps, 1)
     is_dense = all((at.factor_of(LANES), at.factor_of(loop.key)) == wanted for at in _stored(frame, bodies))
-    return replace(frame, short=True) if is_dense else None
+    return frame if is_dense else None
 
 
 def _stored(frame: Frame, bodies: Sequence[Term]) -> list[Affine]:

@@ -139,7 +139,7 @@ class Passes:
         """The row loop along which most strided loads are consecutive, if tiles of it and the lanes are worthwhile."""
         lanes = self.frame.lanes
         loops = [loop for loop in self.frame.rows if loop.extent >= lanes]
-        if not loops or self.frame.extent < lanes or self.frame.bound:
+        if not loops or self.frame.extent < lanes or self.frame.bound or self.frame.short:
             return None
         best = max(loops, key=lambda loop: len(self._strided(loop)))
         return best if self._strided(best) else None

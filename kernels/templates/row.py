@@ -1,6 +1,7 @@
 """The template of folds: passes over one row at a time, or down a block of columns, with what they share held.
 
 Folds over the last axes run along vectors; folds over others run down columns, a vector of the last axis at a time.
+Short rows lie side by side, with folds or without.
 """
 
 from __future__ import annotations
@@ -27,13 +28,16 @@ from frittata.kernels.simd import Builder, Value
 
 
 class RowTemplate:
-    """Runs bodies whose folds all bind the same axes: softmax, norms, means, sums and extrema with their elements."""
+    """Runs bodies whose folds all bind the same axes: softmax, norms, means, sums and extrema with their elements.
+
+    Of bodies without folds it runs those whose rows are short.
+    """
 
     name = "row"
     in_place = True
 
     def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
-        """Predict the slower of arithmetic and memory; None unless all folds bind the same axes."""
+        """Predict the slower of arithmetic and memory; None unless all folds bind the same axes or rows are short."""
         planned = _plan(bodies)
         if planned is None:
             return None
@@ -44,7 +48,7 @@ class RowTemplate:
         """Write the loops around the passes."""
         planned = _plan(bodies)
         if planned is None:
-            raise LoweringError("bodies without folds that bind the same axes", do="choose another template")
+            raise LoweringError("bodies whose rows are not folded together nor short", do="choose another template")
         bodies, plan = planned
         pieces = choose_pieces(plan)
         if pieces is not None:
@@ -59,15 +63,10 @@ ROW = RowTemplate()
 @lru_cache(maxsize=4096)
 def _plan(bodies: tuple[Term, ...]) -> tuple[tuple[Term, ...], Passes] | None:
     bodies = without_unit_folds(bodies)
-    frame = choose_frame(bodies)
-    if frame is None or not frame.bound:
-        return None
+    frames = (choose_frame(bodies), None if sites(bodies) else choose_frame(bodies, exchanged=True))
     elements = tuple(body.args[0] for body in bodies)
-    plan = plan_passes(frame, elements)
-    other = None if sites(bodies) else choose_frame(bodies, exchanged=True)
-    if other is None:
-        return bodies, plan
-    return bodies, min(plan, plan_passes(other, elements), key=lambda one: one.units)
+    plans = [plan_passes(frame, elements) for frame in frames if frame is not None and (frame.bound or frame.short)]
+    return (bodies, min(plans, key=lambda plan: plan.units)) if plans else None
 
 
 def describe(plan: Passes) -> list[str]:

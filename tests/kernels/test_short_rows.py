@@ -10,13 +10,14 @@ import kernel_cases
 import numpy as np
 import pytest
 from kernel_cases import Case, build, fold, load
-from product_cases import run
+from product_cases import assert_close, run
 
 import frittata as ft
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.ops.registry import element
 from frittata.kernels.memory import MOST_COLUMNS
 from frittata.kernels.processor import processor
+from frittata.kernels.templates.row import ROW
 
 RNG = np.random.default_rng(0)
 LANES = processor().width // 4
@@ -114,6 +115,39 @@ def test_views(name: str, cache: Path) -> None:
     pairs = zip(got, expected, strict=True) if isinstance(got, tuple) else [(got, expected)]
     for one, other in pairs:
         np.testing.assert_allclose(one, other, 1e-4, 1e-6)
+
+
+POINT_BY_POINT: dict[str, Callable[[Any], Any]] = {
+    "turned along the row": lambda x: np.roll(x[:, :3], 1, 1) * x[:, 1:4] - np.roll(x[:, :3], 2, 1),
+    "cross products": lambda x: np.cross(x[:, :3], np.exp(x[:, 3:6])),
+    "squares": lambda x: x.reshape(-1, 3, 4)[:, :, :3] - np.swapaxes(x.reshape(-1, 3, 4)[:, :, 1:], 1, 2),
+    "a number for each row": lambda x: np.sin(x[:, :5]) * x[:, 11:],
+    "a number for each column": lambda x: x[:, 1:8] + x[0, :7],
+    "other columns": lambda x: np.stack([x[:, 2] * x[:, 0], x[:, 1], np.exp(x[:, 0])], 1),
+    "a border": lambda x: np.pad(x[:, :3] * 2, ((0, 0), (1, 2))),
+    "outer rows": lambda x: np.roll(x.reshape(-1, 3, 4), (1, 1), (1, 2)) * x[:, :1, None],
+    "other rows": lambda x: np.where(np.roll(x[::-1, :7], 3, 1) > x[:, 5:], x[:, :7], 0),
+    "two results": lambda x: (np.roll(x, 1, 1) + x, np.roll(x, 2, 1) - x),
+}
+
+
+@pytest.mark.parametrize("name", POINT_BY_POINT)
+@pytest.mark.parametrize("count", [LANES, 5 * LANES + 3])
+def test_rows_without_folds(name: str, count: int, cache: Path) -> None:
+    x = np.zeros((count, 12), np.float32)
+    program = ft.optimize(POINT_BY_POINT[name], (x,), machine=REFERENCE, cache=cache).program
+    case = Case("rows", tuple(output.body for kernel in program.kernels for output in kernel.outputs), special=True)
+    assert "side by side" in ROW.lower("rows", case.bodies, frozenset()).source
+    values = case.values()
+    assert_close(case, run(case, values, "row"), values)
+
+
+def test_rows_without_folds_are_priced_and_chosen(cache: Path) -> None:
+    x = RNG.standard_normal((1000, 6)).astype(np.float32)
+    function = POINT_BY_POINT["cross products"]
+    np.testing.assert_allclose(optimized(function, (x,), cache)(x), function(x), 1e-4, 1e-5)
+    (kernel,) = ft.optimize(lambda x: x + 1, (x,), machine=REFERENCE, cache=cache).program.kernels
+    assert ROW.estimate(tuple(output.body for output in kernel.outputs), frozenset(), REFERENCE) is None
 
 
 @pytest.mark.parametrize("stride", [2, 3, 5, 8, 13, 17, 32, 33])
