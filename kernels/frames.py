@@ -28,6 +28,8 @@ from frittata.kernels.simd import Lane
 from frittata.kernels.stores import BODIES, stored_at
 
 LANES = "k"
+_MOST_POINTS, _MOST_TIMES = 500, 8
+"""A body of more points computes no element at more places than this, on average."""
 _ATOMS = frozenset({"load", "const", "iota", "fold", "reindex", "at", "cast"})
 
 
@@ -211,10 +213,16 @@ def _stored(frame: Frame, bodies: Sequence[Term]) -> list[Affine]:
 
 
 def _offsets(elements: Sequence[Term], points: Points, folded: dict[int, int]) -> set[Affine] | None:
-    """Return the offsets of all loads; None if folds are not all over `folded`, or depend on what they fold."""
+    """Return the offsets of all loads; None if folds are not all over `folded`, or depend on what they fold.
+
+    Also None where much is computed again and again: at each of the places that steps of a stencil reach together.
+    """
     offsets: set[Affine] = set()
     bound = frozenset(folded)
-    for point in points.walk(map(points.at, elements)):
+    most = max(_MOST_POINTS, _MOST_TIMES * sum(1 for _ in terms.walk(*elements)))
+    for count, point in enumerate(points.walk(map(points.at, elements))):
+        if count > most:
+            return None
         if point.term.op == "fold":
             if reduction(point.term).extent_by_axis != folded or point.where.clamped or point.keys & bound:
                 return None

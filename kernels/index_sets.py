@@ -51,7 +51,7 @@ def _body_over(body: Term, start: int, stop: int) -> Term:
     shape = (*body.shape[:-1], stop - start)
     axes = dict(zip(range(-len(shape), 0), indexing.axes_of(shape), strict=True))
     at = stored_at(body, {**axes, -1: axes[-1] + start})
-    return registry.tensor("part", _Restriction(start, stop).of(body.args[0]), shape=shape, at=at)
+    return registry.tensor("part", _Restriction(start, stop, {}).of(body.args[0]), shape=shape, at=at)
 
 
 def _cuts(e: Term, offset: int, extent: int, seen: set[tuple[Term, int]]) -> Iterator[int]:
@@ -105,18 +105,21 @@ def _shift(view: IndexMap) -> int | None:
 
 
 class _Restriction:
-    """Writes elements over a range of the last axis, their index counted from its start."""
+    """Writes elements over a range of the last axis, their index counted from its start.
 
-    def __init__(self, start: int, stop: int) -> None:
-        self._start, self._stop = start, stop
-        self._done: dict[Term, Term] = {}
+    What has been written over a range, here or where a view reads another, is in `done`.
+    """
+
+    def __init__(self, start: int, stop: int, done: dict[tuple[Term, int, int], Term]) -> None:
+        self._start, self._stop, self._done = start, stop, done
 
     def of(self, e: Term) -> Term:
         if not e.shape or e.shape[-1] == 1:
             return e
-        if e not in self._done:
-            self._done[e] = self._of(e)
-        return self._done[e]
+        key = (e, self._start, self._stop)
+        if key not in self._done:
+            self._done[key] = self._of(e)
+        return self._done[key]
 
     def _of(self, e: Term) -> Term:
         answer = self._answer(e)
@@ -159,7 +162,7 @@ class _Restriction:
         first = _shift(view) if is_view else None
         if first is None or first < 0 or first + result[-1] > shapes.concrete(view.source)[-1]:
             return registry.element("reindex", read, map=view)
-        read = _Restriction(first, first + result[-1]).of(read)
+        read = _Restriction(first, first + result[-1], self._done).of(read)
         view = IndexMap((*view.source[:-1], result[-1]), result, (*view.sources[:-1], axes[-1]))
         is_all = view.source == result and view.sources == axes
         return read if is_all else registry.element("reindex", read, map=view)

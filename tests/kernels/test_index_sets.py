@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_cases import Case, assert_agrees, build, element, load, number
+from kernel_cases import Case, assert_agrees, build, element, load, number, reindex
 
 import frittata as ft
 from frittata.egraph import interpret
 from frittata.egraph.errors import IndexRangeError
+from frittata.egraph.indexing import IndexMap, var
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.ops import registry
 from frittata.egraph.program import operands_of
@@ -122,6 +123,16 @@ def test_loads_of_a_range_are_priced_as_what_they_are(optimize: Callable[..., Op
         for function in (lambda x, y: np.concatenate([x * 2, y * 2], 1), lambda x, y: np.concatenate([x, y], 0) * 2)
     )
     assert joined is not None and added is not None and joined.flops < 2 * added.flops
+
+
+def test_what_views_of_views_read_is_written_once() -> None:
+    """Each of many steps reads the one before at two places: as few terms as before, where a tree had 2 ** 40."""
+    whole = load("x", 9, 40)
+    for _ in range(40):
+        views = [IndexMap((9, 40), (9, 40), ((var(-2, 9) + by) % 9, var(-1, 40))) for by in (1, 2)]
+        whole = element("add", *(reindex(whole, view) for view in views))
+    (part,) = over((build(whole, 9, 40),), 3, 17)
+    assert part.shape == (9, 14) and sum(1 for _ in walk(part)) < 2 * sum(1 for _ in walk(whole))
 
 
 def column(*, op: str, at: int) -> Term:

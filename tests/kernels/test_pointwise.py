@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial, reduce
+
 import numpy as np
 import pytest
 from kernel_cases import Case, assert_agrees, build, element, gelu, load, number, reindex, softmax
@@ -103,6 +105,28 @@ def test_a_bias_keeps_the_last_axis_alone() -> None:
     frame = choose_frame((build(element("add", load("x", 2, 17, 64), load("b", 64)), 2, 17, 64),))
     assert frame is not None
     assert (frame.extent, [loop.extent for loop in frame.rows]) == (64, [34])
+
+
+def neighbours(steps: int) -> Term:
+    """Return so many steps, each the sum of four neighbours in the one before."""
+    whole = load("x", 64, 64)
+    for _ in range(steps):
+        views = [(by, 0) for by in (1, 63)] + [(0, by) for by in (1, 63)]
+        maps = [
+            IndexMap((64, 64), (64, 64), ((var(-2, 64) + down) % 64, (var(-1, 64) + right) % 64))
+            for down, right in views
+        ]
+        whole = reduce(partial(element, "add"), (reindex(whole, view) for view in maps))
+    return whole
+
+
+def test_steps_of_a_stencil_are_not_computed_again_at_ever_more_places() -> None:
+    assert choose_frame((build(neighbours(3), 64, 64),)) is not None
+    assert choose_frame((build(neighbours(14), 64, 64),)) is None
+    long = load("x", 64, 64)
+    for n in range(1000):
+        long = element("mul", long, element("add", long, number(n)))
+    assert choose_frame((build(long, 64, 64),)) is not None
 
 
 def test_a_clamped_shift() -> None:
