@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from frittata.egraph import shapes
 from frittata.egraph.ops import registry
-from frittata.egraph.terms import Term
+from frittata.egraph.terms import Term, walk
 
 
 class Works:
@@ -24,10 +24,15 @@ class Works:
         """Return a bit for each node of a body and what all of them take."""
         if term not in self._known:
             weight, args = _node_work(term), [self._weighed(arg) for arg in term.args if arg.sort == "element"]
-            if term.op == "reindex" and term.args[0].op != "load":
+            if term.op == "reindex":
                 ((_, shown),) = args
                 weight += shown * shapes.size(term.shape) / shapes.size(term.args[0].shape)
                 args = []
+            share = _share(term.args[0]) if term.op == "where" else None
+            if share is not None:
+                sides = zip(term.args[1:], args[1:], (share, 1 - share), strict=True)
+                weight += sum(part * work if _spans(arg, term.args[0]) else work for arg, (_, work), part in sides)
+                args = args[:1]
             nodes, total = 1 << len(self._weights), weight
             self._weights.append(weight)
             for bits, work in sorted(args, key=lambda arg: arg[1], reverse=True):
@@ -36,6 +41,26 @@ class Works:
                 nodes |= bits
             self._known[term] = nodes, total
         return self._known[term]
+
+
+def _share(e: Term) -> float | None:
+    """Return for how many of its places a comparison of the index with a number holds, if it is one, or several."""
+    if e.op in ("and", "or"):
+        left, right = map(_share, e.args)
+        if left is None or right is None:
+            return None
+        return left * right if e.op == "and" else left + right - left * right
+    if e.op not in ("lt", "le", "gt", "ge") or [arg.op for arg in e.args] != ["iota", "const"]:
+        return None
+    extent, number = e.args[0].attrs[1], e.args[1].attrs[0].value
+    before = min(max(number + (e.op in ("le", "gt")), 0), extent) / extent
+    return before if e.op in ("lt", "le") else 1 - before
+
+
+def _spans(e: Term, comparison: Term) -> bool:
+    """Whether an element has values of its own at all places that a comparison tells apart."""
+    places = (arg.attrs for arg in walk(comparison) if arg.op == "iota")
+    return all(shapes.dim_at(e.shape, axis) == extent for axis, extent, _ in places)
 
 
 def _set_bits(bits: int) -> Iterator[int]:

@@ -21,7 +21,7 @@ from frittata.kernels.guards import Guard
 from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.lookups import LookedUp, Place
 from frittata.kernels.nans import is_below_its_maximum
-from frittata.kernels.points import place_of
+from frittata.kernels.points import asked, place_of
 from frittata.kernels.simd import Builder, Lane, Value, lane_of
 
 Index = Mapping[int, Affine]
@@ -143,7 +143,9 @@ class ElementEmitter:
             case op if op == "fold" or op in CONTRACTIONS:
                 raise LoweringError(f"no vector code for a {e.op} inside an element", do="make it a hole")
             case _:
-                args = [self.emit_narrow(arg, index) for arg in e.args]
+                args = [self.emit_narrow(arg, index) for arg in asked(e, index)]
+                if len(args) < len(e.args):
+                    return args[0]
                 lanes = max(lane_of(arg).lanes for arg in args)
                 wide = (_spread(self.builder, arg, lanes) for arg in args)
                 if e.op == "exp" and is_below_its_maximum(e.args[0]):
@@ -240,7 +242,7 @@ def _emit_parts(emitters: Sequence[ElementEmitter], element: Term, indices: Sequ
         pairs = zip(emitters, indices, strict=True)
         _emit_parts(emitters, inner, [emitter.mapped(element.attrs[0], inner, index) for emitter, index in pairs])
         return
-    for arg in element.args:
+    for arg in asked(element, indices[0]):
         _emit_parts(emitters, arg, indices)
     for emitter, index in zip(emitters, indices, strict=True):
         emitter.emit_narrow(element, index)

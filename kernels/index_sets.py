@@ -8,16 +8,15 @@ A concatenation, a border, a roll, half of a row turned around are then loads of
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 from frittata.egraph import indexing, shapes, terms
 from frittata.egraph.indexing import Affine, IndexMap, Quot, Rem, var
 from frittata.egraph.ops import registry
 from frittata.egraph.ops.elements import CONTRACTIONS
 from frittata.egraph.terms import Scalar, Term
+from frittata.kernels.points import COMPARISONS
 from frittata.kernels.stores import stored_at
 
 _MOST_RANGES = 8
@@ -25,9 +24,6 @@ _MOST_RANGES = 8
 _MOST_TERMS = 200
 """Larger bodies are not split."""
 
-_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")
-}
 _WHOLE = frozenset({"at", "fold", "scan", "attend", "reindex"}) | CONTRACTIONS
 """What is not looked into: a view of it is taken."""
 
@@ -78,7 +74,7 @@ def _cuts(e: Term, offset: int, extent: int, seen: set[tuple[Term, int]]) -> Ite
 
 def _compared(e: Term) -> Term | None:
     """Return the number that an element compares the index on the last axis with."""
-    if e.op not in _COMPARISONS:
+    if e.op not in COMPARISONS:
         return None
     index, number = e.args
     is_index = index.op == "iota" and index.attrs[0] == -1
@@ -146,7 +142,7 @@ class _Restriction:
         number = _compared(e)
         if number is None:
             return None
-        found = {_COMPARISONS[e.op](at, number.attrs[0].value) for at in range(self._start, self._stop)}
+        found = {COMPARISONS[e.op](at, number.attrs[0].value) for at in range(self._start, self._stop)}
         return found.pop() if len(found) == 1 else None
 
     def _view(self, e: Term) -> Term:

@@ -13,16 +13,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-from frittata.egraph import dtypes, shapes
+from frittata.egraph import dtypes, shapes, terms
+from frittata.egraph.indexing import Affine
 from frittata.egraph.terms import Term, size_bytes
 from frittata.kernels.chunks import MOST_CHUNKS
 from frittata.kernels.element_emitter import SIDE_BY_SIDE
 from frittata.kernels.frames import LANES, Frame, Loop
 from frittata.kernels.holding import is_worth_holding
-from frittata.kernels.lookups import LookedUp, lookups_in
+from frittata.kernels.lookups import LookedUp, Place, lookups_in
 from frittata.kernels.lowered import aligned
 from frittata.kernels.memory import MOST_COLUMNS, column_steps
-from frittata.kernels.points import Point, Points, reduction
+from frittata.kernels.points import Point, Points, asked, place_of, reduction
 from frittata.kernels.processor import processor
 from frittata.kernels.tiles import CACHE_LINE_BYTES
 from frittata.kernels.units import SIMPLE_UNITS, gather_units, load_units, operator_units
@@ -228,12 +229,27 @@ class Passes:
         total = SIMPLE_UNITS * len(self.outputs) if frame.is_reduced else 0.0
         if not frame.is_reduced:
             total += frame.steps * len(self.outputs) * self._column_units(frame.steps, frame.steps)
+        if not frame.bound and any(term.op == "where" for term in terms.walk(*(o.term for o in self.outputs))):
+            return total + sum(self._point_units(point, 0) for point in self._written_out())
         for point in {point for number in range(len(self.passes)) for point in self.computed(number)}:
             if point.term.op == "fold":
                 total += SIMPLE_UNITS * frame.steps
             elif point.term.op != "const":
                 total += self._point_units(point, 0) * (frame.steps if point.keys & frame.inner else 1)
         return total
+
+    def _written_out(self) -> Iterator[Point]:
+        """Visit what is computed where the sequence is written out: what its steps share, and do not ask for, once."""
+        (loop,) = self.frame.sequence
+        steps = (self.points.moved(loop.key, Affine(step)) for step in range(loop.extent))
+        roots = [self.points.at(output.term, where) for where in steps for output in self.outputs]
+        seen: set[tuple[Term, Place]] = set()
+        for point in self.points.walk(roots):
+            key = point.term, place_of(point.term, point.where.index)
+            is_chosen = len(asked(point.term, point.where.index)) < len(point.term.args)
+            if key not in seen and point.term.op != "const" and not is_chosen:
+                yield point
+            seen.add(key)
 
     def _point_units(self, point: Point, number: int) -> float:
         if self.is_known(point, number):

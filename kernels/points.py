@@ -6,10 +6,11 @@ that two points are one computation if term and index agree. Folds bind loops th
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from frittata.egraph import indexing, shapes
 from frittata.egraph.indexing import Affine
@@ -18,6 +19,11 @@ from frittata.egraph.terms import Term
 from frittata.kernels.lookups import Place, as_index, depends_on, looked_up, lookups_in
 
 Keys = frozenset[int | str]
+
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")
+}
+"""What compares two numbers, by operator."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +96,10 @@ class Points:
         self._offsets: dict[Point, Affine] = {}
         self.root = self._where(index, False)
 
+    def moved(self, key: int | str, to: Affine) -> Where:
+        """Return the index of the bodies where a variable has a value."""
+        return self._where({axis: at.substitute({key: to}) for axis, at in self.root.index.items()}, self.root.clamped)
+
     def at(self, term: Term, where: Where | None = None) -> Point:
         """Return the point of an element, at the index of the bodies unless given."""
         where = where or self.root
@@ -106,7 +116,7 @@ class Points:
             return (self.at(reduction(term).element, self._inside(where)),)
         if term.op == "at":
             return self.at(term.args[1], where), self.at(term.args[0], self._looked_up(term, where))
-        return tuple(self.at(arg, where) for arg in term.args)
+        return tuple(self.at(arg, where) for arg in asked(term, where.index))
 
     def walk(self, roots: Iterable[Point], is_known: Callable[[Point], bool] = lambda _: False) -> Iterator[Point]:
         """Visit every point once, what a point is computed from before it; what known points are computed from, not."""
@@ -174,6 +184,36 @@ def place_of(element: Term, index: Mapping[int, Affine]) -> Place:
     """Return the part of an index that an element depends on."""
     rank = len(element.shape)
     return tuple((axis, index[axis]) for axis in range(-rank, 0) if element.shape[axis] != 1 and axis in index)
+
+
+def asked(element: Term, index: Mapping[int, Affine]) -> tuple[Term, ...]:
+    """Return the operands that an element's value depends on at an index: of a selection whose answer is known, one."""
+    if element.op == "where":
+        answer = _answer(element.args[0], index)
+        if answer is not None:
+            return (element.args[1 if answer else 2],)
+    return element.args
+
+
+def _answer(e: Term, index: Mapping[int, Affine]) -> bool | None:
+    """Return the value of a comparison of the index with a number, or of several, if it is known."""
+    if e.op in COMPARISONS:
+        sides = [_number(arg, index) for arg in e.args]
+        return None if None in sides else COMPARISONS[e.op](*sides)
+    if e.op in ("and", "or"):
+        answers = {_answer(arg, index) for arg in e.args}
+        absorbing = e.op == "or"
+        return absorbing if absorbing in answers else None if None in answers else not absorbing
+    return None
+
+
+def _number(e: Term, index: Mapping[int, Affine]) -> int | float | None:
+    if e.op == "const":
+        return e.attrs[0].value
+    if e.op == "iota":
+        at = index.get(e.attrs[0], Affine()).clamped(e.attrs[1])
+        return None if at.terms else at.constant
+    return None
 
 
 def _is_outside(at: Affine, extent: int) -> bool:

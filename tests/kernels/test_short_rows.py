@@ -10,13 +10,15 @@ import kernel_cases
 import numpy as np
 import pytest
 from kernel_cases import Case, build, fold, load
-from product_cases import assert_close, run
+from product_cases import assert_close, check, run
 
 import frittata as ft
+from frittata.egraph import indexing
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.ops.registry import element
 from frittata.kernels.memory import MOST_COLUMNS
 from frittata.kernels.processor import processor
+from frittata.kernels.templates.pointwise import POINTWISE
 from frittata.kernels.templates.row import ROW
 
 RNG = np.random.default_rng(0)
@@ -148,6 +150,19 @@ def test_rows_without_folds_are_priced_and_chosen(cache: Path) -> None:
     np.testing.assert_allclose(optimized(function, (x,), cache)(x), function(x), 1e-4, 1e-5)
     (kernel,) = ft.optimize(lambda x: x + 1, (x,), machine=REFERENCE, cache=cache).program.kernels
     assert ROW.estimate(tuple(output.body for output in kernel.outputs), frozenset(), REFERENCE) is None
+
+
+@pytest.mark.parametrize("count", [2, 9, 16, 40])
+def test_parts_of_a_row_are_computed_where_they_lie(count: int) -> None:
+    """Each part is a number of its own for each row, nowhere selected from others."""
+    x = load("x", 1000, count)
+    columns = [element("reindex", x, map=indexing.slice_map((1000, count), -1, i, 1, 1)) for i in range(count)]
+    (parts, whole) = (
+        build(e, 1000, count) for e in (kernel_cases.joined([element("exp", c) for c in columns]), element("exp", x))
+    )
+    check(Case("parts", (parts,)), "row")
+    found, least = (t.estimate((body,), frozenset(), REFERENCE) for t, body in ((ROW, parts), (POINTWISE, whole)))
+    assert found is not None and least is not None and found.flops < 2.5 * least.flops
 
 
 @pytest.mark.parametrize("stride", [2, 3, 5, 8, 13, 17, 32, 33])

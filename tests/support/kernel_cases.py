@@ -112,6 +112,23 @@ def reindex(e: Term, mapping: IndexMap) -> Term:
     return element("reindex", e, map=mapping)
 
 
+def joined(parts: list[Term]) -> Term:
+    """Return a concatenation of elements over as many rows along the last axis, by halves."""
+    if len(parts) == 1:
+        return parts[0]
+    sides = joined(parts[: len(parts) // 2]), joined(parts[len(parts) // 2 :])
+    rows, first, second = (*sides[0].shape[:1], *(side.shape[1] for side in sides))
+    assert isinstance(rows, int) and isinstance(first, int) and isinstance(second, int)
+    extent = first + second
+    index = indexing.axes_of((rows, extent))
+    before, after = (
+        reindex(side, IndexMap((rows, width), (rows, extent), (index[0], index[1] + -start)))
+        for side, width, start in zip(sides, (first, second), (0, first), strict=True)
+    )
+    place = element("iota", axis=-1, extent=extent, dtype="i32")
+    return element("where", element("lt", place, number(first, "i32")), before, after)
+
+
 def softmax(e: Term, axis: int, extent: int) -> Term:
     shifted = element("exp", element("sub", e, fold("max", e, axis, extent)))
     return element("div", shifted, fold("sum", shifted, axis, extent))
