@@ -318,13 +318,22 @@ class _Importer:
         taken = {node.name for node, spec in pairs if spec.kind is InputKind.USER_INPUT}
         for node, spec in pairs:
             self._placeholder(node, spec, taken)
+        needed = self._needed(nodes)
         for node in nodes:
-            if node.op == "call_function":
+            if node.op == "call_function" and node in needed:
                 self._call(node)
             elif node.op == "get_attr":
                 self.value_by_node[node] = None
         self._refuse_unsupported()
         return self._imported(nodes[-1], signature.output_specs)
+
+    def _needed(self, nodes: Sequence[torch.fx.Node]) -> set[torch.fx.Node]:
+        """Return what the results are computed from; what nothing reads may be anything, even empty."""
+        needed: set[torch.fx.Node] = set()
+        for node in reversed(nodes):
+            if node in needed or node in self.in_place or node.op == "output":
+                needed.update((node, *node.all_input_nodes))
+        return needed
 
     def _imported(self, output: torch.fx.Node, specs: Sequence[OutputSpec]) -> Imported:
         results: list[Any] = []

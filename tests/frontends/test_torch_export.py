@@ -414,6 +414,23 @@ def test_keyword_arguments_come_in_any_order() -> None:
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
+def test_what_no_result_is_computed_from_is_left_out() -> None:
+    """It may be anything: here half of it is empty, and half in half precision."""
+
+    def eliminated(x: Tensor) -> Tensor:
+        columns: list[Tensor] = []
+        while len(columns) < 3:
+            columns.append(F.pad(x[:, 0], (len(columns), 0)))
+            x = x[1:, 1:] - x[1:, :1] * x[:1, 1:]
+            x.half().add_(1)
+        return torch.stack(columns, 1)
+
+    x = drawn((3, 3))
+    imported = from_module(module_of(eliminated), (x,))
+    np.testing.assert_allclose(imported.model.interpret(x.numpy())[0], eliminated(x), atol=1e-12)
+    assert not any(term.op == "cast" for term in imported.model.main.walk())
+
+
 def test_terms_know_the_line_of_the_user() -> None:
     imported = from_module(module_of(PreNorm()), (torch.randn(1, 3, 12),))
     origins = {term.op: origin for term, origin in imported.model.origin_by_term.items()}
