@@ -241,7 +241,7 @@ FUSED: dict[str, tuple[Forward | nn.Module, list[str]]] = {
 @pytest.mark.parametrize("name", FUSED)
 def test_it_is_one_kernel_with_its_neighbours(name: str) -> None:
     function, templates = FUSED[name]
-    assert assert_compiled(function, drawn(2, 4, 15, 17)) == templates
+    assert assert_compiled(function, drawn(2, 4, 15, 33)) == templates
 
 
 def test_zeros_around_a_convolution_are_its_own_padding() -> None:
