@@ -31,7 +31,7 @@ from frittata.kernels.processor import processor
 from frittata.kernels.simd import I64, Builder, Lane, Value
 from frittata.kernels.stencils import dim_at, only_fold
 from frittata.kernels.stores import stored_at
-from frittata.kernels.units import EXTREME_UNITS, SIMPLE_UNITS, load_units, operator_units
+from frittata.kernels.units import EXTREME_UNITS, SIMPLE_UNITS, gather_units, load_units, operator_units
 
 _MOST_PLACES = 80
 _MOST_FOLDED = 512
@@ -43,7 +43,7 @@ _MOST_STEPS = 700
 _FUSED_UNITS = 0.9
 """What a multiply-add costs."""
 _CLAMPED_UNITS = 0.8
-"""What a load costs whose index may be clamped."""
+"""What a load costs whose index may be clamped, if that is the same in all lanes."""
 
 Place = Mapping[int, Affine]
 
@@ -145,13 +145,14 @@ class Taps:
     def units(self) -> float:
         """What all results take, in additions, lanes that are not used included."""
         element = self.folded.element
-        loads, clamped = self._shifted_loads() or self._loads()
+        loads, clamped, apart = self._shifted_loads() or self._loads()
         each = EXTREME_UNITS if self.folded.op in ("max", "min") else SIMPLE_UNITS
         each += _cost(element)
         if self.folded.op == "sum" and element.op == "mul":
             each += _FUSED_UNITS - 2 * SIMPLE_UNITS
         outside = max(0.0, _cost(*(body.args[0] for body in self.bodies)) - _cost(self.hole))
-        own = sum(map(self._load_units, loads)) + _CLAMPED_UNITS * clamped + each * len(self.places) * self.tile
+        own = sum(map(self._load_units, loads)) + _CLAMPED_UNITS * clamped + gather_units(self.lanes) * apart
+        own += each * len(self.places) * self.tile
         own *= self.turns
         width = -(-self.columns // self.lanes) * self.lanes
         return self.rows * self.tiles * width * (own + (outside + SIMPLE_UNITS * len(self.bodies)) * self.tile)
@@ -162,19 +163,27 @@ class Taps:
             return SIMPLE_UNITS
         return load_units(offset, shapes.size(leaf.shape), "j", self.lanes)
 
-    def _loads(self) -> tuple[set[tuple[Term, Affine]], int]:
-        """Return the different loads of a tile, buffer and offset, and how many may be clamped."""
-        loads: set[tuple[Term, Affine]] = set()
-        clamped = 0
-        for _, index in self.steps():
-            for leaf, offset in loads_of(self.folded.element, index=index):
-                if offset is None:
-                    clamped += 1
-                else:
-                    loads.add((leaf, offset))
-        return loads, clamped
+    def _loads(self) -> tuple[set[tuple[Term, Affine]], int, int]:
+        """Return the different loads of a tile, buffer and offset, how many may be clamped, and how many lane by lane.
 
-    def _shifted_loads(self) -> tuple[set[tuple[Term, Affine]], int] | None:
+        Those are still clamped far from the ends of all other axes.
+        """
+        loads: set[tuple[Term, Affine]] = set()
+        clamped = apart = 0
+        extents = {"i": self.rows, "x": self.pixels, "k": self.turns}
+        middle: dict[int | str, Affine] = {key: Affine(extent // 2) for key, extent in extents.items()}
+        for _, index in self.steps():
+            within = {axis: at.substitute(middle) for axis, at in index.items()}
+            every = (loads_of(self.folded.element, index=at) for at in (index, within))
+            for (leaf, offset), (_, inside) in zip(*every, strict=True):
+                if offset is not None:
+                    loads.add((leaf, offset))
+                else:
+                    clamped += inside is not None
+                    apart += inside is None
+        return loads, clamped, apart
+
+    def _shifted_loads(self) -> tuple[set[tuple[Term, Affine]], int, int] | None:
         """As `_loads`, quickly, where a pixel reads what its neighbour reads some elements further on."""
         loads: set[tuple[Term, Affine]] = set()
         index = self.index(0) | {-2: var("x", self.pixels)}
@@ -184,7 +193,7 @@ class Taps:
                 if offset is None or step is None:
                     return None
                 loads.update((leaf, offset + pixel * step) for pixel in range(self.tile))
-        return loads, 0
+        return loads, 0, 0
 
 
 def _cost(*elements: Term) -> float:

@@ -140,3 +140,25 @@ def test_other_bodies_are_refused(name: str) -> None:
     assert TAPS.estimate(bodies, frozenset(), REFERENCE) is None
     with pytest.raises(LoweringError):
         TAPS.lower("k", bodies, frozenset())
+
+
+def test_what_each_lane_clamps_is_loaded_lane_by_lane() -> None:
+    """A margin is dear where windows run over the last axis, and cheap where they run over those in front of it."""
+
+    def units(e: Term, shape: tuple[int, ...], axes: tuple[int, int]) -> float:
+        work = describe((build(fold("max", fold("max", e, axes[0], 3), axes[1], 3), *shape),))
+        assert work is not None
+        return work.units
+
+    dear, cheap = (
+        [units(*over_last(margin), (-4, -5)) for margin in (1, 0)],
+        [units(*windows((1, 60, 62, 16), padding=margin), (-5, -6)) for margin in (1, 0)],
+    )
+    assert dear[0] > 3 * dear[1] and cheap[0] < 1.5 * cheap[1]
+
+
+def over_last(margin: int) -> tuple[Term, tuple[int, ...]]:
+    """Return windows of 3 x 3 over the last two axes, and the result's shape."""
+    out = (58 + 2 * margin, 62 + 2 * margin)
+    view = indexing.pool_map((2, 60, 64), (3, 3), (margin, margin), (1, 1), (1, 1), out)
+    return reindex(load("x", 2, 60, 64), view), (2, *out)
