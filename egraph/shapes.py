@@ -64,6 +64,12 @@ def fits(shape: Shape, context: Shape) -> bool:
     return all(dim in (1, dim_at(context, axis)) for axis, dim in zip(range(-len(shape), 0), shape, strict=True))
 
 
+def is_repeated(one: Shape, many: Shape) -> bool:
+    """Whether values are the same along an axis of `many` that stands in front of one of their own."""
+    own = [axis for axis in range(-len(one), 0) if one[axis] != 1]
+    return bool(own) and any(many[axis] != 1 and dim_at(one, axis) == 1 for axis in range(-len(many), own[-1]))
+
+
 def strip(shape: Shape) -> Shape:
     """Drop leading extents of 1: the extents of an element."""
     start = 0

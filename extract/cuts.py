@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import product
-from math import prod
+from math import inf, prod
 
 import networkx as nx
 
@@ -46,6 +46,9 @@ _APART = 64
 
 _MOST_PARTS = 8
 """What joins more parts is written part by part, or by a kernel of its own."""
+
+_DEAR = 16.0
+"""In additions: values that take more are worth storing where others would compute each of them several times."""
 
 _SINK = -1
 
@@ -93,7 +96,7 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
     loaded = {c for c in graph if c != _SINK and _must_be_loaded(snapshot, c, kinds[c], operators_over)}
     joined = _joined_of_many(snapshot) & graph.nodes
     apart = loaded | {c for c in graph if c != _SINK and any(_loads(node, joined) for node in snapshot.nodes[c])}
-    known = _Known(kinds, _extents(snapshot), _folded_axes(snapshot), apart, _looking_up(snapshot))
+    known = _Known(kinds, _extents(snapshot), _folded_axes(snapshot), apart, _looking_up(snapshot), _work(snapshot, loaded))
     read_again = _read_again(snapshot, graph, known.extents)
     may, must = joined | set(outputs) | _computed_by_the_host(snapshot), set(passed)
     for class_ in range(len(snapshot.nodes)):
@@ -406,7 +409,8 @@ def _uses(snapshot: Snapshot, outputs: Iterable[int]) -> nx.DiGraph[int]:
 @dataclass(frozen=True)
 class _Known:
     """What is known of element classes: what their bodies contain, their extents, the axes along which what they depend
-    on is folded; those that kernels load, or may load; those that are computed from what is looked up.
+    on is folded; those that kernels load, or may load; those that are computed from what is looked up; what a value of
+    theirs takes, in additions, if no more is loaded than must be.
     """
 
     kinds: list[set[int]]
@@ -414,6 +418,7 @@ class _Known:
     axes: dict[int, set[_Axis]]
     loaded: set[int]
     looking_up: set[int]
+    work: Mapping[int, float]
 
 
 def _is_blocked(snapshot: Snapshot, graph: nx.DiGraph[int], class_: int, meeting: int, known: _Known) -> bool:
@@ -437,6 +442,7 @@ def _is_blocked(snapshot: Snapshot, graph: nx.DiGraph[int], class_: int, meeting
                     or _blocks(node, current, user, class_, known)
                     or _is_across(node, known.axes[class_])
                     or _is_beside(known.extents.get(user, ()), folded)
+                    or (current == class_ and _is_repeated(node, class_, user, known))
                 ):
                     return True
             if user != meeting and user not in seen:
@@ -454,7 +460,7 @@ def _blocks(node: Node, current: int, user: int, class_: int, known: _Known) -> 
         return bool(here & {FOLDED, CONTRACTED})
     if node.op in MOVES:
         return bool(here & {FOLDED, CONTRACTED}) or (node.op == "reindex" and _slides(node.attrs[0]))
-    if FOLDED in here and _is_outside(one, many):
+    if FOLDED in here and shapes.is_repeated(one, many):
         return True
     if node.op == "load":
         return False
@@ -466,10 +472,29 @@ def _blocks(node: Node, current: int, user: int, class_: int, known: _Known) -> 
     return node.op == "fold" or is_met or one != many
 
 
-def _is_outside(one: shapes.Shape, many: shapes.Shape) -> bool:
-    """Whether a value is the same along an axis around one of its own: loops would compute it again."""
-    own = [axis for axis in range(-len(one), 0) if one[axis] != 1]
-    return bool(own) and any(many[axis] != 1 and shapes.dim_at(one, axis) == 1 for axis in range(-len(many), own[-1]))
+def _is_repeated(node: Node, class_: int, user: int, known: _Known) -> bool:
+    """Whether an operator repeats values that take much along an axis that they do not have."""
+    one, many = (known.extents.get(c, ()) for c in (class_, user))
+    is_dear = known.kinds[class_] == {POINTWISE} and known.work.get(class_, 0.0) >= _DEAR
+    return is_dear and node.op != "reindex" and shapes.is_repeated(one, many)
+
+
+def _work(snapshot: Snapshot, loaded: Iterable[int]) -> dict[int, float]:
+    """Return what a value of each element class takes at least, in additions, if no more is loaded than must be."""
+    found = dict.fromkeys(loaded, 1.0)
+    for members in components(_arguments(snapshot)):
+        changed = True
+        while changed:
+            changed = False
+            for class_ in members:
+                for node in snapshot.nodes[class_]:
+                    is_load = node.op == "load"
+                    if not (_is_given(snapshot, node.args[0]) if is_load else all(arg in found for arg in node.args)):
+                        continue
+                    total = registry.get(node.op, "element").cost + sum(found.get(arg, 0.0) for arg in node.args)
+                    if total < found.get(class_, inf):
+                        found[class_], changed = total, True
+    return found
 
 
 def _is_across(node: Node, axes: set[_Axis]) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch._decomp import decomposition_table
+from torch._decomp.decompositions import _grid_sampler_2d  # pyright: ignore[reportPrivateUsage]
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec
 from torch.utils import _pytree as pytree
 
@@ -281,12 +282,26 @@ def _prepared(program: torch.export.ExportedProgram) -> torch.export.ExportedPro
     if all(str(target) in aten.ROWS or _is_python(target) or str(target) in aten.SAYS_NOTHING for target in targets):
         return program
     table = {**decomposition_table, **torch.export.default_decompositions()}
+    table[torch.ops.aten.grid_sampler_2d.default] = _grid_sampler
     table = {op: meaning for op, meaning in table.items() if str(op) not in aten.ROWS}
     done = program.run_decompositions(table)
     checking = {_source(node)[1] for node in done.graph.nodes if node.target is torch.ops.higher_order.with_effects}
     if checking:  # linear algebra that raises on values: its checks cannot be told apart from effects, it stays whole
         done = program.run_decompositions({op: meaning for op, meaning in table.items() if str(op) not in checking})
     return done
+
+
+_REFLECTION = 2
+
+
+def _grid_sampler(image: Any, grid: Any, mode: int = 0, padding: int = 0, corners: bool = False) -> Any:
+    """Decompose as torch does, but once for all channels: its own decomposition repeats all indices for each.
+
+    Reflections, which it counts in bytes, are left whole.
+    """
+    if padding == _REFLECTION:
+        return NotImplemented
+    return _grid_sampler_2d(image, grid, mode, padding, corners, _expand_grid=False)
 
 
 def _is_python(target: Any) -> bool:

@@ -96,10 +96,21 @@ def _is_cut(units: float) -> bool:
 
 
 def _may_repeat(bodies: tuple[Term, ...]) -> bool:
-    """Whether folds are computed from folds: for which loops the inner ones run again is seen in the nest alone."""
+    """Whether loops may compute again what they have: for which of them is seen in the nest alone.
+
+    Folds that folds are computed from, and elements that are the same along an axis around one of their own.
+    """
     every = [*terms.walk(*bodies)]
-    folds = [term for term in every if term.op == "fold"] if len(every) <= _MOST_LOWERED else []
-    return any(inner.op == "fold" for fold in folds for inner in terms.walk(*fold.args))
+    if len(every) > _MOST_LOWERED:
+        return False
+    folds = [term for term in every if term.op == "fold"]
+    extents = dict(zip(range(-len(bodies[0].shape), 0), bodies[0].shape, strict=True))
+    extents.update({fold.attrs[1]: fold.attrs[2] for fold in folds})
+    loops = tuple(extents.get(axis, 1) for axis in range(min(extents, default=0), 0))
+    computed = (term for term in every if term.sort == "element" and term.op not in ("load", "reindex", "fold"))
+    return any(inner.op == "fold" for fold in folds for inner in terms.walk(*fold.args)) or any(
+        shapes.is_repeated(term.shape, loops) for term in computed
+    )
 
 
 def _row_bytes(row: Row) -> int:

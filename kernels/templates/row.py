@@ -16,7 +16,6 @@ from frittata.egraph.terms import Term
 from frittata.kernels.chunks import Split, column_loop, indented, row_indices, row_loop, split
 from frittata.kernels.frames import choose_frame, without_unit_folds
 from frittata.kernels.intrinsics import make_tile_intrinsic
-from frittata.kernels.lookups import sites
 from frittata.kernels.lowered import LoweredKernel
 from frittata.kernels.passes import Passes, plan_passes
 from frittata.kernels.pieces import choose_pieces
@@ -63,7 +62,7 @@ ROW = RowTemplate()
 @lru_cache(maxsize=4096)
 def _plan(bodies: tuple[Term, ...]) -> tuple[tuple[Term, ...], Passes] | None:
     bodies = without_unit_folds(bodies)
-    frames = (choose_frame(bodies), None if sites(bodies) else choose_frame(bodies, exchanged=True))
+    frames = (choose_frame(bodies), choose_frame(bodies, exchanged=True))
     elements = tuple(body.args[0] for body in bodies)
     plans = [plan_passes(frame, elements) for frame in frames if frame is not None and (frame.bound or frame.short)]
     return (bodies, min(plans, key=lambda plan: plan.units)) if plans else None

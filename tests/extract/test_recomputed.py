@@ -128,3 +128,28 @@ def test_a_view_of_what_is_computed_computes_it_for_itself() -> None:
     four = build(reduce(partial(element, "add"), shifted), 61)
     one = build(shifted[0], 61)
     assert work_units((four,)) >= 4 * (work_units((one,)) - 61)
+
+
+def test_what_a_broadcast_repeats_is_stored_if_it_takes_much(tmp_path: Path) -> None:
+    model = ft.parse("""
+def main(x: f32[500, 7, 64], b: f32[7, 64]) -> (f32[500, 7, 64], f32[500, 7, 64]):
+    c: f32[7, 64] = exp(b)
+    d: f32[7, 64] = sin(c)
+    e: f32[500, 7, 64] = mul(x, d)
+    f: f32[7, 64] = add(b, b)
+    g: f32[500, 7, 64] = sub(x, f)
+    return e, g
+""")
+    program = ft.optimize(model, machine=REFERENCE, cache=tmp_path).program
+    small = [output for kernel in program.kernels for output in kernel.outputs if output.body.shape == (7, 64)]
+    assert [output.body.args[0].op for output in small] == ["sin"]
+
+
+def test_a_nest_is_priced_with_what_its_loops_repeat() -> None:
+    """A value of the inner axes is computed again in each turn of the outer loop; one of the outer axes, once."""
+    x = load("x", 20, 16, 100)
+    inner, outer = (
+        NEST.estimate((build(element("mul", x, element("exp", small)), 20, 16, 100),), frozenset(), REFERENCE)
+        for small in (load("b", 16, 100), load("b", 20, 16, 1))
+    )
+    assert inner is not None and outer is not None and inner.flops > 2 * outer.flops

@@ -9,8 +9,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_cases import Forward, assert_compiled, assert_imported, drawn
+from torch_cases import Forward, assert_compiled, assert_imported, drawn, module_of
 
+from frittata.egraph import shapes
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.frontends.torch_export import from_module
 
@@ -242,6 +243,27 @@ FUSED: dict[str, tuple[Forward | nn.Module, list[str]]] = {
 def test_it_is_one_kernel_with_its_neighbours(name: str) -> None:
     function, templates = FUSED[name]
     assert assert_compiled(function, drawn(2, 4, 15, 17)) == templates
+
+
+@pytest.mark.parametrize("corners", [True, False])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_samples_at_places_of_a_grid(mode: str, padding: str, corners: bool) -> None:
+    """Places are computed once for all channels."""
+
+    def sampled(x: Tensor, grid: Tensor) -> Tensor:
+        return F.grid_sample(x, grid, mode, padding, corners)
+
+    x, grid = drawn(2, 11, 5, 7), drawn(2, 3, 4, 2) * 0.8
+    if padding == "reflection":
+        assert assert_compiled(sampled, x, grid) == ["host"]
+        return
+    assert_imported(sampled, x, grid)
+    imported = from_module(module_of(sampled), (x, grid))
+    sizes = (shapes.size(term.shape) for term in imported.model.main.walk() if term.dtype == "i64")
+    assert max(sizes) <= 2 * 3 * 4
+    if mode == "bilinear":
+        assert "host" not in assert_compiled(sampled, x, grid)
 
 
 def test_zeros_around_a_convolution_are_its_own_padding() -> None:

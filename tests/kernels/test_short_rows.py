@@ -14,6 +14,7 @@ from product_cases import assert_close, check, run
 
 import frittata as ft
 from frittata.egraph import indexing
+from frittata.egraph.errors import IndexRangeError
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.ops.registry import element
 from frittata.kernels.memory import MOST_COLUMNS
@@ -150,6 +151,30 @@ def test_rows_without_folds_are_priced_and_chosen(cache: Path) -> None:
     np.testing.assert_allclose(optimized(function, (x,), cache)(x), function(x), 1e-4, 1e-5)
     (kernel,) = ft.optimize(lambda x: x + 1, (x,), machine=REFERENCE, cache=cache).program.kernels
     assert ROW.estimate(tuple(output.body for output in kernel.outputs), frozenset(), REFERENCE) is None
+
+
+LOOKED_UP: dict[str, Callable[[Any, Any], Any]] = {
+    "folded": lambda x, i: (x[0][i] * x[1, :1]).sum(-1),
+    "one place for each row": lambda x, i: np.roll(x[:, :3], 1, 1) * x[0, i[:, :1]],
+    "rows": lambda x, i: x[i[:, 0], :5] - np.roll(x[i[:, 0], 1:6], 1, 1),
+}
+
+
+@pytest.mark.parametrize("name", LOOKED_UP)
+@pytest.mark.parametrize("count", [LANES, 3 * LANES + 5])
+def test_what_is_looked_up_in_short_rows(name: str, count: int, cache: Path) -> None:
+    function = LOOKED_UP[name]
+    x = RNG.standard_normal((count, 9)).astype(np.float32)
+    i = RNG.integers(0, 9, (count, 4))
+    fast = ft.optimize(function, (x, i), machine=REFERENCE, cache=cache)
+    np.testing.assert_allclose(fast(x, i), function(x, i), 1e-5, 1e-6)
+    (kernel,) = fast.program.kernels
+    case = Case("rows", tuple(output.body for output in kernel.outputs))
+    values = [{"x": x, "i": i}[leaf.attrs[0]] for leaf in case.operands]
+    assert_close(case, run(case, values, "row"), values)
+    i[-1, 0] = count + 9
+    with pytest.raises(IndexRangeError):
+        fast(x, i)
 
 
 @pytest.mark.parametrize("count", [2, 9, 16, 40])
