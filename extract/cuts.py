@@ -96,7 +96,8 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
     loaded = {c for c in graph if c != _SINK and _must_be_loaded(snapshot, c, kinds[c], operators_over)}
     joined = _joined_of_many(snapshot) & graph.nodes
     apart = loaded | {c for c in graph if c != _SINK and any(_loads(node, joined) for node in snapshot.nodes[c])}
-    known = _Known(kinds, _extents(snapshot), _folded_axes(snapshot), apart, _looking_up(snapshot), _work(snapshot, loaded))
+    looking_up, work = _looking_up(snapshot), _work(snapshot, loaded)
+    known = _Known(kinds, _extents(snapshot), _folded_axes(snapshot), apart, looking_up, work)
     read_again = _read_again(snapshot, graph, known.extents)
     may, must = joined | set(outputs) | _computed_by_the_host(snapshot), set(passed)
     for class_ in range(len(snapshot.nodes)):
