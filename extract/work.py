@@ -24,7 +24,7 @@ class Works:
         """Return a bit for each node of a body and what all of them take."""
         if term not in self._known:
             weight, args = _node_work(term), [self._weighed(arg) for arg in term.args if arg.sort == "element"]
-            if term.op == "reindex":
+            if term.op == "reindex" and term.args[0].op != "load":
                 ((_, shown),) = args
                 weight += shown * shapes.size(term.shape) / shapes.size(term.args[0].shape)
                 args = []
@@ -44,7 +44,10 @@ class Works:
 
 
 def _share(e: Term) -> float | None:
-    """Return for how many of its places a comparison of the index with a number holds, if it is one, or several."""
+    """Return for how many places of the last axis a comparison of the index with a number holds, or several do.
+
+    Kernels have code for each range of that axis, of which others are computed from one end to the other.
+    """
     if e.op in ("and", "or"):
         left, right = map(_share, e.args)
         if left is None or right is None:
@@ -52,15 +55,16 @@ def _share(e: Term) -> float | None:
         return left * right if e.op == "and" else left + right - left * right
     if e.op not in ("lt", "le", "gt", "ge") or [arg.op for arg in e.args] != ["iota", "const"]:
         return None
-    extent, number = e.args[0].attrs[1], e.args[1].attrs[0].value
+    (axis, extent, _), number = e.args[0].attrs, e.args[1].attrs[0].value
+    if axis != -1:
+        return None
     before = min(max(number + (e.op in ("le", "gt")), 0), extent) / extent
     return before if e.op in ("lt", "le") else 1 - before
 
 
 def _spans(e: Term, comparison: Term) -> bool:
     """Whether an element has values of its own at all places that a comparison tells apart."""
-    places = (arg.attrs for arg in walk(comparison) if arg.op == "iota")
-    return all(shapes.dim_at(e.shape, axis) == extent for axis, extent, _ in places)
+    return all(e.shape[-1:] == arg.attrs[1:2] for arg in walk(comparison) if arg.op == "iota")
 
 
 def _set_bits(bits: int) -> Iterator[int]:

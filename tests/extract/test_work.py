@@ -1,11 +1,10 @@
-"""What bodies are said to take: parts of a concatenation their own places, a column what it shows."""
+"""What bodies are said to take: parts of a concatenation along the last axis their own places."""
 
 from __future__ import annotations
 
 import pytest
-from kernel_cases import element, joined, load, number, reindex
+from kernel_cases import element, joined, load, number
 
-from frittata.egraph.indexing import slice_map
 from frittata.egraph.ops import registry
 from frittata.egraph.terms import Term
 from frittata.extract.work import Works
@@ -38,9 +37,3 @@ def test_a_selection_takes_its_share_of_either_side(op: str, at: int, holds: flo
     for both, share in shares.items():
         found = works.of(element("where", both, dear, cheap)) - works.of(both) - each
         assert found == pytest.approx(share * works.of(dear) + (1 - share) * works.of(cheap))
-
-
-def test_a_view_of_a_buffer_reads_what_it_shows() -> None:
-    works, wide = Works(), load("x", ROWS, 50)
-    column = reindex(wide, slice_map((ROWS, 50), -1, 7, 1, 1))
-    assert works.of(column) < 3 * works.of(load("y", ROWS, 1)) < works.of(wide)
