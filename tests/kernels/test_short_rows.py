@@ -13,7 +13,7 @@ from kernel_cases import Case, build, fold, load
 from product_cases import assert_close, check, run
 
 import frittata as ft
-from frittata.egraph import indexing
+from frittata.egraph import indexing, shapes
 from frittata.egraph.errors import IndexRangeError
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.ops.registry import element
@@ -165,12 +165,13 @@ LOOKED_UP: dict[str, Callable[[Any, Any], Any]] = {
 def test_what_is_looked_up_in_short_rows(name: str, count: int, cache: Path) -> None:
     function = LOOKED_UP[name]
     x = RNG.standard_normal((count, 9)).astype(np.float32)
-    i = RNG.integers(0, 9, (count, 4))
+    i = RNG.integers(0, min(9, count), (count, 4))
     fast = ft.optimize(function, (x, i), machine=REFERENCE, cache=cache)
     np.testing.assert_allclose(fast(x, i), function(x, i), 1e-5, 1e-6)
     (kernel,) = fast.program.kernels
     case = Case("rows", tuple(output.body for output in kernel.outputs))
-    values = [{"x": x, "i": i}[leaf.attrs[0]] for leaf in case.operands]
+    found = [shapes.concrete(leaf.shape) for leaf in case.operands]
+    values = [i if shape == i.shape else x.ravel()[: shapes.size(shape)].reshape(shape) for shape in found]
     assert_close(case, run(case, values, "row"), values)
     i[-1, 0] = count + 9
     with pytest.raises(IndexRangeError):
