@@ -52,8 +52,8 @@ def work_of(program: Program, near_bytes: float) -> tuple[Work, ...]:
             new = min(size, left[name])
             left[name] -= new
             first += new
-            names = list(recent)
             if name in recent:
+                names = list(recent)
                 since = sum(recent[n] for n in names[names.index(name) :])
                 again += max(0.0, min(size - new, since - near_bytes))
             recent.pop(name, None)

@@ -292,6 +292,7 @@ def _prepared(program: torch.export.ExportedProgram) -> torch.export.ExportedPro
 
 
 _REFLECTION = 2
+"""The number that torch gives this padding mode of `grid_sample`."""
 
 
 def _grid_sampler(image: Any, grid: Any, mode: int = 0, padding: int = 0, corners: bool = False) -> Any:
