@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from frittata.egraph import dtypes
-from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.errors import ModelError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Dim
 from frittata.egraph.terms import Term
@@ -63,12 +63,7 @@ def _logic(op: str) -> Row:
 
 
 def _bitwise(op: str) -> Row:
-    def row(*operands: Term) -> Term:
-        if any(x.dtype != "bool" for x in operands):
-            raise UnsupportedOpError("bitwise operators on integers")
-        return tensor(op, *operands)
-
-    return row
+    return lambda *operands: idioms.bitwise(op, *idioms.promoted(*operands))
 
 
 def _truth(x: Term) -> Term:
@@ -243,8 +238,18 @@ ROWS: dict[str, Row] = {
     "aten.isnan.default": lambda x: tensor("ne", x, x),
     "aten.isinf.default": _isinf,
     **{f"aten.logical_{name}.default": _logic(name) for name in ("and", "or", "not")},
-    **{f"aten.bitwise_{name}.Tensor": _bitwise(name) for name in ("and", "or")},
-    "aten.bitwise_not.default": _bitwise("not"),
+    **{
+        f"aten.bitwise_{name}.{kind}": _bitwise(f"bitwise_{name}")
+        for name in ("and", "or", "xor")
+        for kind in ("Tensor", "Scalar", "Scalar_Tensor")
+    },
+    "aten.bitwise_not.default": _bitwise("bitwise_not"),
+    **{
+        f"aten.{name}.{kind}": _arithmetic(op)
+        for op, short in (("left_shift", "__lshift__"), ("right_shift", "__rshift__"))
+        for name, kinds in ((short, "Tensor Scalar"), (f"bitwise_{op}", "Tensor Tensor_Scalar Scalar_Tensor"))
+        for kind in kinds.split()
+    },
     "aten.clamp.default": _clamp,
     "aten.clamp.Tensor": _clamp,
     "aten.clamp_min.default": _clamp,

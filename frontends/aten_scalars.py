@@ -275,12 +275,6 @@ def _xor(x: Term, y: Term) -> Term:
     return tensor("ne", left, right)
 
 
-def _bitwise_xor(x: Term, y: Term) -> Term:
-    if x.dtype != "bool" or y.dtype != "bool":
-        raise UnsupportedOpError("bitwise operators on integers")
-    return tensor("ne", x, y)
-
-
 def _logsumexp(x: Term, axes: list[int], keepdim: bool = False) -> Term:
     """Shifted by the maximum where it is finite."""
     x = idioms.as_float(x)
@@ -391,7 +385,6 @@ ROWS: dict[str, Row] = {
     "aten.addcmul.default": _addcmul,
     "aten.addcdiv.default": _addcdiv,
     "aten.logical_xor.default": _xor,
-    "aten.bitwise_xor.Tensor": _bitwise_xor,
     "aten.linalg_vector_norm.default": _vector_norm,
     **{f"aten.arange.{kind}": arange for kind in ("default", "start", "start_step")},
     "aten.linspace.default": _linspace,

@@ -256,6 +256,17 @@ def variance(x: Term, axes: Sequence[int] | int | None = None, correction: float
     return tensor("div", reduce(tensor("square", distance), "sum", axes, keep), scalar(freedom, x.dtype))
 
 
+_LOGIC_OF_BITS = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "ne"}
+
+
+def bitwise(op: str, *operands: Term) -> Term:
+    """Return a bitwise operator, `bitwise_not` among them, on integers of one dtype or on booleans."""
+    x = operands[0]
+    if op == "bitwise_not":
+        return tensor("not", x) if x.dtype == "bool" else tensor("bitwise_xor", x, scalar(-1, x.dtype))
+    return tensor(_LOGIC_OF_BITS[op] if x.dtype == "bool" else op, *operands)
+
+
 def power(x: Term, exponent: Number) -> Term:
     """Raise to a number; some have forms of their own, as in torch and numpy."""
     square = tensor("square", x)

@@ -222,11 +222,23 @@ def _number(value: Value) -> float | None:
     """Return the float that is in every lane of a constant; None if the value is none."""
     if not isinstance(value, ir.Constant) or lane_of(value).dtype[0] != "f":
         return None
-    lanes: list[Any] = value.constant if isinstance(value.constant, list) else [value]
-    numbers = [lane.constant if isinstance(lane, ir.Constant) else lane for lane in lanes]
-    first = numbers[0]
-    same = isinstance(first, float) and all(n is first or n == first for n in numbers)
+    first, *others = _numbers_of(value)
+    same = isinstance(first, float) and all(n is first or n == first for n in others)
     return first if same else None
+
+
+def known_integer(value: Value) -> int | None:
+    """Return the integer that is in every lane of a constant; None if the value is none."""
+    if not isinstance(value, ir.Constant) or lane_of(value).dtype not in ("i32", "i64"):
+        return None
+    first, *others = _numbers_of(value)
+    return first if isinstance(first, int) and all(n == first for n in others) else None
+
+
+def _numbers_of(constant: Any) -> list[Any]:
+    """Return what is in the lanes of a constant."""
+    lanes: list[Any] = constant.constant if isinstance(constant.constant, list) else [constant]
+    return [lane.constant if isinstance(lane, ir.Constant) else lane for lane in lanes]
 
 
 def _extremum(builder: Builder, a: Value, b: Value, floating: str, integer: str, logical: Any) -> Value:

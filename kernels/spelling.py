@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from frittata.egraph import dtypes
 from frittata.egraph.dtypes import DType
 from frittata.egraph.errors import LoweringError
 from frittata.egraph.indexing import Affine, Atom, Clamp, Quot, Var
@@ -54,10 +55,15 @@ _TEXT_BY_OP = {
     "and": "({0} and {1})",
     "or": "({0} or {1})",
     "not": "(not {0})",
+    "bitwise_and": "({0} & {1})",
+    "bitwise_or": "({0} | {1})",
+    "bitwise_xor": "({0} ^ {1})",
+    "left_shift": "(({0} << {1}) if 0 <= {1} < {bits} else 0)",
+    "right_shift": "({0} >> ({1} if 0 <= {1} < {bits} else {bits} - 1))",
     "where": "({1} if {0} else {2})",
 }
 TEXT_BY_OP: Mapping[str, str] = _TEXT_BY_OP
-"""Formats of operators: {0}, {1}, ... are the arguments, {one} is 1 of the result's dtype."""
+"""Formats of operators: {0}, {1}, ... are the arguments, {one} is 1 of the result's dtype, {bits} its width."""
 OPS = frozenset(_TEXT_BY_OP) | {"cast", "square"}
 """The scalar operators that have a spelling."""
 
@@ -104,7 +110,8 @@ def _applied(value: Apply, dialect: Dialect) -> str:
     if form[0] != "(":
         args = [_bare(arg) for arg in args]
     one = constant(Scalar.of(1, value.dtype)) if "{one}" in form else ""
-    return _narrow(form.format(*args, one=one), value)
+    bits = 8 * dtypes.itemsize(value.dtype)
+    return _narrow(form.format(*args, one=one, bits=bits), value)
 
 
 def _narrow(text: str, value: Apply) -> str:

@@ -1,7 +1,8 @@
 """Exponentials, logarithms, circular and error functions as formulas over vectors.
 
 At most 2 units in the last place off in f32 and 4 in f64, over the whole range, with C's results for NaN,
-infinities, denormals and signed zeros. For f32, sin, cos and pow are computed in double precision, the rest in single.
+infinities, denormals and signed zeros. For f32, pow is computed in double precision, and so are sin and cos where x
+is large or a multiplication and an addition are not one instruction; the rest in single.
 In f64 exp, log and sigmoid are formulas too; the others call the C library, lane by lane.
 Source: the polynomials for f32 of exp and log are Norbert Juffa's, the others least-squares fits with the weights of
 Lawson's iteration; log in f64 is fdlibm's.
@@ -346,9 +347,11 @@ def erf(x: Expr) -> Expr:
     return pieces.at(t, piece, first).copysign(x)
 
 
+_PI_F32 = (3.1415927410125732, -8.7422776573475858e-08, -3.4302490200117637e-15)
 _HALF_PI = (1.5707963267948966, 6.123233995736766e-17)
 _HALF_PI_IN_PARTS = (1.5707963109016418, 1.5893254712295857e-08, 6.123233995736766e-17)
 """Products of all but the last part with integers below 2**28 are exact, where processors would round them."""
+_SIN_F32 = (2.60564639e-06, -0.000198095455, 0.00833306555, -0.166666597)
 _SIN_F64 = tuple((-1.0) ** n / factorial(2 * n + 1) for n in range(6, 0, -1))
 _COS_F64 = tuple((-1.0) ** n / factorial(2 * n) for n in range(7, 0, -1))
 
@@ -364,9 +367,37 @@ def cos(x: Expr) -> Expr:
 
 
 def _circular(x: Expr, name: str, quarter: int) -> Expr:
-    """Return sin(x + quarter * pi/2): with x = n pi/2 + r it is sin or cos of r, with the sign of the quadrant."""
+    """Return sin(x + quarter * pi/2)."""
     if x.is_double:
         return x.by_lane(name)
+    if not processor().fuses:
+        return _circular_in_double(x, name, quarter)
+    size = abs(x)
+    far = simd.any_lane(x.builder, size.is_(">", 2.0**15))
+    near = _circular_in_single(x, size, quarter)
+    return x.wrap(rarely(x.builder, far, near.value, lambda: _circular_in_double(x, name, quarter).value))
+
+
+def _circular_in_single(x: Expr, size: Expr, quarter: int) -> Expr:
+    """Return sin(x + quarter * pi/2) for a `size` = |x| to 2**15: with size = n pi + r it is sin(r), or -sin(r).
+
+    Taking the first part of n pi away is exact, so that a small r loses nothing. For quarter 1 n is 1/2 more.
+    """
+    builder = x.builder
+    placed = size.fma(1.0 / pi, -0.5 * quarter) + _SINGLE.integral if quarter else size.fma(1.0 / pi, _SINGLE.integral)
+    n = placed - _SINGLE.integral + 0.5 if quarter else placed - _SINGLE.integral
+    r = size
+    for part in _PI_F32:
+        r = n.fma(-part, r)
+    z = r * r
+    result = (r * z).fma(z.polynomial(_SIN_F32), r).bits()
+    odd = builder.shl(placed.bits(), integer(result, 31))
+    sign = builder.not_(odd) if quarter else builder.xor(odd, x.bits())
+    return x.from_bits(builder.xor(result, builder.and_(sign, integer(result, -(2**31)))))
+
+
+def _circular_in_double(x: Expr, name: str, quarter: int) -> Expr:
+    """Return sin(x + quarter * pi/2): with x = n pi/2 + r it is sin or cos of r, with the sign of the quadrant."""
     builder, wide = x.builder, x.to("f64")
     n = (wide * (2.0 / pi)).call("rint")
     r = wide

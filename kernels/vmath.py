@@ -12,7 +12,7 @@ from typing import Any
 
 from frittata.egraph.errors import LoweringError
 from frittata.kernels import simd, transcendental
-from frittata.kernels.expressions import Expr
+from frittata.kernels.expressions import Expr, integer
 from frittata.kernels.flow import rarely
 from frittata.kernels.processor import processor
 from frittata.kernels.simd import Builder, Value, constant_like, lane_of
@@ -88,6 +88,9 @@ def _abs_integer(builder: Builder, x: Value) -> Value:
 
 def _divide_integer(builder: Builder, a: Value, b: Value) -> tuple[Value, Value]:
     """Return quotient and remainder rounded towards minus infinity; by zero both are 0, as in numpy."""
+    known = simd.known_integer(b)
+    if known is not None and known > 0:
+        return _divide_by(builder, a, known)
     zero, one, minus_one = (constant_like(b, n) for n in (0, 1, -1))
     by_zero, negates = (simd.compare(builder, "==", b, n) for n in (zero, minus_one))
     # the processor traps on a zero divisor and on the least integer by -1
@@ -99,6 +102,51 @@ def _divide_integer(builder: Builder, a: Value, b: Value) -> tuple[Value, Value]
     remainder = builder.select(down, builder.add(remainder, divisor), remainder)
     quotient = builder.select(by_zero, zero, builder.select(negates, builder.neg(a), quotient))
     return quotient, builder.select(by_zero, zero, remainder)
+
+
+def _divide_by(builder: Builder, a: Value, divisor: int) -> tuple[Value, Value]:
+    """Return quotient and remainder by an n > 0, rounded towards minus infinity: ~(~a // n) for a negative a."""
+    if divisor & (divisor - 1) == 0:
+        shift, mask = integer(a, divisor.bit_length() - 1), integer(a, divisor - 1)
+        return builder.ashr(a, shift), builder.and_(a, mask)
+    by = integer(a, divisor)
+    sign = builder.ashr(a, integer(a, 8 * lane_of(a).itemsize - 1))
+    quotient = builder.xor(_quotient(builder, builder.xor(a, sign), by, divisor), sign)
+    return quotient, builder.sub(a, builder.mul(quotient, by))
+
+
+def _quotient(builder: Builder, x: Value, by: Value, divisor: int) -> Value:
+    """Return the quotient of an x that is not negative by what is no power of two.
+
+    LLVM multiplies by a reciprocal, but 64 bits lane by lane: here it is by halves, for x < 2**63 and
+    n < 2**c the upper half of x * ceil(2**(63 + c) / n), shifted.
+    Source: Granlund and Montgomery, Division by Invariant Integers using Multiplication, 1994.
+    """
+    lane = lane_of(x)
+    if lane.dtype == "i32" or lane.lanes == 1:
+        return builder.udiv(x, by)
+    bits = divisor.bit_length()
+    factor = -(-(1 << (63 + bits)) // divisor)
+    half, mask = integer(x, 32), integer(x, 2**32 - 1)
+    low, high = builder.and_(x, mask), builder.lshr(x, half)
+    by_low, by_high = integer(x, factor & 2**32 - 1), integer(x, factor >> 32)
+    first = builder.lshr(builder.mul(low, by_low), half)
+    second = builder.add(builder.mul(high, by_low), first)
+    third = builder.add(builder.mul(low, by_high), builder.and_(second, mask))
+    carried = builder.add(builder.lshr(second, half), builder.lshr(third, half))
+    return builder.lshr(builder.add(builder.mul(high, by_high), carried), integer(x, bits - 1))
+
+
+def _shift_left(builder: Builder, a: Value, count: Value) -> Value:
+    """Return a * 2**count without its upper bits; beyond the width it is 0."""
+    fits = builder.icmp_unsigned("<", count, integer(count, 8 * lane_of(a).itemsize))
+    return builder.select(fits, builder.shl(a, count), constant_like(a, 0))
+
+
+def _shift_right(builder: Builder, a: Value, count: Value) -> Value:
+    """Return a / 2**count rounded towards minus infinity; beyond the width only the sign is left, as in numpy."""
+    most = integer(count, 8 * lane_of(a).itemsize - 1)
+    return builder.ashr(a, builder.select(builder.icmp_unsigned("<", count, most), count, most))
 
 
 def _remainder(a: Expr, b: Expr) -> tuple[Expr, Value]:
@@ -154,10 +202,9 @@ _ANY: dict[str, Callable[..., Value]] = {
     "eq": _comparison("=="),
     "ne": _comparison("!="),
 }
-_BITS: dict[str, Callable[..., Value]] = {
+_LOGIC: dict[str, Callable[..., Value]] = {
     "and": lambda builder, a, b: builder.and_(a, b),
     "or": lambda builder, a, b: builder.or_(a, b),
-    "xor": lambda builder, a, b: builder.xor(a, b),
     "not": lambda builder, a: builder.not_(a),
 }
 _INTEGER: dict[str, Callable[..., Value]] = {
@@ -167,6 +214,11 @@ _INTEGER: dict[str, Callable[..., Value]] = {
     "sign": _sign,
     "mod": lambda builder, a, b: _divide_integer(builder, a, b)[1],
     "floordiv": lambda builder, a, b: _divide_integer(builder, a, b)[0],
+    "bitwise_and": lambda builder, a, b: builder.and_(a, b),
+    "bitwise_or": lambda builder, a, b: builder.or_(a, b),
+    "bitwise_xor": lambda builder, a, b: builder.xor(a, b),
+    "left_shift": _shift_left,
+    "right_shift": _shift_right,
 }
 _FLOAT: dict[str, Callable[..., Value]] = {
     "sub": _formula(lambda a, b: a - b),
@@ -197,7 +249,7 @@ _FLOAT: dict[str, Callable[..., Value]] = {
     "pow": _formula(transcendental.pow_),
 }
 _EMITTERS: Mapping[str, dict[str, Any]] = MappingProxyType(
-    {"bool": _ANY | _BITS, "int": _ANY | _BITS | _INTEGER, "float": _ANY | _FLOAT}
+    {"bool": _ANY | _LOGIC, "int": _ANY | _INTEGER, "float": _ANY | _FLOAT}
 )
 OPS: frozenset[str] = frozenset().union(*_EMITTERS.values())
 """The operators that `emit` knows for at least one dtype; `cast` is a function of its own."""

@@ -45,6 +45,12 @@ def _logic(given: tuple[DType, ...], attrs: tuple[Any, ...]) -> DType:
     return "bool"
 
 
+def _integer(given: tuple[DType, ...], attrs: tuple[Any, ...]) -> DType:
+    if given[0] not in ("i32", "i64"):
+        raise ModelError(f"needs integer operands, got {', '.join(given)}", do="cast first")
+    return _same(given, attrs)
+
+
 def _where(given: tuple[DType, ...], attrs: tuple[Any, ...]) -> DType:
     _logic(given[:1], attrs)
     return _same(given[1:], attrs)
@@ -140,6 +146,11 @@ _ROWS: tuple[tuple[str, int, Callable[..., Any], DtypeRule, float], ...] = (
     ("and", 2, np.logical_and, _logic, 1),
     ("or", 2, np.logical_or, _logic, 1),
     ("not", 1, np.logical_not, _logic, 1),
+    ("bitwise_and", 2, np.bitwise_and, _integer, 1),
+    ("bitwise_or", 2, np.bitwise_or, _integer, 1),
+    ("bitwise_xor", 2, np.bitwise_xor, _integer, 1),
+    ("left_shift", 2, np.left_shift, _integer, 1),
+    ("right_shift", 2, np.right_shift, _integer, 1),
     ("where", 3, np.where, _where, 1),
 )
 

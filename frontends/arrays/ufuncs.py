@@ -105,12 +105,7 @@ def _logic(name: str) -> Row:
 
 
 def _bits(name: str) -> Row:
-    def row(*operands: Term) -> Term:
-        if any(x.dtype != "bool" for x in operands):
-            raise UnsupportedOpError("operators on the bits of integers")
-        return tensor(name, *operands)
-
-    return row
+    return lambda *operands: idioms.bitwise(name, *operands)
 
 
 _POWERS = (-1, 0, 0.5, 1, 2, 3)
@@ -201,10 +196,12 @@ UFUNCS: dict[np.ufunc, Row] = {
     np.logical_or: _logic("or"),
     np.logical_xor: lambda x, y: tensor("ne", truth(x), truth(y)),
     np.logical_not: _logic("not"),
-    np.bitwise_and: _bits("and"),
-    np.bitwise_or: _bits("or"),
-    np.bitwise_xor: _bits("ne"),
-    np.invert: _bits("not"),
+    np.bitwise_and: _bits("bitwise_and"),
+    np.bitwise_or: _bits("bitwise_or"),
+    np.bitwise_xor: _bits("bitwise_xor"),
+    np.invert: _bits("bitwise_not"),
+    np.left_shift: _op("left_shift"),
+    np.right_shift: _op("right_shift"),
     np.negative: _op("neg"),
     np.positive: lambda x: x,
     np.absolute: _of_numbers("abs"),

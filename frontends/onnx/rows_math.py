@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 from frittata.egraph import dtypes, shapes
@@ -184,6 +184,10 @@ ROWS: dict[str, tuple[Row, ...]] = {
             ("Or", "or"),
             ("Xor", "ne"),
         )
+    },
+    **{
+        f"Bitwise{name}": (Row(partial(idioms.bitwise, f"bitwise_{name.lower()}")),)
+        for name in ("And", "Or", "Xor", "Not")
     },
     **{name.capitalize(): (_unary(name),) for name in (*_UNARY, *_ROUNDING)},
     **{name.capitalize(): (Row(aten_scalars.ROWS[f"aten.{name}.default"]),) for name in _TRIGONOMETRY},

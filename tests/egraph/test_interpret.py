@@ -21,6 +21,7 @@ from frittata.egraph.terms import Scalar, Term
 
 Array = np.ndarray[Any, np.dtype[Any]]
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, -1.5, 1e-30, 1e30, float("inf"), float("-inf"), float("nan")]
+INTEGERS = [0, 1, -1, 31, 32, 63, 64, -64, 2**40, 2**63 - 1, -(2**63)]
 
 POINTWISE: dict[str, Callable[..., Any]] = {
     "add": torch.add,
@@ -62,6 +63,11 @@ POINTWISE: dict[str, Callable[..., Any]] = {
     "and": torch.logical_and,
     "or": torch.logical_or,
     "not": torch.logical_not,
+    "bitwise_and": torch.bitwise_and,
+    "bitwise_or": torch.bitwise_or,
+    "bitwise_xor": torch.bitwise_xor,
+    "left_shift": torch.bitwise_left_shift,
+    "right_shift": torch.bitwise_right_shift,
     "where": torch.where,
     "relu": torch.relu,
     "gelu": F.gelu,
@@ -69,6 +75,7 @@ POINTWISE: dict[str, Callable[..., Any]] = {
     "silu": F.silu,
 }
 BOOL_OPERANDS = {"and": (0, 1), "or": (0, 1), "not": (0,), "where": (0,)}
+OF_INTEGERS = {"bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"}
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 
 
@@ -93,6 +100,8 @@ def operands(name: str, shapes: list[tuple[int, ...]], special: bool = False) ->
     out: list[Array] = []
     for place, shape in enumerate(shapes):
         value = random.choice(SPECIAL, shape) if special else random.normal(size=shape)
+        if name in OF_INTEGERS:
+            value = random.integers(-99, 99, shape) if not special else random.choice(INTEGERS, shape)
         out.append(value > 0 if place in BOOL_OPERANDS.get(name, ()) else value)
     return out
 

@@ -9,9 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch_cases import Forward, assert_compiled, assert_imported, drawn
 
-from frittata.egraph.errors import UnsupportedOpError
-from frittata.frontends.torch_export import from_module
-
 X = drawn(3, 5) * 2
 SPECIAL = torch.tensor(
     [[0.0, -0.0, 1.0, -1.0, 0.5], [math.inf, -math.inf, math.nan, 1e300, -0.7], [2.5, -2.5, 1e-3, -3.0, 25.0]],
@@ -106,10 +103,18 @@ def test_it_compiles(name: str) -> None:
     assert_compiled(UNARY[name], X)
 
 
-def test_bits_of_integers_are_refused() -> None:
-    class Bits(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x ^ 3
+BITS: dict[str, Forward] = {
+    "operators": lambda x, y: (x & y, x | y, x ^ y, ~x),
+    "with numbers": lambda x, y: (x & 3, 5 | x, x ^ -7, 3 & y),
+    "shifts": lambda x, y: (x << y, x >> y, x >> 2, y << 5, 3 << x, -77 >> y, torch.bitwise_right_shift(x, 40)),
+    "of booleans": lambda x, y: ((x > 0) & (y > 0), (x > 0) | (y > 0), (x > 0) ^ (y > 0), ~(x > y), (x > 0) & True),
+}
 
-    with pytest.raises(UnsupportedOpError, match="bitwise"):
-        from_module(Bits().eval(), (INTS,))
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("name", BITS)
+def test_bits_of_integers(name: str, dtype: torch.dtype) -> None:
+    given = torch.tensor([0, 1, -1, 5, 31, 32, 63, 64, -64, 2**31 - 1, -(2**31)], dtype=dtype)
+    x, y = torch.meshgrid(given, given, indexing="ij")
+    assert_imported(BITS[name], x, y)
+    assert_compiled(BITS[name], x, y)

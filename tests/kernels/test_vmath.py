@@ -357,8 +357,11 @@ def test_integers_wrap_and_divide_as_in_numpy(dtype: str, lanes: int) -> None:
         "min": np.minimum,
         "mod": np.mod,
         "floordiv": np.floor_divide,
-        "and": np.bitwise_and,
-        "or": np.bitwise_or,
+        "bitwise_and": np.bitwise_and,
+        "bitwise_or": np.bitwise_or,
+        "bitwise_xor": np.bitwise_xor,
+        "left_shift": np.left_shift,
+        "right_shift": np.right_shift,
     }
     unary: dict[str, Callable[..., Array]] = {"neg": np.negative, "abs": np.abs, "sign": np.sign, "square": np.square}
     results = run_each(operators(*expected), Lane(dtype, lanes), [a, b])
@@ -368,6 +371,29 @@ def test_integers_wrap_and_divide_as_in_numpy(dtype: str, lanes: int) -> None:
             np.testing.assert_array_equal(results[name], exact(a, b), err_msg=name)
         for name, exact in unary.items():
             np.testing.assert_array_equal(results[name], exact(a), err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["i32", "i64"])
+@pytest.mark.parametrize("lanes", [8, 1])
+def test_integers_are_divided_by_numbers_as_in_numpy(dtype: str, lanes: int) -> None:
+    generator, limits = np.random.default_rng(13), np.iinfo(to_numpy(dtype))
+    least, most, bits = int(limits.min), int(limits.max), limits.bits - 1
+    powers = [2**k + d for k in (1, 2, 3, 15, 16, bits // 2, bits // 2 + 1, bits - 2, bits - 1) for d in (-1, 0, 1)]
+    divisors = {7, 10, 641, most, most - 1, -1, -3, least, *powers, *generator.integers(2, most, 9).tolist()}
+    drawn = generator.integers(least, most, 400, endpoint=True) >> generator.integers(0, bits, 400)
+    multiples = [k * n + d for n in divisors for k in (1, -1, most // abs(n), -(most // abs(n))) for d in (-1, 0, 1)]
+    values = [least, most, 0, 1, -1, *drawn.tolist(), *(v for v in multiples if least <= v <= most)]
+    a = np.resize(np.array(values, to_numpy(dtype)), -(-len(values) // lanes) * lanes)
+
+    def divide(op: str, divisor: int) -> Emit:
+        return lambda builder, x: vmath.emit(op, builder, x, simd.constant_like(x, divisor))
+
+    ops: dict[str, Callable[..., Array]] = {"mod": np.mod, "floordiv": np.floor_divide}
+    results = run_each({f"{op} {n}": divide(op, n) for op in ops for n in divisors}, Lane(dtype, lanes), [a])
+    with np.errstate(all="ignore"):
+        for name, result in results.items():
+            op, divisor = name.split()
+            np.testing.assert_array_equal(result, ops[op](a, a.dtype.type(divisor)), err_msg=name)
 
 
 def test_booleans_combine() -> None:
