@@ -109,6 +109,7 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
                 may.update(tensors)
                 if class_ in slid_over or class_ in loaded:
                     must.update(tensors)
+    may |= _computed_again(snapshot, graph, may, known)
     may |= _now_and_then(snapshot, may)
     exchanged = _exchanged(snapshot, must | outputs)
     may.update(node.args[0] for class_ in exchanged for node in snapshot.nodes[class_] if node.op == "load")
@@ -247,6 +248,31 @@ def _read_again(snapshot: Snapshot, graph: nx.DiGraph[int], extents: Mapping[int
         for arg, places in found.items():
             read[arg] = read.get(arg, 0) + places
     return {class_ for class_ in viewed if read[class_] > _places(extents.get(class_, ()))}
+
+
+def _computed_again(snapshot: Snapshot, graph: nx.DiGraph[int], may: Collection[int], known: _Known) -> set[int]:
+    """Return tensors beside those where kernels may end: what is computed from them is shown more than once by views.
+
+    Their values take much.
+    """
+    last = ends(snapshot)
+    views: dict[int, frozenset[IndexMap]] = {}
+    again: set[int] = set()
+    for class_ in (c for members in reversed(components(_arguments(snapshot))) for c in members if c in graph):
+        shown = set[IndexMap]()
+        for user in graph.successors(class_):
+            for node in computed(snapshot.nodes[user], last) if snapshot.sorts[user] == "element" else ():
+                if class_ in node.args:
+                    shown |= {node.attrs[0]} if node.op == "reindex" else views.get(user, frozenset())
+        tensors = {node.args[0] for node in snapshot.nodes[class_] if node.op == "load"}
+        if _is_dear(class_, known) and sum(map(_share_shown, shown)) > 1:
+            again |= tensors
+        views[class_] = frozenset(shown) if tensors.isdisjoint(again) and tensors.isdisjoint(may) else frozenset()
+    return again
+
+
+def _share_shown(view: IndexMap) -> float:
+    return _places_shown(view) / max(1, _places(view.source))
 
 
 def _places_shown(view: IndexMap) -> int:
@@ -476,8 +502,11 @@ def _blocks(node: Node, current: int, user: int, class_: int, known: _Known) -> 
 def _is_repeated(node: Node, class_: int, user: int, known: _Known) -> bool:
     """Whether an operator repeats values that take much along an axis that they do not have."""
     one, many = (known.extents.get(c, ()) for c in (class_, user))
-    is_dear = known.kinds[class_] == {POINTWISE} and known.work.get(class_, 0.0) >= _DEAR
-    return is_dear and node.op != "reindex" and shapes.is_repeated(one, many)
+    return _is_dear(class_, known) and node.op != "reindex" and shapes.is_repeated(one, many)
+
+
+def _is_dear(class_: int, known: _Known) -> bool:
+    return known.kinds[class_] == {POINTWISE} and known.work.get(class_, 0.0) >= _DEAR
 
 
 def _work(snapshot: Snapshot, loaded: Iterable[int]) -> dict[int, float]:

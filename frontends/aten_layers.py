@@ -11,6 +11,7 @@ from frittata.egraph.errors import ModelError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import aten_windows, idioms, idioms_indices, idioms_windows
+from frittata.frontends.einsum import einsum
 
 
 def _scaled(x: Term, factor: float) -> Term:
@@ -154,6 +155,7 @@ def _attention(
 ROWS: dict[str, Callable[..., Any]] = {
     "aten.linear.default": lambda x, weight, bias=None: idioms.linear(x, weight, bias),
     **{f"aten.{name}.default": idioms.matmul for name in ("matmul", "mm", "bmm", "mv", "dot")},
+    "aten.einsum.default": einsum,
     **{f"aten.{name}.default": _addmm for name in ("addmm", "baddbmm", "addmv")},
     "aten.outer.default": _outer,
     **{f"aten.conv{rank}d.{kind}": _conv(rank) for rank in (1, 2, 3) for kind in ("default", "padding")},

@@ -16,6 +16,7 @@ from frittata.kernels.gemm_kernel import sizes_of
 from frittata.kernels.gemm_schedule import Schedule, Sizes, schedule, tile_cycles
 from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.packing import tile_rows
+from frittata.kernels.points import Points
 from frittata.kernels.roofline import balance
 from frittata.kernels.tiles import CACHE_LINE_BYTES
 from frittata.kernels.traffic import constant_bytes, moved_bytes, read_bytes
@@ -123,9 +124,11 @@ def _scratch_units(work: Contraction, sizes: Sizes, plan: Schedule, pack_units: 
 
 
 def _is_far(offset: Affine) -> bool:
-    """Whether neighbours along all axes of a side lie in cache lines of their own."""
-    steps = [offset.factor_of(key) for key in ("i", "j", "k") if key in offset.variables()]
-    return bool(steps) and all(step is not None and abs(step) >= _LINE for step in steps)
+    """Whether neighbours along all axes of a side, most of them at least, lie in cache lines of their own."""
+    first = offset.evaluate(lambda _: 0)
+    axes = offset.variables() & {"i", "j", "k"}
+    steps = [offset.evaluate(lambda key, axis=axis: int(key == axis)) - first for axis in axes]
+    return bool(steps) and all(abs(step) >= _LINE for step in steps)
 
 
 def move_units(side: Side, keys: tuple[str, ...], lanes: int) -> float:
@@ -138,4 +141,6 @@ def move_units(side: Side, keys: tuple[str, ...], lanes: int) -> float:
         move = _CLAMPED_UNITS
     elif not any(smooth) and any(map(_is_far, known)):
         move = _FAR_UNITS
-    return move + cost_of(side.element)
+    points = Points(side.index, {})
+    walked = points.walk([points.at(side.element)])
+    return move + sum(registry.get(point.term.op, "element").cost for point in walked)

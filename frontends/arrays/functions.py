@@ -20,9 +20,9 @@ from frittata.egraph.terms import Term
 from frittata.frontends import idioms, idioms_indices, idioms_windows
 from frittata.frontends.arrays import ufuncs
 from frittata.frontends.arrays.constants import constant
-from frittata.frontends.arrays.einsum import einsum, tensordot
 from frittata.frontends.arrays.indexing import within
 from frittata.frontends.arrays.ufuncs import aten_row, converted, floats, promoted, summed, truth
+from frittata.frontends.einsum import einsum, tensordot
 
 Row = Callable[..., Any]
 

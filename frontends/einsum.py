@@ -18,19 +18,24 @@ _Labelled = tuple[Term, str]
 """A tensor and a letter for each of its axes."""
 
 
-def einsum(subscripts: str, operands: Sequence[Term]) -> Term:
+def einsum(subscripts: str, operands: Sequence[Term], path: Sequence[int] | None = None) -> Term:
     """Contract operands of one dtype by Einstein's convention, in the order in which they stand.
+
+    A `path` has the numbers of the first two to be contracted, then of the next two, of those that are left and the
+    results, which come last.
 
     Raises: ModelError if subscripts and operands do not fit.
     """
     inputs, result = _letters(subscripts, [len(x.shape) for x in operands])
     named = [_diagonals(x, letters) for x, letters in zip(operands, inputs, strict=True)]
     _check(subscripts, named)
-    out, rest = named[0], named[1:]
-    while rest:
-        wanted = set(result).union(*(letters for _, letters in rest[1:]))
-        out = _contracted(out, rest.pop(0), wanted)
-    x, letters = _summed(*out, set(result))
+    pairs = list(zip(path[::2], path[1::2], strict=True)) if path else []
+    while len(named) > 1:
+        first, second = sorted(pairs.pop(0)) if pairs else (0, 1)
+        right, left = named.pop(second), named.pop(first)
+        wanted = set(result).union(*(letters for _, letters in named))
+        named.insert(len(named) if path else 0, _contracted(left, right, wanted))
+    x, letters = _summed(*named[0], set(result))
     return idioms.permute(x, [letters.index(letter) for letter in result])
 
 
