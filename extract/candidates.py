@@ -51,7 +51,8 @@ _FINISHED = 1 << 60
 _MOST_TURNS = 8
 """How often classes that are computed from each other are asked."""
 
-_COMPARISONS = frozenset({"ge", "gt", "le", "lt"})
+_OF_PLACES = frozenset({"abs", "add", "and", "ge", "gt", "le", "lt", "reindex", "sub"})
+"""What tells places apart in a few steps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,7 +289,7 @@ class Enumerator:
             if self._may_cut(node.args[0], inline):
                 found.extend(self._load(node, context))
         settled = found and any(node.args[0] in self._settled for node in loads)
-        if not settled or any(map(self._compares_places, inline)):
+        if not settled or self._tells_places(class_):
             for node in inline:
                 bodies, met = yield self._apply(class_, node, context)
                 low = min(low, met)
@@ -325,11 +326,16 @@ class Enumerator:
             return False
         return not inline or tensor in self.free or tensor in self.cuts.may
 
-    def _compares_places(self, node: Node) -> bool:
-        """Whether a node compares indices: a constant, but kernels can leave out work if they see what it says."""
-        atoms = ("const", "iota")
-        args = (self.snapshot.nodes[arg] for arg in node.args)
-        return node.op in _COMPARISONS and all(any(other.op in atoms for other in nodes) for nodes in args)
+    def _tells_places(self, class_: int, steps: int = 4) -> bool:
+        """Whether an element is computed from indices in no more than so many steps.
+
+        It is a constant, but kernels can leave out work if they see what it says.
+        """
+        return any(
+            node.op in ("const", "iota")
+            or (steps and node.op in _OF_PLACES and all(self._tells_places(arg, steps - 1) for arg in node.args))
+            for node in self.snapshot.nodes[class_]
+        )
 
     def _load(self, node: Node, context: Shape) -> list[Body]:
         (tensor,) = node.args
@@ -437,14 +443,14 @@ class Enumerator:
 
     def _dominates(self, other: Body, body: Body, of_kernels: bool) -> bool:
         """Whether `other`, which ranks no worse, is as good in every way; any constant is as good as another."""
+        if other.kind != body.kind or other.anchor is not body.anchor or other.work > body.work:
+            return False
+        more = other.reads.keys() - body.reads.keys()
+        instead = (body.reads.keys() - other.reads.keys()) & self.constants
         return (
-            other.kind == body.kind
-            and other.anchor is body.anchor
-            and other.work <= body.work
-            and body.inlined.keys() <= other.inlined.keys()
-            and all(
-                c in body.reads or c in self.constants or (not of_kernels and self._shows(body, c)) for c in other.reads
-            )
+            body.inlined.keys() <= other.inlined.keys()
+            and len(more & self.constants) <= len(instead)
+            and all(c in self.constants or (not of_kernels and self._shows(body, c)) for c in more)
         )
 
     def _shows(self, body: Body, tensor: int) -> bool:

@@ -17,7 +17,7 @@ from frittata.egraph.indexing import Affine, IndexMap, Quot, Rem, Var, var
 from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Term
 from frittata.kernels.contractions import BINDERS, Contraction, Index, Side, is_under_view, split_index
-from frittata.kernels.visibility import causal_offset
+from frittata.kernels.visibility import Band, visible
 
 _BINDERS = BINDERS | {"scan", "at"}
 
@@ -26,15 +26,15 @@ _BINDERS = BINDERS | {"scan", "at"}
 class Attention:
     """Two products around a softmax: `scores` has no bodies, the left side of `values` is what the softmax gives.
 
-    `score` is the element of a score, at `score_index` in terms of g, i and j. Query i sees keys up to i + `reach`
-    only, all of them if it is None. A `safe` row in which no key is seen gives zero.
+    `score` is the element of a score, at `score_index` in terms of g, i and j. Each query sees keys of the `band`
+    only. A `safe` row in which no key is seen gives zero.
     """
 
     scores: Contraction
     values: Contraction
     score: Term
     score_index: Index
-    reach: int | None
+    band: Band
     safe: bool
 
     @property
@@ -86,7 +86,7 @@ def describe(bodies: tuple[Term, ...]) -> Attention | None:
         bodies, hole, count, shape[-2], shape[-1], keys,
         Side(score, {**batches, -2: row, -1: k}), Side(value, {**batches, -2: k, -1: column}), place,
     )  # fmt: skip
-    return Attention(scores, values, score, score_index, causal_offset(score, score_index), safe)
+    return Attention(scores, values, score, score_index, visible(score, score_index), safe)
 
 
 def _only_attention(bodies: tuple[Term, ...]) -> tuple[Term, Term, Term] | None:

@@ -168,7 +168,7 @@ class AttentionCode:
             vectors, stride, source = tile.vectors, None, memory.pointer_from_address(builder, lane, panel)
             if self.plan.values_in_place:
                 source, stride = self._values_in_place(builder, pointers, variables)
-            depth = seen if self.plan.work.reach is not None else self.plan.work.keys
+            depth = seen if self.plan.skips else self.plan.work.keys
             sums = emit_panels_tile(
                 builder, rows, vectors, self.plan.lanes, lane.dtype, depth, shares, [source], b_stride=stride
             )

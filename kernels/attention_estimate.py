@@ -41,14 +41,17 @@ def estimate(plan: AttentionPlan, machine: Machine) -> Estimate:
 
 
 def _computed(plan: AttentionPlan) -> float:
-    """Return the part of the scores that is computed: blocks above the diagonal are left out."""
-    work = plan.work
-    if work.reach is None or plan.values_in_place:
+    """Return the part of the scores that is computed: panels that no query of a block sees are left out."""
+    work, (least, most) = plan.work, plan.work.band
+    if not plan.skips:
         return 1.0
-    ends = [min(row, work.queries) for row in range(plan.block_rows, work.queries + plan.block_rows, plan.block_rows)]
-    rows = [end - start for start, end in zip([0, *ends], ends, strict=False)]
-    seen = (min(work.keys, max(1, end + work.reach)) for end in ends)
-    return sum(count * keys for count, keys in zip(rows, seen, strict=True)) / (work.queries * work.keys)
+    total = 0
+    for start in range(0, work.queries, plan.block_rows):
+        end = min(start + plan.block_rows, work.queries)
+        seen = work.keys if most is None else min(work.keys, max(1, end + most))
+        before = 0 if least is None else max(0, min(start + least, seen - 1)) // plan.key_width * plan.key_width
+        total += (end - start) * (seen - before)
+    return total / (work.queries * work.keys)
 
 
 def _fma_units(plan: AttentionPlan) -> float:

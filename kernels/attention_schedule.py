@@ -16,6 +16,7 @@ from frittata.kernels.gemm_emitters import lanes_of
 from frittata.kernels.gemm_schedule import most_rows_by_vectors, tile_cycles
 from frittata.kernels.lowered import aligned
 from frittata.kernels.packing import RegisterTile, RowTiling, tile_rows
+from frittata.kernels.visibility import Band
 
 FEW_QUERIES = 4
 """Up to here keys and values are read where they lie: packing them would cost more than the products."""
@@ -49,6 +50,11 @@ class AttentionPlan:
     row_parts: int
     keys_in_place: bool
     values_in_place: bool
+
+    @property
+    def skips(self) -> bool:
+        """Whether keys that no query of a block sees are left out, if all values are finite."""
+        return self.work.band != Band() and not self.values_in_place
 
     @property
     def chunks(self) -> int:

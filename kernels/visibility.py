@@ -1,6 +1,8 @@
-"""Which keys a query sees, as far as the scores alone say: above a diagonal that is minus infinity is no work."""
+"""Which keys a query sees, as far as the scores alone say: beyond diagonals with minus infinity there is no work."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from frittata.egraph import shapes
 from frittata.egraph.indexing import Affine, Var
@@ -10,38 +12,59 @@ from frittata.kernels.contractions import Index
 _TURNED = {"le": "ge", "lt": "gt"}
 
 
-def causal_offset(score: Term, index: Index) -> int | None:
-    """Return the least c for which scores at (i, j) are known to be -inf wherever j > i + c; None if there is none.
+class Band(NamedTuple):
+    """Query i sees keys from i + `least` to i + `most` only; without a bound where one is None."""
+
+    least: int | None = None
+    most: int | None = None
+
+    def within(self, other: Band) -> Band:
+        """Return the keys that both see."""
+        pairs = zip(self, other, strict=True)
+        (least, most) = ([bound for bound in pair if bound is not None] for pair in pairs)
+        return Band(max(least, default=None), min(most, default=None))
+
+
+def visible(score: Term, index: Index) -> Band:
+    """Return the band outside of which scores are known to be minus infinity.
 
     `index` gives that of a score in the variables "i" and "j".
     """
     if score.op != "where":
-        return None
+        return Band()
     condition, seen, otherwise = score.args
-    inner = causal_offset(seen, index)
     if otherwise.op != "const" or otherwise.attrs[0].value != float("-inf"):
-        return None
-    found = [offset for offset in (_offset(condition, index), inner) if offset is not None]
-    return min(found, default=None)
+        return Band()
+    return _where_it_holds(condition, index).within(visible(seen, index))
 
 
-def _offset(condition: Term, index: Index) -> int | None:
-    """Return c if a condition holds nowhere above j = i + c."""
+def _where_it_holds(condition: Term, index: Index) -> Band:
+    """Return a band outside of which a condition holds nowhere."""
     if condition.op == "and":
-        found = [offset for offset in (_offset(arg, index) for arg in condition.args) if offset is not None]
-        return min(found, default=None)
+        first, second = (_where_it_holds(arg, index) for arg in condition.args)
+        return first.within(second)
     op = _TURNED.get(condition.op, condition.op)
     if op not in ("ge", "gt"):
-        return None
-    sides = condition.args if op == condition.op else condition.args[::-1]
-    greater, less = (_position(side, index) for side in sides)
-    if greater is None or less is None:
-        return None
-    difference = greater + less * -1  # at least 0, of i - j + c
+        return Band()
+    greater, less = condition.args if op == condition.op else condition.args[::-1]
+    least = int(op == "gt")
+    if less.op != "abs":
+        return _at_least(greater, less, 1, index, least)
+    (distance,) = less.args
+    return _at_least(greater, distance, 1, index, least).within(_at_least(greater, distance, -1, index, least))
+
+
+def _at_least(greater: Term, less: Term, factor: int, index: Index, least: int) -> Band:
+    """Return where one integer less another times a factor of 1 or -1 is no less than `least`."""
+    high, low = _position(greater, index), _position(less, index)
+    if high is None or low is None:
+        return Band()
+    difference = high + low * -factor
     factors = {atom.key: factor for atom, factor in difference.terms if isinstance(atom, Var)}
-    if len(difference.terms) != 2 or factors != {"i": 1, "j": -1}:
-        return None
-    return difference.constant - (op == "gt")
+    if len(difference.terms) != 2 or factors not in ({"i": 1, "j": -1}, {"i": -1, "j": 1}):
+        return Band()
+    bound = difference.constant - least
+    return Band(most=bound) if factors["i"] == 1 else Band(least=-bound)
 
 
 def _position(e: Term, index: Index) -> Affine | None:
@@ -68,7 +91,8 @@ def _position(e: Term, index: Index) -> Affine | None:
 def _through(view: Term, index: Index) -> Affine | None:
     mapping = view.attrs[0]
     extents = shapes.concrete(mapping.result)
-    by_key: dict[int | str, Affine] = {axis: index.get(axis, Affine()) for axis in range(-len(extents), 0)}
+    axes = zip(range(-len(extents), 0), extents, strict=True)
+    by_key: dict[int | str, Affine] = {axis: index.get(axis, Affine()) for axis, extent in axes if extent > 1}
     if any(at.bounds()[0] < 0 or at.bounds()[1] >= extents[int(axis)] for axis, at in by_key.items()):
         return None
     rank = len(mapping.sources)

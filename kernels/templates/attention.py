@@ -99,7 +99,7 @@ class _Kernel:
         yield from self._skipping()
         if not plan.keys_in_place:
             self._namespace["pack_keys"] = make_tile_intrinsic("pack_keys", self._code.keys.pack_panel(), 3)
-            yield f"for p in range({self._panels(self._seen('end'))}):"
+            yield f"for p in range({self._first_panel('begin', 'end')}, {self._panels(self._seen('end'))}):"
             yield f"{source.INDENT}pack_keys(table, g, p*{plan.key_width}, keys + p*{plan.key_panel_bytes})"
         yield f"for first in range(begin, end, {plan.block_tiles}):"
         yield f"{source.INDENT}last = min(first + {plan.block_tiles}, end)"
@@ -108,20 +108,24 @@ class _Kernel:
 
     def _skipping(self) -> Iterator[str]:
         """Tell whether keys that no query sees may be left out: 0 times what is not finite would be NaN."""
-        if self._work.reach is None:
-            return
-        if self._plan.values_in_place:
-            yield "skips = 0"
+        if not self._plan.skips:
             return
         self._namespace["is_finite"] = make_index_intrinsic("is_finite", self._code.is_finite, 1)
         yield "skips = is_finite(table, values)"
 
     def _seen(self, tile: str) -> str:
         """Spell how many keys count for rows before a tile."""
-        keys, reach = self._work.keys, self._work.reach
-        if reach is None:
+        keys, most = self._work.keys, self._work.band.most
+        if most is None or not self._plan.skips:
             return str(keys)
-        return f"(min({keys}, max(1, {self._row_of(tile)} + {reach})) if skips else {keys})"
+        return f"(min({keys}, max(1, {self._row_of(tile)} + {most})) if skips else {keys})"
+
+    def _first_panel(self, start: str, stop: str) -> str:
+        """Spell the first panel of keys that count for rows from a tile to before another."""
+        least, width = self._work.band.least, self._plan.key_width
+        if least is None or not self._plan.skips:
+            return "0"
+        return f"(max(0, min({self._row_of(start)} + {least}, {self._seen(stop)} - 1)) // {width} if skips else 0)"
 
     def _panels(self, seen: str) -> str:
         """Spell how many panels that many keys take."""
@@ -143,22 +147,23 @@ class _Kernel:
             yield "for i in range(low, high):"
             yield f"{indent}fill(table, g, i, queries + (i - low)*{row_bytes})"
         yield f"seen = {self._seen('last')}"
-        yield f"panels = {self._panels('seen') if self._work.reach is not None else plan.key_panels}"
+        yield f"panels = {self._panels('seen') if plan.skips else plan.key_panels}"
+        yield f"skipped = {self._first_panel('first', 'last')}"
         yield from self._score_panels()
         yield "for i in range(low, high - 1, 2):"
-        yield f"{indent}soften_2(table, scores + (i - low)*{self._row_bytes}, panels*{plan.key_width})"
+        yield f"{indent}soften_2(table, {self._share('i')}, (panels - skipped)*{plan.key_width})"
         yield "if (high - low) % 2:"
-        yield f"{indent}soften_1(table, scores + (high - 1 - low)*{self._row_bytes}, panels*{plan.key_width})"
+        yield f"{indent}soften_1(table, {self._share('high - 1')}, (panels - skipped)*{plan.key_width})"
         yield f"for p in range({plan.value_panels}):"
         yield from _indented(self._tiles("attend", self._attend))
 
     def _score_panels(self) -> Iterator[str]:
         plan = self._plan
         if self._work.keys % plan.key_width == 0:
-            yield "for p in range(panels):"
+            yield "for p in range(skipped, panels):"
             yield from _indented(self._tiles("scores", self._scores))
             return
-        yield f"for p in range(min(panels, {plan.key_panels - 1})):"
+        yield f"for p in range(skipped, min(panels, {plan.key_panels - 1})):"
         yield from _indented(self._tiles("scores", self._scores))
         yield f"if panels == {plan.key_panels}:"
         yield f"{source.INDENT}p = {plan.key_panels - 1}"
@@ -191,9 +196,14 @@ class _Kernel:
 
     def _attend(self, name: str) -> str:
         plan = self._plan
-        panel = "0" if plan.values_in_place else f"values + p*{plan.value_panel_bytes}"
-        share = f"scores + (i - low)*{self._row_bytes}"
-        return f"{name}(table, g, i, p*{plan.value_width}, {panel}, {share}, seen)"
+        rows = plan.key_width * plan.value_width * self._work.itemsize
+        panel = "0" if plan.values_in_place else f"values + p*{plan.value_panel_bytes} + skipped*{rows}"
+        seen = f"seen - skipped*{plan.key_width}"
+        return f"{name}(table, g, i, p*{plan.value_width}, {panel}, {self._share('i')}, {seen})"
+
+    def _share(self, row: str) -> str:
+        """Spell where a row of scores begins that a query of the block may see."""
+        return f"scores + ({row} - low)*{self._row_bytes} + skipped*{self._plan.key_width * self._work.itemsize}"
 
 
 def _indented(lines: Any) -> Iterator[str]:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+import frittata as ft
 from bench import workloads
 from frittata.egraph import interpret
 from frittata.egraph.errors import ExtractionError
@@ -139,3 +140,21 @@ def main(x: f32[3, 5]) -> f32[3, 1]:
     with pytest.raises(ExtractionError, match=r"i64\[3, 1\]\n.*argmax") as raised:
         extract(found.snapshot, main.inputs, main.outputs, TEMPLATES, REFERENCE, found.rule_names)
     assert raised.value.__context__ is None
+
+
+@pytest.mark.parametrize("mask", ["window", "near"])
+def test_masks_of_places_are_constants_that_kernels_look_into(mask: str) -> None:
+    """Attention computes what the queries of a block see, though the mask as a constant would be cheaper to read."""
+
+    class Windows(torch.nn.Module):
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            at = torch.arange(q.shape[-2])
+            ahead = at[None, :] - at[:, None]
+            seen = (ahead <= 0) & (ahead > -32) if mask == "window" else ahead.abs() <= 16
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+
+    given = [torch.randn(1, 2, 600, 32) for _ in range(3)]
+    fast = ft.optimize(Windows().eval(), given, machine=REFERENCE)
+    (kernel,) = fast.program.kernels
+    assert kernel.template == "attention" and set(kernel.operands) == set(fast.program.inputs)
+    torch.testing.assert_close(fast(*given), Windows()(*given), rtol=1e-5, atol=1e-5)

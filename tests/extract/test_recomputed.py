@@ -59,6 +59,18 @@ class Gates(nn.Module):
         return torch.stack(found)
 
 
+class Leaves(nn.Module):
+    """How likely an example reaches each leaf of a tree: each level halves what the one before gives."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, trees, depth) to (batch, trees, 2**depth)."""
+        right, leaves = torch.sigmoid(x), torch.ones(*x.shape[:2], 1)
+        for level in range(x.shape[-1]):
+            here = right[..., level : level + 1]
+            leaves = torch.cat([leaves * here, leaves * (1 - here)], -1)
+        return leaves
+
+
 CASES: dict[str, tuple[nn.Module, tuple[Tensor, ...], list[tuple[int, ...]]]] = {
     "heat": (Heat(), (torch.randn(96, 96),), [(96, 96)] * 5),
     "routing": (Routing(), (torch.randn(3, 40, 5, 16), torch.randn(3, 40, 5)), [(3, 1, 5, 16)]),
@@ -82,6 +94,14 @@ def test_the_parts_of_a_long_join_do_not_each_begin_with_the_first(
     assert relative_error(fast(*args), module(*args)) < 1e-5
     sizes = [sum(1 for _ in walk(*(output.body for output in kernel.outputs))) for kernel in fast.program.kernels]
     assert max(sizes) < 80  # of 24 steps in one there would be some hundred operators
+
+
+def test_levels_are_stored_of_which_the_next_shows_all_twice(tmp_path: Path) -> None:
+    """Each level is computed from the one before, which is multiplied by two factors; both products are joined."""
+    x = torch.randn(64, 16, 8)
+    fast = ft.optimize(Leaves().eval(), (x,), machine=REFERENCE, cache=tmp_path)
+    assert relative_error(fast(x), Leaves()(x)) < 1e-5
+    assert sum(kernel.estimate.flops for kernel in fast.program.kernels) < 20 * x.numel() / 8 * 2**8
 
 
 LOOKED_UP: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {

@@ -19,6 +19,7 @@ from frittata.kernels.attention import describe
 from frittata.kernels.attention_schedule import AttentionPlan, plan
 from frittata.kernels.lowered import LoweredKernel
 from frittata.kernels.templates.attention import ATTENTION
+from frittata.kernels.visibility import Band
 
 NAME = ATTENTION.name
 INF = float("inf")
@@ -148,7 +149,7 @@ def test_large_scores_and_values_stay_finite() -> None:
 def test_causal_scores(m: int, n: int, offset: int) -> None:
     case = Case("causal", (build(attend(causal(products(m, n, 5), m, n, offset), n, 16, safe=True), m, 16),))
     work = describe(case.bodies)
-    assert work is not None and work.reach == offset
+    assert work is not None and work.band == Band(most=offset)
     check(case, NAME)
 
 
@@ -164,6 +165,24 @@ def test_causal_scores_of_values_that_are_not_finite(odd: float) -> None:
     assert np.isnan(found[0][0, 3]) and np.isfinite(found[0][0, 4])
 
 
+@pytest.mark.parametrize(
+    ("m", "n", "back", "ahead"), [(300, 300, 10, 0), (131, 211, -5, 40), (97, 40, 60, 3), (7, 300, 1, 1)]
+)
+@pytest.mark.parametrize("odd", [0.0, np.nan])
+def test_bands_of_scores(m: int, n: int, back: int, ahead: int, odd: float) -> None:
+    i, j = element("iota", axis=-2, extent=m), element("iota", axis=-1, extent=n)
+    distance = element("sub", j, i)
+    seen = element("and", element("ge", distance, number(-back, "i64")), element("le", distance, number(ahead, "i64")))
+    scores = element("where", seen, products(m, n, 5), number(-INF))
+    case = Case("band", (build(attend(scores, n, 16, safe=True), m, 16),))
+    work = describe(case.bodies)
+    assert work is not None and work.band == Band(-back, ahead)
+    values = dict(zip((leaf.attrs[0] for leaf in case.operands), case.values(), strict=True))
+    values["v"][n // 2, 3] += odd
+    given = list(values.values())
+    assert_close(case, run(case, given, NAME), given)
+
+
 def test_keys_above_the_diagonal_are_not_read() -> None:
     """A NaN in a key that no query sees reaches nothing."""
     case = Case("causal", (build(attend(causal(products(20, 60, 5), 20, 60), 60, 16), 20, 16),))
@@ -175,32 +194,42 @@ def test_keys_above_the_diagonal_are_not_read() -> None:
     assert np.isfinite(found[0]).all()
 
 
-def reaches() -> Iterator[tuple[str, Term, int | None]]:
+def bands() -> Iterator[tuple[str, Term, Band]]:
     scores = products(9, 11, 5)
     i, j = element("iota", axis=-2, extent=9), element("iota", axis=-1, extent=11)
-    nothing = number(-INF)
-    yield "strict", element("where", element("gt", i, j), scores, nothing), -1
-    yield "turned", element("where", element("le", j, i), scores, nothing), 0
-    window = element("and", element("ge", i, j), element("lt", element("sub", i, j), number(3, "i64")))
-    yield "window", element("where", window, scores, nothing), 0
+    nothing, distance = number(-INF), element("sub", i, j)
+    yield "strict", element("where", element("gt", i, j), scores, nothing), Band(most=-1)
+    yield "turned", element("where", element("le", j, i), scores, nothing), Band(most=0)
+    window = element("and", element("ge", i, j), element("lt", distance, number(3, "i64")))
+    yield "window", element("where", window, scores, nothing), Band(-2, 0)
+    near = element("le", element("abs", distance), number(2, "i64"))
+    yield "near", element("where", near, scores, nothing), Band(-2, 2)
+    nearer = element("and", near, element("gt", number(2, "i64"), element("abs", element("sub", j, i))))
+    yield "nearer", element("where", nearer, scores, nothing), Band(-1, 1)
+    never = element("and", element("gt", i, j), element("lt", i, j))
+    yield "never", element("where", never, scores, nothing), Band(1, -1)
+    queries = reindex(element("iota", axis=-1, extent=9), indexing.IndexMap((9,), (9, 1), (indexing.var(-2, 9),)))
+    ahead = element("le", element("sub", j, queries), number(2, "i64"))
+    yield "a view", element("where", ahead, scores, nothing), Band(most=2)
     masked = element("where", load("m", 9, 11, dtype="bool"), scores, nothing)
-    yield "nested", element("where", element("ge", i, j), masked, nothing), 0
-    yield "mask", masked, None
-    yield "finite", element("where", element("ge", i, j), scores, number(-1e9)), None
-    yield "keys", element("where", element("lt", j, number(5, "i64")), scores, nothing), None
-    yield "above", element("where", element("le", i, j), scores, nothing), None
+    yield "nested", element("where", element("ge", i, j), masked, nothing), Band(most=0)
+    yield "mask", masked, Band()
+    yield "finite", element("where", element("ge", i, j), scores, number(-1e9)), Band()
+    yield "keys", element("where", element("lt", j, number(5, "i64")), scores, nothing), Band()
+    yield "above", element("where", element("le", i, j), scores, nothing), Band(least=0)
+    yield "far", element("where", element("ge", element("abs", distance), number(2, "i64")), scores, nothing), Band()
     either = element("or", element("ge", i, j), load("m", 9, 11, dtype="bool"))
-    yield "either", element("where", either, scores, nothing), None
-    yield "shifted", element("add", element("where", element("ge", i, j), scores, nothing), number(1)), None
+    yield "either", element("where", either, scores, nothing), Band()
+    yield "shifted", element("add", element("where", element("ge", i, j), scores, nothing), number(1)), Band()
 
 
 @pytest.mark.parametrize(
-    ("name", "scores", "reach"), list(reaches()), ids=lambda value: value if isinstance(value, str) else ""
+    ("name", "scores", "band"), list(bands()), ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_how_far_queries_see(name: str, scores: Term, reach: int | None) -> None:
+def test_how_far_queries_see(name: str, scores: Term, band: Band) -> None:
     case = Case(name, (build(attend(scores, 11, 8, safe=True), 9, 8),))
     work = describe(case.bodies)
-    assert work is not None and work.reach == reach
+    assert work is not None and work.band == band
     check(case, NAME)
 
 
