@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import product
-from math import inf, prod
 
 import networkx as nx
 
@@ -28,6 +27,14 @@ from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import ElementType
 from frittata.extract.layouts import MOVES, computed, ends, layouts
 from frittata.extract.problem import components
+from frittata.extract.repeated import (
+    arguments,
+    computed_again,
+    dear_classes,
+    is_given,
+    joined_under_folds,
+    read_again,
+)
 
 POINTWISE, FOLDED, CONTRACTED, ATTENDED = range(4)
 """What a body contains: no binder, folds, one contraction, or one attention, whose scores are a contraction."""
@@ -46,9 +53,6 @@ _APART = 64
 
 _MOST_PARTS = 8
 """What joins more parts is written part by part, or by a kernel of its own."""
-
-_DEAR = 16.0
-"""In additions: values that take more are worth storing where others would compute each of them several times."""
 
 _SINK = -1
 
@@ -96,20 +100,21 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
     loaded = {c for c in graph if c != _SINK and _must_be_loaded(snapshot, c, kinds[c], operators_over)}
     joined = _joined_of_many(snapshot) & graph.nodes
     apart = loaded | {c for c in graph if c != _SINK and any(_loads(node, joined) for node in snapshot.nodes[c])}
-    looking_up, work = _looking_up(snapshot), _work(snapshot, loaded)
-    known = _Known(kinds, _extents(snapshot), _folded_axes(snapshot), apart, looking_up, work)
-    read_again = _read_again(snapshot, graph, known.extents)
+    dear = {class_ for class_ in dear_classes(snapshot, loaded) if kinds[class_] == {POINTWISE}}
+    known = _Known(kinds, _extents(snapshot), _folded_axes(snapshot), apart, _looking_up(snapshot), dear)
+    again = read_again(snapshot, graph, known.extents)
     may, must = joined | set(outputs) | _computed_by_the_host(snapshot), set(passed)
     for class_ in range(len(snapshot.nodes)):
         if snapshot.sorts[class_] == "element" and class_ in graph:
             tensors = [node.args[0] for node in snapshot.nodes[class_] if node.op == "load"]
-            if class_ in looked_up or class_ in read_again or any(node.op == "scan" for node in snapshot.nodes[class_]):
+            if class_ in looked_up or class_ in again or any(node.op == "scan" for node in snapshot.nodes[class_]):
                 may.update(tensors)  # places may be read more than once; scans of one kernel run along one axis
             if tensors and _is_blocked(snapshot, graph, class_, meeting.get(class_, _SINK), known):
                 may.update(tensors)
                 if class_ in slid_over or class_ in loaded:
                     must.update(tensors)
-    may |= _computed_again(snapshot, graph, may, known)
+    may |= joined_under_folds(snapshot) & graph.nodes
+    may |= computed_again(snapshot, graph, may, dear)
     may |= _now_and_then(snapshot, may)
     exchanged = _exchanged(snapshot, must | outputs)
     may.update(node.args[0] for class_ in exchanged for node in snapshot.nodes[class_] if node.op == "load")
@@ -127,7 +132,7 @@ def _now_and_then(snapshot: Snapshot, cut: Collection[int]) -> set[int]:
     for class_, nodes in enumerate(snapshot.nodes):
         for node in nodes if snapshot.sorts[class_] == "element" else ():
             (arg, *_) = node.args or (None,)
-            if arg is None or (node.op == "load" and (arg in cut or _is_given(snapshot, arg))):
+            if arg is None or (node.op == "load" and (arg in cut or is_given(snapshot, arg))):
                 ready.append((0, class_, 0))
             for arg in set(node.args) if node.op != "load" else ():
                 users.setdefault(arg, []).append((class_, node))
@@ -230,69 +235,6 @@ def _looking_up(snapshot: Snapshot) -> set[int]:
     return found
 
 
-def _read_again(snapshot: Snapshot, graph: nx.DiGraph[int], extents: Mapping[int, shapes.Shape]) -> set[int]:
-    """The element classes of which views, and what reads them as they are, read more places than there are."""
-    read: dict[int, int] = {}
-    viewed: set[int] = set()
-    last = ends(snapshot)
-    for class_, nodes in enumerate(snapshot.nodes):
-        if snapshot.sorts[class_] != "element" or class_ not in graph:
-            continue
-        found: dict[int, int] = {}
-        for node in computed(nodes, last):
-            is_view = node.op == "reindex"
-            viewed.update(node.args if is_view else ())
-            for arg in node.args:
-                places = _places_shown(node.attrs[0]) if is_view else _places(extents.get(arg, ()))
-                found[arg] = max(places, found.get(arg, 0))
-        for arg, places in found.items():
-            read[arg] = read.get(arg, 0) + places
-    return {class_ for class_ in viewed if read[class_] > _places(extents.get(class_, ()))}
-
-
-def _computed_again(snapshot: Snapshot, graph: nx.DiGraph[int], may: Collection[int], known: _Known) -> set[int]:
-    """Return tensors beside those where kernels may end: what is computed from them is shown more than once by views.
-
-    Their values take much.
-    """
-    last = ends(snapshot)
-    views: dict[int, frozenset[IndexMap]] = {}
-    again: set[int] = set()
-    for class_ in (c for members in reversed(components(_arguments(snapshot))) for c in members if c in graph):
-        shown = set[IndexMap]()
-        for user in graph.successors(class_):
-            for node in computed(snapshot.nodes[user], last) if snapshot.sorts[user] == "element" else ():
-                if class_ in node.args:
-                    shown |= {node.attrs[0]} if node.op == "reindex" else views.get(user, frozenset())
-        tensors = {node.args[0] for node in snapshot.nodes[class_] if node.op == "load"}
-        if _is_dear(class_, known) and sum(map(_share_shown, shown)) > 1:
-            again |= tensors
-        views[class_] = frozenset(shown) if tensors.isdisjoint(again) and tensors.isdisjoint(may) else frozenset()
-    return again
-
-
-def _share_shown(view: IndexMap) -> float:
-    return _places_shown(view) / max(1, _places(view.source))
-
-
-def _places_shown(view: IndexMap) -> int:
-    """Return how many places a view reads, those that it reads several times counted as often.
-
-    What is beyond an axis is not read, but by what joins the parts of a whole, or makes a border.
-    """
-    extents: dict[int | str, shapes.Dim] = {}
-    for source, dim in zip(view.sources, view.source, strict=True):
-        for axis in source.variables():
-            shown = shapes.dim_at(view.result, axis) if isinstance(axis, int) else 1
-            is_shifted = source.factor_of(axis) == 1 and isinstance(dim, int) and isinstance(shown, int)
-            extents[axis] = min(shown, dim) if is_shifted else shown
-    return _places((*extents.values(),))
-
-
-def _places(shape: shapes.Shape) -> int:
-    return prod(dim for dim in shape if isinstance(dim, int))
-
-
 def _slid_over(snapshot: Snapshot) -> set[int]:
     """The element classes whose windows are rows or columns of contractions."""
     sides = {arg for nodes in snapshot.nodes for node in nodes if node.op in CONTRACTIONS for arg in node.args}
@@ -309,10 +251,10 @@ def possible_kinds(snapshot: Snapshot, operators_over: Mapping[int, set[str]]) -
     """
     kinds: list[set[int]] = [set() for _ in snapshot.nodes]
     for class_, nodes in enumerate(snapshot.nodes):
-        if any(node.op == "load" and _is_given(snapshot, node.args[0]) for node in nodes):
+        if any(node.op == "load" and is_given(snapshot, node.args[0]) for node in nodes):
             kinds[class_].add(POINTWISE)
     found_by_users = list(kinds)
-    for members in components(_arguments(snapshot)):
+    for members in components(arguments(snapshot)):
         changed = True
         while changed:
             changed = False
@@ -332,11 +274,6 @@ def possible_kinds(snapshot: Snapshot, operators_over: Mapping[int, set[str]]) -
     return kinds
 
 
-def _is_given(snapshot: Snapshot, tensor: int) -> bool:
-    """Whether a tensor is an input or a param."""
-    return any(not node.args for node in snapshot.nodes[tensor])
-
-
 def _must_be_loaded(snapshot: Snapshot, class_: int, kinds: set[int], operators_over: Mapping[int, set[str]]) -> bool:
     """Whether a tensor has this element, and some operator over it may not stand over what it may contain.
 
@@ -350,15 +287,6 @@ def _must_be_loaded(snapshot: Snapshot, class_: int, kinds: set[int], operators_
 
 def _may_be_attended(kinds: Collection[int], uses: Collection[str]) -> bool:
     return SCORES in uses or ATTENDED in kinds
-
-
-def _arguments(snapshot: Snapshot) -> dict[int, set[int]]:
-    """The element classes from which each element class is computed, but for what tensors store."""
-    return {
-        class_: {arg for node in nodes if node.op != "load" for arg in node.args}
-        for class_, nodes in enumerate(snapshot.nodes)
-        if snapshot.sorts[class_] == "element"
-    }
 
 
 def _operators_over(snapshot: Snapshot, graph: nx.DiGraph[int]) -> dict[int, set[str]]:
@@ -436,8 +364,8 @@ def _uses(snapshot: Snapshot, outputs: Iterable[int]) -> nx.DiGraph[int]:
 @dataclass(frozen=True)
 class _Known:
     """What is known of element classes: what their bodies contain, their extents, the axes along which what they depend
-    on is folded; those that kernels load, or may load; those that are computed from what is looked up; what a value of
-    theirs takes, in additions, if no more is loaded than must be.
+    on is folded; those that kernels load, or may load; those that are computed from what is looked up; those whose
+    values take much.
     """
 
     kinds: list[set[int]]
@@ -445,7 +373,7 @@ class _Known:
     axes: dict[int, set[_Axis]]
     loaded: set[int]
     looking_up: set[int]
-    work: Mapping[int, float]
+    dear: set[int]
 
 
 def _is_blocked(snapshot: Snapshot, graph: nx.DiGraph[int], class_: int, meeting: int, known: _Known) -> bool:
@@ -502,29 +430,7 @@ def _blocks(node: Node, current: int, user: int, class_: int, known: _Known) -> 
 def _is_repeated(node: Node, class_: int, user: int, known: _Known) -> bool:
     """Whether an operator repeats values that take much along an axis that they do not have."""
     one, many = (known.extents.get(c, ()) for c in (class_, user))
-    return _is_dear(class_, known) and node.op != "reindex" and shapes.is_repeated(one, many)
-
-
-def _is_dear(class_: int, known: _Known) -> bool:
-    return known.kinds[class_] == {POINTWISE} and known.work.get(class_, 0.0) >= _DEAR
-
-
-def _work(snapshot: Snapshot, loaded: Iterable[int]) -> dict[int, float]:
-    """Return what a value of each element class takes at least, in additions, if no more is loaded than must be."""
-    found = dict.fromkeys(loaded, 1.0)
-    for members in components(_arguments(snapshot)):
-        changed = True
-        while changed:
-            changed = False
-            for class_ in members:
-                for node in snapshot.nodes[class_]:
-                    is_load = node.op == "load"
-                    if not (_is_given(snapshot, node.args[0]) if is_load else all(arg in found for arg in node.args)):
-                        continue
-                    total = registry.get(node.op, "element").cost + sum(found.get(arg, 0.0) for arg in node.args)
-                    if total < found.get(class_, inf):
-                        found[class_], changed = total, True
-    return found
+    return class_ in known.dear and node.op != "reindex" and shapes.is_repeated(one, many)
 
 
 def _is_across(node: Node, axes: set[_Axis]) -> bool:
