@@ -7,7 +7,7 @@ and contiguous, but for those that lie in another: see `places`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -180,6 +180,7 @@ class Template(Protocol):
 
     One that has `in_place = True` also takes `part` bodies: it stores each value where `at` says and nothing else.
     One that has `opaque = True` takes opaque operators, and is not asked for anything else.
+    One whose estimates take long has a method `least_s(bodies, machine)`, which says in less that it takes no less.
     """
 
     name: str
@@ -195,6 +196,12 @@ class Template(Protocol):
 def is_in_place(template: Template) -> bool:
     """Whether a template writes and reads buffers that lie apart in others."""
     return getattr(template, "in_place", False)
+
+
+def least_s(template: Template, bodies: tuple[Term, ...], machine: Machine) -> float:
+    """Return seconds than which a template will estimate no less; 0 if it does not say."""
+    bound: Callable[[tuple[Term, ...], Machine], float] | None = getattr(template, "least_s", None)
+    return 0.0 if bound is None else bound(bodies, machine)
 
 
 def takes_opaque(template: Template) -> bool:

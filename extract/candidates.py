@@ -20,7 +20,7 @@ from frittata.egraph.machine import Machine
 from frittata.egraph.ops import externs, registry
 from frittata.egraph.ops.elements import CONTRACTIONS
 from frittata.egraph.places import JOINS, can_be_placed
-from frittata.egraph.program import Estimate, Template, is_in_place, operands_of, takes_opaque
+from frittata.egraph.program import Estimate, Template, is_in_place, least_s, operands_of, takes_opaque
 from frittata.egraph.shapes import Shape
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import Term, size_bytes
@@ -214,6 +214,8 @@ class Enumerator:
             best: tuple[str, Estimate] | None = None
             is_opaque = registry.get(bodies[0].op).opaque
             for template in (t for t in self.templates if takes_opaque(t) == is_opaque):
+                if best is not None and self.prices.bounds(least_s(template, bodies, self.machine)) >= best[1].seconds:
+                    continue
                 predicted = template.estimate(bodies, constants, self.machine)
                 if predicted is not None:
                     estimate = self.prices.corrected(template.name, bodies, constants, predicted)

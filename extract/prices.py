@@ -29,6 +29,10 @@ class Prices:
         factor = self.factor_by_key.get(key_of(template, bodies, constants), 1.0)
         return replace(predicted, seconds=predicted.seconds * factor)
 
+    def bounds(self, least_s: float) -> float:
+        """Return seconds than which no prediction of at least so many is corrected to less."""
+        return least_s if not self.factor_by_key else 0.0
+
     def knows(self, program: Program) -> bool:
         """Whether all kernels of a program have been timed."""
         return all(key in self.factor_by_key for _, key in keys(program))

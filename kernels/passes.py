@@ -301,9 +301,17 @@ class Passes:
         """Return how many columns of the same rows a pass loads."""
         offset = self.points.offset(point)
         first = offset + -(offset.constant % stride)
-        others = (p for p in self.computed(number) if p.term.op == "load" and p.term.args == point.term.args)
-        offsets = {self.points.offset(p) for p in others}
-        return sum(at + -(at.constant % stride) == first for at in offsets)
+        return sum(at + -(at.constant % stride) == first for at in self._offsets_read[number][point.term.args[0]])
+
+    @cached_property
+    def _offsets_read(self) -> list[dict[Term, set[Affine]]]:
+        """The offsets at which each pass reads each buffer."""
+        found: list[dict[Term, set[Affine]]] = [{} for _ in self.passes]
+        for number, offsets in enumerate(found):
+            for point in self.computed(number):
+                if point.term.op == "load":
+                    offsets.setdefault(point.term.args[0], set()).add(self.points.offset(point))
+        return found
 
     def _row_bytes(self, point: Point) -> int:
         frame = self.frame
