@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 from frittata.egraph.indexing import Affine, var
@@ -175,7 +176,7 @@ class StencilCode:
     def _window(self, builder: Builder, image: Value, weights: Value, start: Sequence[Value | None]) -> _Sums:
         """Add up over a window; several outputs go through it line by line, all that read a weight side by side."""
         plan, lines = self.plan, self.plan.work.lines
-        if plan.outputs == 1:
+        if plan.outputs == 1 and not plan.is_long:
             return self._taps(builder, image, weights, start, lines.kernel)
         down = lines.dilation * plan.phases * plan.width
         across = self.plan.work.pixels.kernel * plan.outputs
@@ -183,7 +184,10 @@ class StencilCode:
 
         def line(dy: Value, sums: _Sums) -> _Sums:
             below = memory.advance(builder, image, builder.mul(dy, I64(down)))
-            return self._taps(builder, below, memory.advance(builder, weights, builder.mul(dy, I64(across))), sums, 1)
+            beside = memory.advance(builder, weights, builder.mul(dy, I64(across)))
+            if plan.is_long:
+                return self._long(builder, below, beside, sums)
+            return self._taps(builder, below, beside, sums, 1)
 
         return for_range(builder, 0, lines.kernel, 1, [zero if total is None else total for total in start], line)
 
@@ -211,6 +215,27 @@ class StencilCode:
                             known[o, dy] = memory.load_splat(builder, self._lane, weights, tap)
                         sums[number] = self._added(builder, known.get((o, dy)), seen[below, v], sums[number])
         return [total for total in sums if total is not None]
+
+    def _long(self, builder: Builder, image: Value, weights: Value, sums: _Sums) -> _Sums:
+        """Add up over a long line of a window: in turns all taps that are whole vectors apart from each other."""
+        plan, stride = self.plan, self.plan.work.pixels.stride
+        for phase in range(plan.phases):
+            whole, rest = divmod(-(-(plan.work.pixels.kernel - phase) // stride), plan.lanes)
+
+            def turn(first: Value, sums: _Sums, phase: int = phase, taps: int = 0) -> _Sums:
+                sums = list(sums)
+                line = memory.advance(builder, image, builder.add(first, I64(phase * plan.width)))
+                row = memory.advance(builder, weights, builder.add(builder.mul(first, I64(stride)), I64(phase)))
+                known = [memory.load_splat(builder, self._lane, row, a * plan.lanes * stride) for a in range(taps)]
+                for k in range(plan.vectors + taps - 1):
+                    value = memory.load(builder, self._lane, line, k * plan.lanes)
+                    for v in range(max(0, k - taps + 1), min(k + 1, plan.vectors)):
+                        sums[v] = simd.fma(builder, known[k - v], value, sums[v])
+                return sums
+
+            sums = for_range(builder, 0, rest, 1, sums, partial(turn, taps=whole + 1))
+            sums = for_range(builder, rest, plan.lanes, 1, sums, partial(turn, taps=whole))
+        return sums
 
     def _added(self, builder: Builder, weight: Value | None, value: Value, total: Value | None) -> Value:
         if weight is None:

@@ -24,6 +24,8 @@ _LATENCY = 9.5
 """Independent sums that keep two multiply-adds a cycle going."""
 _IMAGE_LOADS = 1.5
 """What a load of the image costs: every other one crosses a cache line."""
+_CROSSING_LOADS = 2.0
+"""The same where all but one of a vector's lanes do."""
 _FAR_LOADS = 2.0
 """How much more a load costs that the first-level cache does not hold."""
 _NEAR_BYTES = 32 << 10
@@ -81,6 +83,21 @@ class StencilPlan:
         """The most lines of the image, margins included, that a band takes."""
         tiles = -(-self.line_tiles // self.bands)
         return span(self.work.lines, min(tiles * self.lines, self.work.lines.result))
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a line of a window is so long that what one vector of results reads, others read some taps on.
+
+        Then such taps go side by side, and the image is loaded once for all of them: most of its loads cross lines.
+        """
+        pixels = self.work.pixels
+        is_one = self.outputs == self.lines == pixels.dilation == 1 and self.work.op == DOT
+        return is_one and self.runs[0] > 1 and self.vectors * self.lanes <= pixels.result
+
+    @property
+    def runs(self) -> tuple[int, int]:
+        """How many taps of a phase are a vector's lanes apart from each other, and for how many first ones one more."""
+        return divmod(-(-self.work.pixels.kernel // self.work.pixels.stride), self.lanes)
 
     @property
     def tile_span(self) -> int:
@@ -197,16 +214,27 @@ def _candidates(work: Stencil) -> Iterator[StencilPlan]:
     for outputs in range(1, min(work.outputs, _MOST_OUTPUTS) + 1):
         for lines in range(1, min(work.lines.result, _MOST_LINES) + 1):
             for vectors in range(1, min(wide, _MOST_VECTORS) + 1 if lines == 1 else 2):
-                steps = outputs * lines * vectors * work.pixels.kernel * (work.lines.kernel if outputs == 1 else 1)
-                if outputs * lines * vectors <= _MOST_SUMS and steps <= _MOST_STEPS:
-                    whole = StencilPlan(work, outputs, lines, vectors, 1)
+                whole = StencilPlan(work, outputs, lines, vectors, 1)
+                if whole.sums <= _MOST_SUMS and _written_out(whole) <= _MOST_STEPS:
                     bands = min(whole.line_tiles, max(1, -(-whole.scratch_bytes // _BAND_BYTES)))
                     yield replace(whole, bands=bands)
+
+
+def _written_out(plan: StencilPlan) -> int:
+    """Return the multiply-adds that are code of their own."""
+    if plan.is_long:
+        return plan.vectors * (plan.runs[0] + 1) * plan.phases * 2
+    lines = plan.work.lines.kernel if plan.outputs == 1 else 1
+    return plan.sums * plan.work.pixels.kernel * lines
 
 
 def efficiency(plan: StencilPlan) -> float:
     """Return the share of the peak that a tile reaches: bound by latency, or by its loads."""
     lines, pixels = plan.work.lines, plan.work.pixels
+    if plan.is_long:
+        taps = plan.runs[0]
+        loads = (plan.vectors + taps - 1) * _CROSSING_LOADS + taps
+        return min(1.0, plan.sums / _LATENCY, plan.vectors * taps / loads)
     seen = span(lines, plan.lines) if plan.outputs == 1 else plan.lines * lines.kernel
     images = seen * plan.vectors * pixels.kernel * _IMAGE_LOADS * _distance(plan.scratch_bytes)
     weights = plan.outputs * lines.kernel * pixels.kernel * _distance(plan.weight_bytes)

@@ -94,6 +94,27 @@ def test_long_windows_along_a_line_have_many_vectors_of_it_at_once(pixels: int, 
     check(case, NAME, ("w",))
 
 
+@pytest.mark.parametrize(
+    ("extents", "kernel", "channels", "stride", "dtype"),
+    [
+        ((300,), (256,), (3, 3, 3), 1, "f32"),
+        ((131,), (67,), (4, 2, 2), 1, "f32"),
+        ((500,), (101,), (2, 2, 2), 3, "f32"),
+        ((7, 150), (3, 70), (2, 2, 2), 1, "f32"),
+        ((200,), (41,), (2, 2, 2), 2, "f64"),
+    ],
+)
+def test_taps_of_long_windows_go_side_by_side_that_are_vectors_apart(
+    extents: Shape, kernel: Shape, channels: tuple[int, int, int], stride: int, dtype: str
+) -> None:
+    e, shape = convolution(extents, kernel, channels, stride=stride, padding=kernel[-1] // 2, dtype=dtype)
+    case = Case("long", (build(e, *shape),))
+    work = stencils.describe(case.bodies)
+    found = plan(work) if work is not None else None
+    assert found is not None and found.is_long
+    check(case, NAME, ("w",))
+
+
 def test_a_prologue_does_not_touch_the_margin_and_an_epilogue_is_fused() -> None:
     x = element("exp", element("add", load("x", 2, 4, 9, 9), load("t", 4, 1, 1)))
     w = element("mul", load("w", 4, 1, 3, 3), load("v", 4, 1, 1, 1))
