@@ -3,7 +3,7 @@
 At most 2 units in the last place off in f32 and 4 in f64, over the whole range, with C's results for NaN,
 infinities, denormals and signed zeros. For f32, pow is computed in double precision, and so are sin and cos where x
 is large or a multiplication and an addition are not one instruction; the rest in single.
-In f64 exp, log and sigmoid are formulas too; the others call the C library, lane by lane.
+In f64 exp, log, sigmoid, sin and cos are formulas too; the others call the C library, lane by lane.
 Source: the polynomials for f32 of exp and log are Norbert Juffa's, the others least-squares fits with the weights of
 Lawson's iteration; log in f64 is fdlibm's.
 """
@@ -348,12 +348,14 @@ def erf(x: Expr) -> Expr:
 
 
 _PI_F32 = (3.1415927410125732, -8.7422776573475858e-08, -3.4302490200117637e-15)
+_PI_F64 = (pi, 1.2246467991473532e-16, -2.9947698097183397e-33)
 _HALF_PI = (1.5707963267948966, 6.123233995736766e-17)
 _HALF_PI_IN_PARTS = (1.5707963109016418, 1.5893254712295857e-08, 6.123233995736766e-17)
 """Products of all but the last part with integers below 2**28 are exact, where processors would round them."""
 _SIN_F32 = (2.60564639e-06, -0.000198095455, 0.00833306555, -0.166666597)
-_SIN_F64 = tuple((-1.0) ** n / factorial(2 * n + 1) for n in range(6, 0, -1))
-_COS_F64 = tuple((-1.0) ** n / factorial(2 * n) for n in range(7, 0, -1))
+_SIN_F64 = tuple((-1.0) ** n / factorial(2 * n + 1) for n in range(10, 0, -1))
+_SIN_NEAR_0 = _SIN_F64[-6:]
+_COS_NEAR_0 = tuple((-1.0) ** n / factorial(2 * n) for n in range(7, 0, -1))
 
 
 def sin(x: Expr) -> Expr:
@@ -367,33 +369,36 @@ def cos(x: Expr) -> Expr:
 
 
 def _circular(x: Expr, name: str, quarter: int) -> Expr:
-    """Return sin(x + quarter * pi/2)."""
-    if x.is_double:
-        return x.by_lane(name)
+    """Return sin(x + quarter * pi/2); what is far from 0 takes longer."""
+
+    def distant() -> Expr:
+        return x.by_lane(name) if x.is_double else _circular_in_double(x, name, quarter)
+
     if not processor().fuses:
-        return _circular_in_double(x, name, quarter)
+        return distant()
     size = abs(x)
-    far = simd.any_lane(x.builder, size.is_(">", 2.0**15))
-    near = _circular_in_single(x, size, quarter)
-    return x.wrap(rarely(x.builder, far, near.value, lambda: _circular_in_double(x, name, quarter).value))
+    far = simd.any_lane(x.builder, size.is_(">", 2.0**30 if x.is_double else 2.0**15))
+    near = _circular_at_once(x, size, quarter)
+    return x.wrap(rarely(x.builder, far, near.value, lambda: distant().value))
 
 
-def _circular_in_single(x: Expr, size: Expr, quarter: int) -> Expr:
-    """Return sin(x + quarter * pi/2) for a `size` = |x| to 2**15: with size = n pi + r it is sin(r), or -sin(r).
+def _circular_at_once(x: Expr, size: Expr, quarter: int) -> Expr:
+    """Return sin(x + quarter * pi/2): with `size` = |x| = n pi + r it is sin(r), or -sin(r).
 
     Taking the first part of n pi away is exact, so that a small r loses nothing. For quarter 1 n is 1/2 more.
     """
-    builder = x.builder
-    placed = size.fma(1.0 / pi, -0.5 * quarter) + _SINGLE.integral if quarter else size.fma(1.0 / pi, _SINGLE.integral)
-    n = placed - _SINGLE.integral + 0.5 if quarter else placed - _SINGLE.integral
+    builder, integral = x.builder, _format(x).integral
+    placed = size.fma(1.0 / pi, -0.5 * quarter) + integral if quarter else size.fma(1.0 / pi, integral)
+    n = placed - integral + 0.5 if quarter else placed - integral
     r = size
-    for part in _PI_F32:
+    for part in _PI_F64 if x.is_double else _PI_F32:
         r = n.fma(-part, r)
     z = r * r
-    result = (r * z).fma(z.polynomial(_SIN_F32), r).bits()
-    odd = builder.shl(placed.bits(), integer(result, 31))
+    result = (r * z).fma(z.polynomial(_SIN_F64 if x.is_double else _SIN_F32), r).bits()
+    last = 8 * x.lane.itemsize - 1
+    odd = builder.shl(placed.bits(), integer(result, last))
     sign = builder.not_(odd) if quarter else builder.xor(odd, x.bits())
-    return x.from_bits(builder.xor(result, builder.and_(sign, integer(result, -(2**31)))))
+    return x.from_bits(builder.xor(result, builder.and_(sign, integer(result, -(2**last)))))
 
 
 def _circular_in_double(x: Expr, name: str, quarter: int) -> Expr:
@@ -404,7 +409,7 @@ def _circular_in_double(x: Expr, name: str, quarter: int) -> Expr:
     for part in _HALF_PI if processor().fuses else _HALF_PI_IN_PARTS:
         r = n.fma(-part, r)
     z = r * r
-    sine, cosine = (r * z).fma(z.polynomial(_SIN_F64), r), z.fma(z.polynomial(_COS_F64), 1.0)
+    sine, cosine = (r * z).fma(z.polynomial(_SIN_NEAR_0), r), z.fma(z.polynomial(_COS_NEAR_0), 1.0)
     bits = (n + (_DOUBLE.integral + quarter)).bits()
     odd = builder.trunc(bits, wide.lane.of("bool").type)
     sign = builder.shl(builder.lshr(bits, integer(bits, 1)), integer(bits, 63))

@@ -150,11 +150,24 @@ def let_fuse(fuses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("fuses", [True, False])
 def test_sines_are_right_beside_multiples_of_half_pi(fuses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     let_fuse(fuses, monkeypatch)
-    x = (np.random.default_rng(5).integers(1, 1 << 27, 4096) * (np.pi / 2)).astype(np.float32)
+    generator = np.random.default_rng(5)
+    multiples = np.concatenate([generator.integers(1, most, 4096) for most in (1 << 14, 1 << 27)])
+    x = (multiples * (np.pi / 2)).astype(np.float32)
     results = run_each(operators("sin", "cos"), Lane("f32", 8), [x])
     for name in ("sin", "cos"):
         exact = getattr(np, name)(x.astype(np.float64))
         assert error_in_ulps(results[name], exact).max() <= 2.0, name
+
+
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_sines_in_double_precision_are_right_beside_multiples_of_half_pi(name: str) -> None:
+    generator = np.random.default_rng(5)
+    x = np.concatenate([generator.integers(1, most, 400) for most in (1 << 8, 1 << 20, 1 << 29, 1 << 40)]) * (np.pi / 2)
+    (result,) = run_each(operators(name), Lane("f64", 4), [x]).values()
+    with mpmath.workdps(60):
+        exact = [getattr(mpmath, name)(mpmath.mpf(float(v))) for v in x]
+        error = [abs(mpmath.mpf(float(r)) - e) / np.spacing(abs(float(e))) for r, e in zip(result, exact, strict=True)]
+    assert max(error) <= 2.0
 
 
 def test_functions_in_double_precision_are_within_four_ulps() -> None:
