@@ -109,8 +109,8 @@ def without_unit_folds(bodies: tuple[Term, ...]) -> tuple[Term, ...]:
 def choose_frame(bodies: tuple[Term, ...], exchanged: bool = False) -> Frame | None:
     """Return the loops for bodies without folds over one element; None if they are not of this kind.
 
-    Where the last axes are `exchanged` short rows lie side by side, and columns are folded each along the lanes; or
-    there is no frame.
+    Where the last axes are `exchanged` short rows lie side by side, and few columns, or those whose elements are
+    neighbours in memory, are folded each along the lanes; or there is no frame.
     """
     elements = [body.args[0] for body in bodies if body.op in BODIES]
     if len(elements) != len(bodies) or not all(map(is_known, terms.walk(*elements))):
@@ -164,13 +164,20 @@ def _frame(bodies: Sequence[Term], shape: tuple[int, ...], folded: dict[int, int
         frame = _with_roles(shape, extents, folded, groups, columns, lanes)
     elif not columns:
         return _short(bodies, shape, extents, folded, groups, lanes)
-    elif len(groups) > 1 and prod(extents[axis] for axis in groups[-1]) < lanes:
+    elif len(groups) > 1 and (
+        prod(extents[axis] for axis in groups[-1]) < lanes or _lies_along(groups[-2], folded, offsets)
+    ):
         frame = _with_roles(shape, extents, folded, [*groups[:-2], groups[-1], groups[-2]], False, lanes)
     else:
         return None
     if not _is_smooth(frame, bodies) and not folded and _extent(shape, -1) == 1:
         frame = _with_roles(shape, extents, folded, [*groups, []], columns, lanes)  # one column of something wider
     return frame if _is_smooth(frame, bodies) else None
+
+
+def _lies_along(group: list[int], folded: Mapping[int, int], offsets: set[Affine]) -> bool:
+    """Whether what is folded along a group of axes is in one piece."""
+    return group[0] in folded and any(offset.factor_of(group[-1]) == 1 for offset in offsets)
 
 
 def _is_smooth(frame: Frame, bodies: Sequence[Term]) -> bool:

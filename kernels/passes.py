@@ -213,7 +213,7 @@ class Passes:
         per_column, per_row = 0.0, sum(_PASS_UNITS for _ in numbers)
         if not frame.columns:
             per_row += sum(_REDUCE_UNITS[reduction(fold.term).op] for step in self.passes for fold in step.folds)
-        for point in {point for number in numbers for point in self.uniform(number)}:
+        for point in {*self._after_folds, *(point for number in numbers for point in self.uniform(number))}:
             if LANES in point.keys:
                 per_column += operator_units(point.term)
             else:
@@ -221,6 +221,12 @@ class Passes:
                 per_row += operator_units(point.term) * frame.whole_lanes * share
         per_column += frame.steps * sum(map(self.units_of, numbers))
         return frame.row_count * (width * per_column + per_row)
+
+    @cached_property
+    def _after_folds(self) -> list[Point]:
+        """What is computed of the folds of a row before outputs of a reduced shape are written."""
+        found = self._walk(self.outputs, len(self.passes)) if self.frame.is_reduced else ()
+        return [point for point in found if point.term.op not in ("const", "fold")]
 
     @property
     def _short_units(self) -> float:

@@ -16,6 +16,7 @@ from kernel_cases import (
     load,
     mean,
     number,
+    pool,
     reindex,
     softmax,
 )
@@ -77,6 +78,23 @@ def test_lanes_along_the_fold_are_cheaper_than_two_of_them_across() -> None:
     along = choose_frame(bodies, exchanged=True)
     assert along is not None and along.extent == 300 and not along.columns
     assert plan_passes(along, (bodies[0].args[0],)).units < plan(*bodies).units
+
+
+@pytest.mark.parametrize("op", ["sum", "max"])
+@pytest.mark.parametrize("size", [5, 7, 14])
+def test_windows_as_large_as_the_image_are_folded_along_the_lanes(size: int, op: str) -> None:
+    e, shape = pool(element("square", load("x", 3, 40, size, size)), op, (size, size), 1, 0)
+    bodies = (build(element("exp", element("mul", e, number(0.01))), *shape),)
+    along = choose_frame(bodies, exchanged=True)
+    assert along is not None and along.extent == size * size and not along.columns
+    assert plan_passes(along, (bodies[0].args[0],)).units < plan(*bodies).units
+    run(*bodies)
+
+
+def test_what_is_computed_of_a_fold_is_counted() -> None:
+    total = fold("sum", load("x", 200, 31), -1, 31)
+    plain, power = (plan(build(e, 200, 1)).units for e in (total, element("pow", total, number(0.3))))
+    assert power > plain + 200 * 100 * processor().width / 4
 
 
 @pytest.mark.parametrize("extent", [1, 3, 7, 8, 19, 33, 70])
