@@ -51,7 +51,7 @@ _FINISHED = 1 << 60
 _MOST_TURNS = 8
 """How often classes that are computed from each other are asked."""
 
-_OF_PLACES = frozenset({"abs", "add", "and", "ge", "gt", "le", "lt", "reindex", "sub"})
+_OF_PLACES = frozenset({"abs", "add", "and", "ge", "gt", "le", "lt", "not", "or", "reindex", "sub"})
 """What tells places apart in a few steps."""
 
 

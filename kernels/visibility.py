@@ -10,6 +10,7 @@ from frittata.egraph.terms import Term
 from frittata.kernels.contractions import Index
 
 _TURNED = {"le": "ge", "lt": "gt"}
+_DENIED = {"le": "gt", "lt": "ge", "ge": "lt", "gt": "le"}
 
 
 class Band(NamedTuple):
@@ -32,21 +33,25 @@ def visible(score: Term, index: Index) -> Band:
     """
     if score.op != "where":
         return Band()
-    condition, seen, otherwise = score.args
-    if otherwise.op != "const" or otherwise.attrs[0].value != float("-inf"):
+    condition, *sides = score.args
+    hidden = [side.op == "const" and side.attrs[0].value == float("-inf") for side in sides]
+    if not any(hidden):
         return Band()
-    return _where_it_holds(condition, index).within(visible(seen, index))
+    return _where_it_is(hidden[1], condition, index).within(visible(sides[hidden[0]], index))
 
 
-def _where_it_holds(condition: Term, index: Index) -> Band:
-    """Return a band outside of which a condition holds nowhere."""
-    if condition.op == "and":
-        first, second = (_where_it_holds(arg, index) for arg in condition.args)
+def _where_it_is(truth: bool, condition: Term, index: Index) -> Band:
+    """Return a band outside of which a condition is nowhere true, or nowhere false."""
+    if condition.op == "not":
+        return _where_it_is(not truth, condition.args[0], index)
+    if condition.op == ("and" if truth else "or"):
+        first, second = (_where_it_is(truth, arg, index) for arg in condition.args)
         return first.within(second)
-    op = _TURNED.get(condition.op, condition.op)
-    if op not in ("ge", "gt"):
+    stated = condition.op if truth else _DENIED.get(condition.op, condition.op)
+    op = _TURNED.get(stated, stated)
+    if op not in ("ge", "gt") or condition.op not in _DENIED:
         return Band()
-    greater, less = condition.args if op == condition.op else condition.args[::-1]
+    greater, less = condition.args if op == stated else condition.args[::-1]
     least = int(op == "gt")
     if less.op != "abs":
         return _at_least(greater, less, 1, index, least)

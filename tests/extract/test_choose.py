@@ -142,7 +142,7 @@ def main(x: f32[3, 5]) -> f32[3, 1]:
     assert raised.value.__context__ is None
 
 
-@pytest.mark.parametrize("mask", ["window", "near"])
+@pytest.mark.parametrize("mask", ["window", "near", "hidden"])
 def test_masks_of_places_are_constants_that_kernels_look_into(mask: str) -> None:
     """Attention computes what the queries of a block see, though the mask as a constant would be cheaper to read."""
 
@@ -150,6 +150,9 @@ def test_masks_of_places_are_constants_that_kernels_look_into(mask: str) -> None
         def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             at = torch.arange(q.shape[-2])
             ahead = at[None, :] - at[:, None]
+            if mask == "hidden":
+                scores = q @ k.transpose(-1, -2) / 6
+                return scores.masked_fill((ahead > 0) | (ahead <= -32), -torch.inf).softmax(-1) @ v
             seen = (ahead <= 0) & (ahead > -32) if mask == "window" else ahead.abs() <= 16
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen)
 
