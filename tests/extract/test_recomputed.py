@@ -71,9 +71,19 @@ class Leaves(nn.Module):
         return leaves
 
 
+class Merged(nn.Module):
+    """Four neighbours of every second pixel side by side, normalized. Source: Liu et al., Swin Transformer, 2021."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, height, width, channels) to (batch, height / 2, width / 2, 4 * channels)."""
+        parts = [x[:, i::2, j::2] for j in (0, 1) for i in (0, 1)]
+        return nn.functional.layer_norm(torch.cat(parts, -1), (4 * x.shape[-1],))
+
+
 CASES: dict[str, tuple[nn.Module, tuple[Tensor, ...], list[tuple[int, ...]]]] = {
     "heat": (Heat(), (torch.randn(96, 96),), [(96, 96)] * 5),
     "routing": (Routing(), (torch.randn(3, 40, 5, 16), torch.randn(3, 40, 5)), [(3, 1, 5, 16)]),
+    "merged": (Merged(), (torch.randn(1, 28, 28, 96),), [(1, 14, 14, 384)]),
 }
 
 

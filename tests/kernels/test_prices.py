@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from kernel_cases import build, element, load, reindex, window
+from kernel_cases import CASES, build, element, load, reindex, window
 
 from frittata.egraph import indexing
+from frittata.egraph.indexing import IndexMap, slice_map, var
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.program import Template
 from frittata.egraph.terms import Term
@@ -156,3 +157,40 @@ def test_the_library_is_not_for_few_columns(monkeypatch: pytest.MonkeyPatch) -> 
         return found.flops / found.seconds
 
     assert 8 * flops_per_s(2) < flops_per_s(1024)
+
+
+def test_the_least_that_a_nest_takes_is_no_more_than_what_it_takes() -> None:
+    for case in CASES:
+        found = NEST.estimate(case.bodies, frozenset(), REFERENCE)
+        assert found is None or 0 < NEST.least_s(case.bodies, REFERENCE) <= found.seconds, case.name
+
+
+def test_rows_that_are_packed_from_lines_apart_are_dearer() -> None:
+    """Neighbours along the depth are 64 elements apart, and so are those of the next turn, one further on."""
+    x, w = load("x", 128, 64, 64), load("w", 4096, 8)
+    k = var(-1, 4096)
+    apart, together = (
+        element("tanh", reindex(x, IndexMap((128, 64, 64), (128, 4096), (var(-2, 128), *inner))))
+        for inner in ((k % 64, k // 64), (k // 64, k % 64))
+    )
+    far, near = (seconds(CONTRACTION, build(element("dot", e, w, depth=4096), 128, 8)) for e in (apart, together))
+    assert (far - near) * REFERENCE.scalar_per_s > 40 * 128 * 4096
+
+
+def test_what_is_packed_is_priced_at_each_place_where_it_is_computed() -> None:
+    """Each level reads the one below at two places, which are two of four in the next."""
+
+    def level(depth: int) -> Term:
+        if depth == 0:
+            return load("x", 64, 3000)
+        below, length = level(depth - 1), 3001 - 3**depth
+        shape = (64, 3001 - 3 ** (depth - 1))
+        views = (reindex(below, slice_map(shape, -1, start, 1, length)) for start in (0, 2 * 3 ** (depth - 1)))
+        return element("mul", *views)
+
+    taken: list[float] = []
+    for depth in (3, 4, 5):
+        e = element("tanh", level(depth))
+        extent = 3001 - 3**depth
+        taken.append(seconds(CONTRACTION, build(element("dot", e, load("w", extent, 8), depth=extent), 64, 8)) / extent)
+    assert taken[2] - taken[1] > 1.5 * (taken[1] - taken[0])
