@@ -284,11 +284,19 @@ def _prepared(program: torch.export.ExportedProgram) -> torch.export.ExportedPro
     table = {**decomposition_table, **torch.export.default_decompositions()}
     table[torch.ops.aten.grid_sampler_2d.default] = _grid_sampler
     table = {op: meaning for op, meaning in table.items() if str(op) not in aten.ROWS}
-    done = program.run_decompositions(table)
+    done = _decomposed(program, table)
     checking = {_source(node)[1] for node in done.graph.nodes if node.target is torch.ops.higher_order.with_effects}
     if checking:  # linear algebra that raises on values: its checks cannot be told apart from effects, it stays whole
-        done = program.run_decompositions({op: meaning for op, meaning in table.items() if str(op) not in checking})
+        done = _decomposed(program, {op: meaning for op, meaning in table.items() if str(op) not in checking})
     return done
+
+
+def _decomposed(program: torch.export.ExportedProgram, table: Mapping[Any, Any]) -> torch.export.ExportedProgram:
+    try:
+        return program.run_decompositions(dict(table))
+    except Exception as error:  # it runs meanings of many operators, of complex numbers among them
+        what = f"torch cannot decompose what it exported: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise ModelError(what[:300], do="write it without complex numbers, or export its parts to find which") from error
 
 
 _REFLECTION = 2

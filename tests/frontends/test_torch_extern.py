@@ -95,6 +95,16 @@ def test_what_torch_cannot_be_called_for_is_refused(name: str) -> None:
         imported(function, X)
 
 
+def test_what_torch_itself_cannot_decompose_is_refused() -> None:
+    def turned(x: Tensor) -> Tensor:
+        angle = torch.rand(5, 2)
+        return torch.view_as_real(torch.view_as_complex(x.reshape(5, 2, 2)) * torch.polar(torch.ones(5, 2), angle))
+
+    with pytest.raises(ModelError, match="torch cannot decompose what it exported: AssertionError") as found:
+        from_module(Module(turned).eval(), (X.float(),))
+    assert "complex numbers" in str(found.value)
+
+
 def test_with_error_all_of_them_are_listed_with_counts_and_lines() -> None:
     def function(x: Tensor) -> Any:
         return torch.mode(x, 0)[0] + torch.mode(x, 0, True)[0], torch.special.bessel_j0(x)
