@@ -296,7 +296,7 @@ def _decomposed(program: torch.export.ExportedProgram, table: Mapping[Any, Any])
         return program.run_decompositions(dict(table))
     except Exception as error:  # it runs meanings of many operators, of complex numbers among them
         what = f"torch cannot decompose what it exported: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise ModelError(what[:300], do="write it without complex numbers, or export its parts to find which") from error
+        raise ModelError(what[:300], do="write it without complex numbers, or export parts to see which") from error
 
 
 _REFLECTION = 2
