@@ -3,8 +3,9 @@
 Between a tensor and the place where all its uses meet again, its immediate post-dominator, everything can stand in one
 kernel unless something blocks: a contraction or a view reads the tensor, windows slide over it, a fold reads a
 contraction or what depends on folds along another axis, or one of another extent, two contractions meet, or one and
-what is looked up, a broadcast would repeat one, or a fold in an inner loop; many parts of a join stand in between; or
-views read more places than there are. A tensor without a block never needs memory: the kernel that computes it can hold
+what is looked up, a broadcast would repeat one, or a fold in an inner loop; many parts of a join stand in between, or
+parts along an axis that is folded; or views read more places than there are, or show more than once what is computed of
+dear values. A tensor without a block never needs memory: the kernel that computes it can hold
 it and go on. All others, the outputs, and those whose uses never meet, may be cut at; and so may, in long chains, a
 tensor now and then.
 """
