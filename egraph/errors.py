@@ -26,6 +26,10 @@ class ModelError(FrittataError):
     """A model, its arguments or one of its terms is ill-formed."""
 
 
+class NarrowError(ModelError):
+    """An operator would compute in a dtype that values are only stored in."""
+
+
 class UnsupportedOpError(ModelError):
     """The model uses operators that have no definition here."""
 

@@ -387,7 +387,8 @@ class _Body:
                 value = self.attr(argument)
             case _:
                 self.source.fail_at(f"{dtype}(...) takes one number", node)
-        kind = {"b": bool, "i": int}.get(dtype[0], int if type(value) is int else float)
+        number = int if dtypes.is_integer(dtype) or type(value) is int else float
+        kind = bool if dtype == "bool" else number
         if type(value) is not kind:
             self.source.fail_at(f"{dtype}(...) takes a {kind.__name__}", node)
         try:

@@ -1,8 +1,8 @@
 """The interpreter with roundings drawn at random: where results differ from time to time, none is the right one.
 
-A result that is rounded to float32 is the one of operands that are a little different. So each operator is given such
-operands, and its results are rounded. What float32 computes as it is stays: small integers, parts of a tensor, the
-larger of two values. In float64, which has no wider one beside it, nothing is moved.
+A result that is rounded is the one of operands that are a little different. So each operator is given operands that
+float32 can hardly tell from its own, and its results are rounded. What float32 computes as it is stays: small integers,
+parts of a tensor, the larger of two values. In float64, which has no wider one beside it, nothing is moved.
 
 Source: Parker, Monte Carlo arithmetic, 1997; Vignes, a stochastic arithmetic for reliable scientific computation, 1993.
 """
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from frittata.egraph import dtypes
 from frittata.egraph.interpret import Array, Interpreter
 from frittata.egraph.terms import Term
 
@@ -31,15 +32,15 @@ class Shaken(Interpreter):
 
     def _applied(self, function: Callable[..., Any], operands: Sequence[Array], term: Term) -> Array:
         exact = super()._applied(function, operands, term)
-        if term.dtype != "f32":
+        if not dtypes.is_float(term.dtype) or term.dtype == "f64":
             return exact
-        held = exact == _rounded(exact)
+        held = exact == _rounded(exact, term.dtype)
         if _adds_up(term):  # what is added up may be rounded on the way
             held = held & all(map(_is_short, operands))
         if held.all():
             return exact
         moved = super()._applied(function, [self._moved(x) for x in operands], term)
-        return np.where(held, exact, _rounded(moved))
+        return np.where(held, exact, _rounded(moved, term.dtype))
 
     def _moved(self, x: Array) -> Array:
         if x.dtype.kind != "f":
@@ -65,5 +66,5 @@ def _is_short(x: Array) -> bool:
     return x.dtype.kind != "f" or np.array_equal(x * 256, np.rint(x * 256))
 
 
-def _rounded(x: Array) -> Array:
-    return x.astype(np.float32).astype(np.float64)
+def _rounded(x: Array, dtype: str) -> Array:
+    return x.astype(dtypes.to_numpy(dtype)).astype(np.float64)

@@ -9,6 +9,7 @@ import numpy as np
 from frittata.egraph import dtypes, shapes
 from frittata.egraph.errors import ModelError
 from frittata.egraph.program import Program
+from frittata.egraph.torch_arrays import array_of
 from frittata.kernels.cuda.device import is_on_device
 
 
@@ -48,7 +49,7 @@ def _to_numpy(value: Any) -> Any:
     if tensor.is_neg():
         tensor = tensor.resolve_neg()
     try:
-        return tensor.detach().numpy()
+        return array_of(tensor)
     except (TypeError, RuntimeError) as error:
         raise ModelError(
             f"an argument is a tensor that numpy cannot read: {error}",

@@ -13,6 +13,7 @@ from frittata import arguments
 from frittata.egraph.errors import FrittataError, ModelError
 from frittata.egraph.model import Function, Model
 from frittata.egraph.program import Program
+from frittata.egraph.torch_arrays import tensor_of
 from frittata.kernels import runtime, targets
 from frittata.parameters import Guard, readers
 from frittata.pipeline import Compilation
@@ -270,6 +271,4 @@ class Optimized:
 
 
 def _to_torch(arrays: Any) -> Any:
-    import torch
-
-    return [torch.from_numpy(array) if isinstance(array, np.ndarray) else array for array in arrays]
+    return [tensor_of(array) if isinstance(array, np.ndarray) else array for array in arrays]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from frittata.egraph import dtypes
 from frittata.egraph.errors import StaleParametersError
 from frittata.egraph.model import Model
 from frittata.egraph.program import Program
@@ -85,7 +86,9 @@ def detached(model: Model, program: Program, form: str) -> Model:
     """
     read = {term.attrs[0] for term in program.constants.values() if term.op == "param"}
     shared = {
-        name for name, value in model.params.items() if name in read or form == "plain" or value.dtype.kind != "f"
+        name
+        for name, value in model.params.items()
+        if name in read or form == "plain" or not dtypes.holds_floats(value)
     }
     params = {name: np.array(value) if name in shared else value for name, value in model.params.items()}
     return Model(model.functions, params, model.origin_by_term)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from frittata.egraph import dtypes, shapes
 from frittata.egraph.terms import TensorType
+from frittata.egraph.torch_arrays import tensor_of
 from frittata.kernels.results import is_large
 from frittata.kernels.runtime import Executable
 from frittata.parameters import Guard
@@ -109,5 +110,5 @@ def _allocator(type_: TensorType, allocate: Callable[[], Any]) -> Callable[[], T
     """Return what makes a tensor for a result, given what makes an array: of the array, if its memory comes back."""
     dtype, shape, _ = _type_of(type_)
     if is_large(shape, dtypes.to_numpy(type_.dtype)):
-        return lambda: torch.from_numpy(allocate())
+        return lambda: tensor_of(allocate())
     return partial(_empty, tuple(shape), torch.empty(shape, dtype=dtype, device="meta").stride(), dtype)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from frittata import cache
@@ -26,7 +27,7 @@ from frittata.kernels.plan import evaluate_constants
 from frittata.pipeline import Compilation
 from frittata.tables import table
 
-_TOLERANCE = {"f32": 1e-4, "f64": 1e-10}
+_TOLERANCE = {"bf16": 2e-2, "f16": 2e-3, "f32": 1e-4, "f64": 1e-10}
 """How far floats may be from float64's, as a share of their size plus the root mean square of the tensor."""
 _LOOSE = 10.0
 """How much farther results of rules may be that are looser than a reordered sum."""
@@ -199,6 +200,6 @@ def _compared(name: str, got: Any, expected: Array, slack: Array, factor: float)
         if not alike or not np.isfinite(got[is_number]).all():
             return Comparison(name, type_, np.inf)
         size = np.sqrt(np.mean(np.square(wanted[is_number]))) if is_number.any() else 0.0
-        allowed = factor * _TOLERANCE[dtype] * (np.abs(wanted) + size) + slack + np.finfo(got.dtype).tiny
-        error = np.abs(got - wanted)[is_number] / allowed[is_number]
+        allowed = factor * _TOLERANCE[dtype] * (np.abs(wanted) + size) + slack + float(ml_dtypes.finfo(got.dtype).tiny)
+        error = np.abs(got.astype(np.float64) - wanted)[is_number] / allowed[is_number]
     return Comparison(name, type_, float(error.max(initial=0.0)))

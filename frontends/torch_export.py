@@ -26,15 +26,22 @@ from frittata.egraph.model import Function, Model
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import TensorType, Term
-from frittata.frontends import aten, torch_dims
+from frittata.egraph.torch_arrays import array_of
+from frittata.frontends import aten, narrow, torch_dims
 from frittata.frontends.calls import TENSOR, Call
 from frittata.frontends.torch_extern import extern
 from frittata.frontends.torch_inplace import in_place_calls
 
 DTYPE_BY_TORCH: dict[torch.dtype, DType] = {
     torch.bool: "bool",
+    torch.uint8: "u8",
+    torch.int8: "i8",
+    torch.uint16: "u16",
+    torch.int16: "i16",
     torch.int32: "i32",
     torch.int64: "i64",
+    torch.bfloat16: "bf16",
+    torch.float16: "f16",
     torch.float32: "f32",
     torch.float64: "f64",
 }
@@ -450,7 +457,7 @@ class _Importer:
         try:
             if name not in aten.ROWS:
                 raise UnsupportedOpError(name)
-            result = aten.ROWS[name](*self._arguments(node), **self._keywords(node))
+            result = narrow.applied(aten.ROWS[name], self._arguments(node), self._keywords(node), _dtypes(value))
             self._check(node, result, value)
         except UnsupportedOpError as error:
             result = self._unsupported(node, name if error.what == name else f"{name} ({error.what})")
@@ -551,6 +558,12 @@ class _Importer:
                     raise ModelError(f"{node.target} became {term.type}, torch says {type_}", do="report this")
 
 
+def _dtypes(value: Any) -> list[DType | None]:
+    """Return the dtypes of what torch computed, None for what is no tensor of a known one."""
+    values = value if isinstance(value, list | tuple) else [value]
+    return [DTYPE_BY_TORCH.get(one.dtype) if isinstance(one, torch.Tensor) else None for one in values]
+
+
 def dtype_of(dtype: torch.dtype, what: str) -> DType:
     """Return our name of a dtype.
 
@@ -564,7 +577,7 @@ def dtype_of(dtype: torch.dtype, what: str) -> DType:
 
 def _numpy(value: torch.Tensor) -> np.ndarray[Any, np.dtype[Any]]:
     """Share the memory of a tensor on the CPU; copy from other devices."""
-    return value.detach().cpu().numpy()
+    return array_of(value.cpu())
 
 
 def origin(node: torch.fx.Node) -> str:

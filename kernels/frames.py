@@ -261,7 +261,7 @@ def _grouped(
 
 def _lanes(elements: Sequence[Term]) -> int:
     """Return how many lanes a vector of the narrowest numbers has; of bytes, as if they were of four."""
-    sizes = [Lane(term.dtype).itemsize for term in terms.walk(*elements) if term.dtype != "bool"]
+    sizes = [Lane(term.dtype).register_bytes for term in terms.walk(*elements) if term.dtype != "bool"]
     return processor().width // min(sizes, default=4)
 
 

@@ -1,6 +1,7 @@
 """Loading and storing vector values: consecutive, masked, strided, gathered.
 
-A pointer points to `Lane.memory_scalar`. Offsets and strides are in elements; addresses are aligned to one element.
+A pointer points to `Lane.memory_scalar`; what is stored is narrowed to that. Offsets and strides are in elements;
+addresses are aligned to one element.
 """
 
 from __future__ import annotations
@@ -9,8 +10,12 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
+from frittata.kernels import narrow
 from frittata.kernels.processor import processor
 from frittata.kernels.simd import (
+    F16,
+    F32,
+    F64,
     I8,
     I32,
     I64,
@@ -44,14 +49,18 @@ def advance(builder: Builder, pointer: Value, offset: Index) -> Value:
 
 
 def _to_register(builder: Builder, value: Value, lane: Lane) -> Value:
-    if lane.dtype != "bool":
-        return value
-    return builder.icmp_unsigned("!=", value, ir.Constant(value.type, None))
+    if lane.dtype == "bool":
+        return builder.icmp_unsigned("!=", value, ir.Constant(value.type, None))
+    return narrow.widened(builder, value, lane)
 
 
-def _to_memory(builder: Builder, value: Value) -> Value:
+def _to_memory(builder: Builder, value: Value, pointer: Value) -> Value:
+    """Return what is stored of a value at a pointer."""
     lane = lane_of(value)
-    return builder.zext(value, lane.memory_type) if lane.dtype == "bool" else value
+    kind = pointer.type.pointee
+    if lane.dtype == "bool":
+        return builder.zext(value, lane.memory_type)
+    return value if kind == lane.scalar else narrow.narrowed(builder, value, kind)
 
 
 def load(builder: Builder, lane: Lane, pointer: Value, offset: Index = 0) -> Value:
@@ -67,9 +76,15 @@ def load_splat(builder: Builder, lane: Lane, pointer: Value, offset: Index = 0) 
 
 def store(builder: Builder, value: Value, pointer: Value, offset: Index = 0) -> None:
     """Store the lanes to consecutive elements."""
-    lane = lane_of(value)
-    address = builder.bitcast(advance(builder, pointer, offset), lane.memory_type.as_pointer())
-    builder.store(_to_memory(builder, value), address, align=lane.itemsize)
+    stored = _to_memory(builder, value, pointer)
+    address = builder.bitcast(advance(builder, pointer, offset), stored.type.as_pointer())
+    builder.store(stored, address, align=_size(pointer))
+
+
+def _size(pointer: Value) -> int:
+    """Return the bytes of what a pointer points to."""
+    kind = pointer.type.pointee
+    return {F16: 2, F32: 4, F64: 8}.get(kind) or kind.width // 8
 
 
 def pointer_from_address(builder: Builder, lane: Lane, address: Value) -> Value:
@@ -82,7 +97,7 @@ def valid_mask(builder: Builder, lane: Lane, count: Index) -> Value:
     if isinstance(count, int):
         flags = [int(i < count) for i in range(lane.lanes)]
         return ir.Constant(lane.of("bool").type, flags if lane.lanes > 1 else flags[0])
-    dtype = "i32" if lane.itemsize == 4 else "i64"
+    dtype = "i32" if lane.register_bytes == 4 else "i64"
     limit = builder.trunc(count, I32) if dtype == "i32" else count
     return builder.icmp_signed("<", lane_numbers(lane.lanes, dtype), splat(builder, limit, lane.lanes))
 
@@ -101,7 +116,8 @@ def load_where(
 ) -> Value:
     """Load consecutive elements into the lanes where `mask` holds; the rest are `other`, their memory untouched."""
     address = advance(builder, pointer, offset)
-    arguments = [address, I32(lane.itemsize), mask, _to_memory(builder, constant(lane, other))]
+    rest = _to_memory(builder, constant(lane, other), pointer)
+    arguments = [address, I32(lane.itemsize), mask, rest]
     symbol = f"llvm.masked.load.{overload_name(lane.memory_type)}.p0"
     return _to_register(builder, call_symbol(builder, symbol, lane.memory_type, arguments), lane)
 
@@ -114,8 +130,9 @@ def store_masked(builder: Builder, value: Value, pointer: Value, offset: Index, 
     if isinstance(count, int):
         return _store_parts(builder, value, pointer, as_index(offset), count)
     address = advance(builder, pointer, offset)
-    arguments = [_to_memory(builder, value), address, I32(lane.itemsize), valid_mask(builder, lane, count)]
-    call_symbol(builder, f"llvm.masked.store.{overload_name(lane.memory_type)}.p0", ir.VoidType(), arguments)
+    stored = _to_memory(builder, value, pointer)
+    arguments = [stored, address, I32(_size(pointer)), valid_mask(builder, lane, count)]
+    call_symbol(builder, f"llvm.masked.store.{overload_name(stored.type)}.p0", ir.VoidType(), arguments)
     return None
 
 

@@ -22,11 +22,15 @@ from frittata.egraph.errors import CompileError
 from frittata.egraph.program import Kernel
 from frittata.egraph.terms import Term
 from frittata.kernels import source
+from frittata.kernels.halves import FUNCTIONS, HALVES
 from frittata.kernels.lookups import Check, checks_of
 from frittata.kernels.loops import Loop, Statement
 from frittata.kernels.lower import identifier, lower, result_names
 
 Array = NDArray[Any]
+
+_SHOWN = {np.dtype(np.bool_): np.uint8, **{dtypes.to_numpy(dtype): np.uint16 for dtype in HALVES}}
+"""What numba takes for the memory of other dtypes."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ def compile_plain(name: str, bodies: tuple[Term, ...], *, parallel: bool = True)
     kernel = write_plain(name, bodies)
     filename = f"<frittata plain {kernel.name} {abs(hash(kernel.source)):x}>"
     linecache.cache[filename] = (len(kernel.source), None, kernel.source.splitlines(keepends=True), filename)
-    scope: dict[str, Any] = {"np": np, "math": math, "numba": numba}
+    scope: dict[str, Any] = {"np": np, "math": math, "numba": numba, **FUNCTIONS}
     text = kernel.source if parallel else kernel.source.replace("njit(parallel=True", "njit(parallel=False")
     exec(compile(text, filename, "exec"), scope)
     function = scope[kernel.name]
@@ -105,6 +109,6 @@ def compile_plain(name: str, bodies: tuple[Term, ...], *, parallel: bool = True)
 
 
 def flat(array: Array) -> Array:
-    """Return the elements in row-major order, booleans as bytes: what plain source works on."""
+    """Return the elements in row-major order, booleans as bytes, halves as their bits: what plain source works on."""
     elements = np.ascontiguousarray(array).reshape(-1)
-    return elements.view(np.uint8) if elements.dtype == np.bool_ else elements
+    return elements.view(_SHOWN.get(elements.dtype, elements.dtype))

@@ -9,9 +9,15 @@ from typing import Any
 from numba.core import types
 from numba.extending import intrinsic
 
-# bool has no pointer of its own: numba keeps it in one bit, memory in one byte.
+# numba keeps a bool in one bit, memory in one byte; it has no float16.
 _ELEMENT_BY_DTYPE: dict[str, Any] = {
     "bool": types.uint8,
+    "u8": types.uint8,
+    "i8": types.int8,
+    "u16": types.uint16,
+    "i16": types.int16,
+    "bf16": types.uint16,
+    "f16": types.uint16,
     "i32": types.int32,
     "i64": types.int64,
     "f32": types.float32,

@@ -21,23 +21,24 @@ class Processor:
     """`width`: the bytes of a vector register; `registers`: how many there are.
 
     `fuses`: a multiplication and an addition are one instruction. `permutes`: so is to pick floats within 16 bytes by a
-    vector of positions.
+    vector of positions. `halves`: so is to convert to and from float16.
     """
 
     width: int
     registers: int
     fuses: bool
     permutes: bool
+    halves: bool
 
 
 def processor_of(machine: str, features: Set[str]) -> Processor:
     """Return the processor of a machine, as `platform.machine()` names it, with LLVM's names of its features."""
     if machine.lower() in ("aarch64", "arm64"):
-        return Processor(16, 32, fuses=True, permutes=False)
-    fuses, permutes = "fma" in features, "avx" in features
-    if features >= _AVX_512 and fuses:
-        return Processor(64, 32, fuses, permutes)
-    return Processor(32, 16, fuses, permutes) if "avx2" in features and fuses else Processor(16, 16, fuses, permutes)
+        return Processor(16, 32, fuses=True, permutes=False, halves=True)
+    has = {"fuses": "fma" in features, "permutes": "avx" in features, "halves": "f16c" in features}
+    if features >= _AVX_512 and has["fuses"]:
+        return Processor(64, 32, **has)
+    return Processor(32, 16, **has) if "avx2" in features and has["fuses"] else Processor(16, 16, **has)
 
 
 @cache

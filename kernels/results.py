@@ -38,7 +38,7 @@ class _Lender:
     """Makes arrays of one type; at most one array's memory waits for the next."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self._size = prod(shape) * dtype.itemsize
+        self._size, self._dtype = prod(shape) * dtype.itemsize, dtype
         self._interface = {"version": 3, "shape": shape, "typestr": dtype.str}
         self._spare: list[Array] = []
 
@@ -48,7 +48,7 @@ class _Lender:
         except IndexError:
             memory = aligned_bytes(self._size)
         interface = self._interface | {"data": (address(memory), False)}
-        return np.asarray(_Loan(memory, self._spare, interface))
+        return np.asarray(_Loan(memory, self._spare, interface)).view(self._dtype)
 
 
 def is_large(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:

@@ -133,7 +133,7 @@ def _planned(shape: tuple[int, ...], axis: int, scans: tuple[Term, ...], element
         index[axis] = var(SEQUENCE, shape[axis])
     rows = {a: Loop(f"i{number}", shape[a]) for number, a in enumerate(a for a in live if a not in index)}
     index |= {a: var(loop.key, loop.extent) for a, loop in rows.items()}
-    sizes = [Lane(term.dtype).itemsize for term in terms.walk(*elements) if term.dtype != "bool"]
+    sizes = [Lane(term.dtype).register_bytes for term in terms.walk(*elements) if term.dtype != "bool"]
     extent = shape[live[-1]]
     lanes = min(processor().width // min(sizes, default=4), 1 << (extent - 1).bit_length())
     steps = shape[axis] if columns else 1

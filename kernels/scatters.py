@@ -137,8 +137,8 @@ def _cost(element: Term) -> float:
 
 
 def _width(body: Term) -> int:
-    sizes = [Lane(term.dtype).itemsize for term in terms.walk(body) if term.sort == "element" and term.dtype != "bool"]
-    return processor().width // min(sizes)
+    every = (term for term in terms.walk(body) if term.sort == "element" and term.dtype != "bool")
+    return processor().width // min(Lane(term.dtype).register_bytes for term in every)
 
 
 @lru_cache(maxsize=4096)

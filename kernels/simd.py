@@ -1,6 +1,7 @@
 """Vector values on an LLVM IR builder: their types, constants, selection and reductions, for any dtype and lane count.
 
-A value of one lane has the scalar LLVM type, never a vector of one. Booleans are `i1` in registers, a byte in memory.
+A value of one lane has the scalar LLVM type, never a vector of one. Booleans are `i1` in registers, a byte in memory;
+values of narrow dtypes have in registers the type of the wide dtype that they are computed in.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from frittata.egraph import dtypes
 from frittata.egraph.errors import LoweringError
 from frittata.kernels.processor import processor
 
@@ -20,11 +22,11 @@ Value = Any
 Index = Any
 """An int64 LLVM value, or a Python int where it is known."""
 
-I1, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
-F32, F64 = ir.FloatType(), ir.DoubleType()
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 
 _TYPE_BY_DTYPE: dict[str, Any] = {"bool": I1, "i32": I32, "i64": I64, "f32": F32, "f64": F64}
-_SIZE_BY_DTYPE = {"bool": 1, "i32": 4, "i64": 8, "f32": 4, "f64": 8}
+_TYPE_IN_MEMORY: dict[str, Any] = {"bool": I8, "u8": I8, "i8": I8, "u16": I16, "i16": I16, "bf16": I16, "f16": F16}
 
 
 @dataclass(frozen=True)
@@ -37,34 +39,40 @@ class Lane:
     @property
     def scalar(self) -> Any:
         """The LLVM type of one element in a register."""
-        return _TYPE_BY_DTYPE[self.dtype]
+        return _TYPE_BY_DTYPE[dtypes.wide(self.dtype)]
 
     @property
     def type(self) -> Any:
         """The LLVM type in a register."""
-        return _widen(self.scalar, self.lanes)
+        return widen(self.scalar, self.lanes)
 
     @property
     def memory_scalar(self) -> Any:
         """The LLVM type of one element in memory."""
-        return I8 if self.dtype == "bool" else self.scalar
+        return _TYPE_IN_MEMORY.get(self.dtype, self.scalar)
 
     @property
     def memory_type(self) -> Any:
         """The LLVM type in memory."""
-        return _widen(self.memory_scalar, self.lanes)
+        return widen(self.memory_scalar, self.lanes)
 
     @property
     def itemsize(self) -> int:
         """The size of one element in memory, in bytes."""
-        return _SIZE_BY_DTYPE[self.dtype]
+        return dtypes.itemsize(self.dtype)
+
+    @property
+    def register_bytes(self) -> int:
+        """The bytes that a lane takes in a vector register."""
+        return dtypes.itemsize(dtypes.wide(self.dtype))
 
     def of(self, dtype: str) -> Lane:
         """Return the type with as many lanes of another dtype."""
         return Lane(dtype, self.lanes)
 
 
-def _widen(scalar: Any, lanes: int) -> Any:
+def widen(scalar: Any, lanes: int) -> Any:
+    """Return the LLVM type of so many scalars side by side."""
     return scalar if lanes == 1 else ir.VectorType(scalar, lanes)
 
 
@@ -72,7 +80,7 @@ def overload_name(type_: Any) -> str:
     """Return the name of a type in the names of overloaded LLVM intrinsics, such as `v8f32`."""
     if isinstance(type_, ir.VectorType):
         return f"v{type_.count}{overload_name(type_.element)}"
-    return {F32: "f32", F64: "f64"}.get(type_) or f"i{type_.width}"
+    return {F16: "f16", F32: "f32", F64: "f64"}.get(type_) or f"i{type_.width}"
 
 
 def lane_of(value: Value) -> Lane:
@@ -104,7 +112,7 @@ def call_symbol(builder: Builder, symbol: str, result: Any, arguments: Sequence[
 
 def constant(lane: Lane, value: float | int | bool) -> Value:
     """Return a constant, the same in every lane, rounded to the dtype."""
-    number = float(value) if lane.dtype[0] == "f" else int(value)
+    number = float(value) if dtypes.is_float(lane.dtype) else int(value)
     return ir.Constant(lane.type, number if lane.lanes == 1 else [number] * lane.lanes)
 
 

@@ -57,16 +57,11 @@ def _lines(statement: Statement) -> list[str]:
         case Accumulate(name=name, fold=fold, value=value):
             return [spelling.accumulation(name, fold, value)]
         case Store(array=array, offset=offset, value=value):
-            return [f"{array}[{spelling.index(offset)}] = {spelling.expression(value)}"]
+            return [f"{array}[{spelling.index(offset)}] = {spelling.stored(value)}"]
         case Row(array=array, dtype=dtype, extent=extent):
-            return [f"{array} = np.empty({extent}, {memory_dtype(dtype)})"]
+            return [f"{array} = np.empty({extent}, {spelling.memory_dtype(dtype)})"]
         case Loop(var=var, extent=extent):
             return [f"for {var} in range({extent}):"]
-
-
-def memory_dtype(dtype: str) -> str:
-    """Spell the numpy dtype of elements in memory, where a bool is a byte."""
-    return "np.uint8" if dtype == "bool" else spelling.NUMPY_BY_DTYPE[dtype]
 
 
 # ---- the comment that opens a kernel ---------------------------------------------------------------------------------

@@ -12,9 +12,14 @@ from frittata.egraph.errors import LoweringError
 from frittata.egraph.indexing import Affine, Atom, Clamp, Quot, Var
 from frittata.egraph.ops.elements import fold_identity
 from frittata.egraph.terms import Scalar
+from frittata.kernels.halves import HALVES
 from frittata.kernels.loops import Apply, Constant, Expression, Load, Local, Position
 
 NUMPY_BY_DTYPE = {"bool": "np.bool_", "i32": "np.int32", "i64": "np.int64", "f32": "np.float32", "f64": "np.float64"}
+_IN_MEMORY = {
+    **{"bool": "np.uint8", "u8": "np.uint8", "i8": "np.int8", "u16": "np.uint16", "i16": "np.int16"},
+    **dict.fromkeys(HALVES, "np.uint16"),
+}
 
 _TEXT_BY_OP = {
     "add": "({0} + {1})",
@@ -70,21 +75,24 @@ OPS = frozenset(_TEXT_BY_OP) | {"cast", "square"}
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a target spells operators, and the index in a subscript."""
+    """How a target spells operators, and the index in a subscript; whether it has the functions of halves."""
 
     text_by_op: Mapping[str, str]
     subscript: Callable[[Affine], str]
+    has_halves: bool = True
 
 
 def expression(value: Expression, dialect: Dialect | None = None) -> str:
     """Spell an expression.
 
-    Raises: LoweringError for an operator that has no spelling.
+    Raises: LoweringError for an operator or a dtype that has no spelling.
     """
     return _bare(_spelled(value, dialect or Dialect(_TEXT_BY_OP, index)))
 
 
 def _spelled(value: Expression, dialect: Dialect) -> str:
+    if value.dtype in HALVES and not dialect.has_halves:
+        raise LoweringError(f"no loop code for {value.dtype} on this target", do="convert to float32 before")
     match value:
         case Local(name=name):
             return name
@@ -95,9 +103,28 @@ def _spelled(value: Expression, dialect: Dialect) -> str:
             return f"{NUMPY_BY_DTYPE[dtype]}({index(at)})"
         case Load(array=array, offset=offset, dtype=dtype):
             element = f"{array}[{dialect.subscript(offset)}]"
-            return f"({element} != 0)" if dtype == "bool" else element
+            return _loaded(element, dtype)
         case Apply():
             return _applied(value, dialect)
+
+
+def _loaded(element: str, dtype: DType) -> str:
+    if dtype == "bool":
+        return f"({element} != 0)"
+    if dtype in HALVES:
+        return f"{dtype}_value({element})"
+    return f"np.int32({element})" if dtypes.is_narrow(dtype) else element
+
+
+def stored(value: Expression, dialect: Dialect | None = None) -> str:
+    """Spell what is written to memory of a value."""
+    text = expression(value, dialect)
+    return f"{value.dtype}_bits({text})" if value.dtype in HALVES else text
+
+
+def memory_dtype(dtype: DType) -> str:
+    """Spell the numpy dtype of elements in memory, where a bool is a byte."""
+    return _IN_MEMORY.get(dtype) or NUMPY_BY_DTYPE[dtype]
 
 
 def _applied(value: Apply, dialect: Dialect) -> str:
@@ -124,6 +151,9 @@ def _narrow(text: str, value: Apply) -> str:
 def _cast(text: str, source: DType, target: DType) -> str:
     if target == "bool":
         return text if source == "bool" else f"({text} != 0)"
+    if dtypes.is_narrow(target):
+        wide = _cast(text, source, dtypes.wide(target))
+        return f"{target}_rounded({wide})" if target in HALVES else f"np.int32({memory_dtype(target)}({wide}))"
     return f"{NUMPY_BY_DTYPE[target]}({text})"
 
 
@@ -144,7 +174,9 @@ def constant(scalar: Scalar) -> str:
     value = scalar.value
     if scalar.dtype == "bool":
         return str(bool(value))
-    if scalar.dtype[0] == "i":
+    if dtypes.is_narrow(scalar.dtype):
+        return constant(Scalar.of(value, dtypes.wide(scalar.dtype)))
+    if dtypes.is_integer(scalar.dtype):
         return f"{NUMPY_BY_DTYPE[scalar.dtype]}({value})"
     number = f"np.{'nan' if math.isnan(value) else 'inf'}" if not math.isfinite(value) else repr(value)
     if scalar.dtype == "f32":

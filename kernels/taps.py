@@ -75,7 +75,7 @@ class Taps:
     @cached_property
     def lanes(self) -> int:
         """The lanes of a vector: no more than the last axis needs."""
-        sizes = [Lane(term.dtype).itemsize for term in terms.walk(*self.bodies) if term.dtype != "bool"]
+        sizes = [Lane(term.dtype).register_bytes for term in terms.walk(*self.bodies) if term.dtype != "bool"]
         return min(processor().width // min(sizes), 1 << (self.columns - 1).bit_length())
 
     @property

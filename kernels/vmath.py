@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from frittata.egraph import dtypes
 from frittata.egraph.errors import LoweringError
-from frittata.kernels import simd, transcendental
+from frittata.kernels import narrow, simd, transcendental
 from frittata.kernels.expressions import Expr, integer
 from frittata.kernels.flow import rarely
 from frittata.kernels.processor import processor
@@ -38,6 +39,8 @@ def exp_of_nonpositive(builder: Builder, x: Value) -> Value:
 def cast(builder: Builder, value: Value, dtype: str) -> Value:
     """Convert to another dtype as C on x86 does: floats truncate, and those out of range give the least integer."""
     source = lane_of(value)
+    if dtypes.is_narrow(dtype):
+        return narrow.rounded(builder, cast(builder, value, dtypes.wide(dtype)), dtype)
     target = source.of(dtype)
     if source.dtype == dtype:
         return value

@@ -89,7 +89,7 @@ class Writing:
     def lanes(self) -> int:
         """The lanes of a vector of values side by side."""
         count = self.source[-1]
-        return min(processor().width // Lane(self.dtype).itemsize, 1 << (count - 1).bit_length())
+        return min(processor().width // Lane(self.dtype).register_bytes, 1 << (count - 1).bit_length())
 
     @property
     def _wanted(self) -> int:

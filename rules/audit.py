@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from frittata.egraph import shapes, terms
+from frittata.egraph import dtypes, shapes, terms
 from frittata.egraph.errors import ModelError, RuleError
 from frittata.egraph.interpret import Interpreter, Precision
 from frittata.egraph.terms import TensorType, Term
@@ -208,7 +208,7 @@ def _evaluate(side: Term, values: Mapping[str, Array], precision: Precision, at:
 
 def _differs(left: Array, right: Array, draw: _Draw) -> Array:
     """Tell at each place whether the sides disagree."""
-    if left.dtype.kind != "f" or right.dtype.kind != "f":
+    if not dtypes.holds_floats(left) or not dtypes.holds_floats(right):
         return np.asarray(left != right)
     both_nan = np.isnan(left) & np.isnan(right)
     if draw.tolerance == 0:

@@ -10,6 +10,7 @@ from fractions import Fraction
 from math import frexp, isfinite, prod
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from frittata.egraph import dtypes, indexing, shapes
@@ -159,7 +160,7 @@ def is_power_of_two(c: Scalar) -> bool:
     """Whether a floating-point constant and its reciprocal are both powers of two within the normal range."""
     if not dtypes.is_float(c.dtype) or not isfinite(c.value) or abs(frexp(c.value)[0]) != 0.5:
         return False
-    tiny = float(np.finfo(dtypes.to_numpy(c.dtype)).tiny)
+    tiny = float(ml_dtypes.finfo(dtypes.to_numpy(c.dtype)).tiny)
     return tiny <= abs(c.value) <= 1 / tiny
 
 
@@ -206,6 +207,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "is_exact": is_exact,
     "is_float": dtypes.is_float,
     "is_integer": dtypes.is_integer,
+    "is_narrow": dtypes.is_narrow,
+    "holds": dtypes.holds,
     "channel_shape": channel_shape,
     "is_per_channel": is_per_channel,
     "len": len,

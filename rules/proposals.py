@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,8 @@ from frittata.egraph.ops.elements import FOLDS
 from frittata.egraph.ops.indices import SCATTERS
 from frittata.egraph.ops.registry import REQUIRED, Op
 from frittata.egraph.ops.winograd import TRANSFORMS
-from frittata.egraph.terms import Scalar, Type
-
-DIMS = (1, 1, 2, 3, 3, 4, 5, 7)
-DTYPES = ("f64", "f64", "f64", "f32", "f32", "i32", "i64", "bool")
-NUMBERS = (0.0, -0.0, 1.0, -1.0, 2.0, 3.0, 0.5, 1.5, -2.5, 0.1, 7.0, 0.0625, 1e-3)
-MOST_ELEMENTS = 400
-
-Shape = tuple[int, ...]
+from frittata.egraph.terms import Type
+from frittata.rules.draws import Shape, narrowed, random_dim, random_dtype, random_scalar, spread
 
 
 class Mismatch(Exception):
@@ -63,41 +56,6 @@ class Place:
 Proposal = tuple[tuple[Goal, ...], dict[str, Any]]
 
 
-def random_dim(rng: np.random.Generator) -> int:
-    """Draw an extent: often 1, often a prime."""
-    return int(rng.choice(DIMS))
-
-
-def random_shape(rng: np.random.Generator) -> Shape:
-    """Draw a shape of rank 0 to 5."""
-    while True:
-        shape = tuple(random_dim(rng) for _ in range(int(rng.integers(0, 6))))
-        if prod(shape) <= MOST_ELEMENTS:
-            return shape
-
-
-def random_scalar(rng: np.random.Generator, dtype: str) -> Scalar:
-    """Draw a number of a dtype."""
-    if dtype == "bool":
-        return Scalar.of(bool(rng.integers(0, 2)), dtype)
-    return Scalar.of(float(rng.choice(NUMBERS)), dtype)
-
-
-def narrowed(rng: np.random.Generator, shape: Shape) -> Shape:
-    """Draw a shape that broadcasts to `shape`: some extents 1, some leading axes missing."""
-    out = tuple(1 if rng.random() < 0.25 else dim for dim in shape)
-    return out[int(rng.integers(0, len(out) + 1)) :] if rng.random() < 0.3 else out
-
-
-def spread(rng: np.random.Generator, shape: Shape, count: int) -> list[Shape]:
-    """Draw shapes that broadcast to `shape` only together: on each axis one has its extent, others it or 1."""
-    full = rng.integers(0, count, len(shape))
-    return [
-        tuple(dim if i == keeper or rng.random() < 0.25 else 1 for dim, keeper in zip(shape, full, strict=True))
-        for i in range(count)
-    ]
-
-
 def propose(place: Place) -> Proposal:
     """Propose the goals of the operands, and every attribute."""
     by_name = _TENSOR if place.op.sort == "tensor" else _ELEMENT
@@ -127,7 +85,7 @@ def _pointwise(place: Place) -> Proposal:
     dtypes = [goal.dtype] * count
     if name in ("lt", "le", "gt", "ge", "eq", "ne") or name == "cast":
         bound = next((str(type_.dtype) for type_ in place.known if type_), None)
-        dtypes = [bound or str(rng.choice(DTYPES))] * count
+        dtypes = [bound or random_dtype(rng, place.op)] * count
     elif name == "where":
         dtypes[0] = "bool"
     attrs = {"dtype": place.attr("dtype", lambda: goal.dtype)} if name == "cast" else {}
@@ -372,7 +330,7 @@ def _scatter(place: Place) -> Proposal:
 def _place(place: Place) -> Proposal:
     bound = next((str(type_.dtype) for type_ in place.known if type_), None)
     (goal,), attrs = _reduce(place)
-    return (Goal(goal.shape, bound or str(place.rng.choice(DTYPES))),), attrs
+    return (Goal(goal.shape, bound or random_dtype(place.rng, place.op)),), attrs
 
 
 def _sorted(place: Place) -> Proposal:

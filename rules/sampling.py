@@ -13,9 +13,10 @@ from frittata.egraph.errors import ModelError
 from frittata.egraph.ops import registry
 from frittata.egraph.terms import Term
 from frittata.rules import facts
+from frittata.rules.draws import narrowed, random_dtype, random_scalar, random_shape
 from frittata.rules.matching import Bindings, holds, number, same
 from frittata.rules.pattern import AttrVariable, Expression, Node, Number, Pattern, Rule, Variable
-from frittata.rules.proposals import DTYPES, Goal, Mismatch, Place, narrowed, propose, random_scalar, random_shape
+from frittata.rules.proposals import Goal, Mismatch, Place, propose
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -53,7 +54,9 @@ class _Draw:
 
     def bindings(self) -> Bindings:
         """Draw every pattern of the left side."""
-        goal = Goal(random_shape(self.rng), str(self.rng.choice(DTYPES)))
+        first = self.rule.left[0].pattern
+        assert isinstance(first, Node)
+        goal = Goal(random_shape(self.rng), random_dtype(self.rng, registry.get(first.op, first.sort)))
         for binding in self.rule.left:
             self.terms[binding.name] = self._draw(binding.pattern, goal)
         return Bindings(dict(self.terms), dict(self.attrs))
@@ -151,7 +154,7 @@ def with_nans(values: Mapping[str, Array], rng: np.random.Generator) -> dict[str
     """Return the values with some floats replaced by NaN."""
 
     def replaced(value: Array) -> Array:
-        if value.dtype.kind != "f":
+        if not dtypes.holds_floats(value):
             return value
         return np.where(rng.random(value.shape) < 0.15, np.nan, value).astype(value.dtype)
 

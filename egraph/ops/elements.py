@@ -150,8 +150,21 @@ def _build(types: tuple[ElementType, ...], attrs: tuple[Any, ...]) -> Type:
     return TensorType(shape, types[0].dtype)
 
 
-register(Op("load", "element", (("x", "tensor"),), (), _load, doc="The tensor's value at the clamped index."))
-register(Op("const", "element", (), (("value", REQUIRED),), _const, cost=0, doc="The same value at every index."))
+register(
+    Op("load", "element", (("x", "tensor"),), (), _load, doc="The tensor's value at the clamped index.", carries=True)
+)
+register(
+    Op(
+        "const",
+        "element",
+        (),
+        (("value", REQUIRED),),
+        _const,
+        cost=0,
+        doc="The same value at every index.",
+        carries=True,
+    )
+)
 register(
     Op(
         "iota",
@@ -218,6 +231,7 @@ register(
         _reindex,
         cost=0,
         doc="The element at another index: a view.",
+        carries=True,
     )
 )
 register(
@@ -229,6 +243,7 @@ register(
         _build,
         cost=0,
         doc="The tensor whose value at each index is the element.",
+        carries=True,
     )
 )
 register(
@@ -240,5 +255,6 @@ register(
         _build,
         cost=0,
         doc="What `build` is, in a larger buffer: `at` tells, in terms of the axes, where each value is written.",
+        carries=True,
     )
 )

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from frittata.egraph.errors import ModelError
 from frittata.egraph.ops.registry import REQUIRED, Op, register_variadic, tensor
 from frittata.egraph.terms import Sort, TensorType, Term, Type
+from frittata.egraph.torch_arrays import array_of, tensor_of
 
 Array = NDArray[Any]
 
@@ -66,14 +67,14 @@ def run(call: str, arrays: Sequence[Array]) -> tuple[Array, ...]:
     import torch
 
     function, arguments, keywords = _parsed(call)
-    tensors = [torch.from_numpy(_given(array)) for array in arrays]
+    tensors = [tensor_of(_given(array)) for array in arrays]
     with torch.no_grad():
         try:
             found = function(*(_bound(a, tensors) for a in arguments), **{k: _bound(a, tensors) for k, a in keywords})
         except (RuntimeError, IndexError, NotImplementedError) as error:
             raise ModelError(f"torch refuses {call}: {str(error).partition(chr(10))[0]}") from error
     results = (found,) if isinstance(found, torch.Tensor) else tuple(found)
-    return tuple(r.detach().resolve_conj().resolve_neg().numpy() if r is not None else np.empty(0) for r in results)
+    return tuple(array_of(r.resolve_conj().resolve_neg()) if r is not None else np.empty(0) for r in results)
 
 
 def _given(array: Any) -> Array:
@@ -118,7 +119,8 @@ def _bound(node: ast.expr, tensors: Sequence[Any]) -> Any:
 def _row(count: int) -> Op:
     operands: tuple[tuple[str, Sort], ...] = tuple((f"x{i}", "tensor") for i in range(count))
     doc = f"A call into torch with {count} tensors; `result` tells which of its results."
-    return Op(f"{STEM}_{count}", "tensor", operands, _ATTRS, _type, _reference, cost=8.0, opaque=True, doc=doc)
+    name = f"{STEM}_{count}"
+    return Op(name, "tensor", operands, _ATTRS, _type, _reference, cost=8.0, opaque=True, doc=doc, carries=True)
 
 
 def _type(types: tuple[Any, ...], attrs: tuple[Any, ...]) -> Type:

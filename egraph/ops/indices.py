@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from frittata.egraph import dtypes, indexing, shapes
-from frittata.egraph.errors import IndexRangeError, ModelError
+from frittata.egraph.errors import IndexRangeError, ModelError, NarrowError
 from frittata.egraph.indexing import IndexMap
 from frittata.egraph.ops.elements import bound_extents, check_negative
 from frittata.egraph.ops.registry import REQUIRED, Op, register
@@ -23,6 +23,8 @@ from frittata.egraph.terms import ElementType, TensorType, Type
 def _check_integers(indices: TensorType | ElementType) -> None:
     if not dtypes.is_integer(indices.dtype):
         raise ModelError(f"indices must be integers, got {indices}", do="cast to i64 first")
+    if dtypes.is_narrow(indices.dtype):
+        raise NarrowError(f"indices of {indices.dtype}", do="cast to i32 first")
 
 
 def _at(types: tuple[ElementType, ...], attrs: tuple[Any, ...]) -> Type:
@@ -122,6 +124,8 @@ def _scatter(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
         raise ModelError(f"scatter of {source} into {x} at {indices} on axis {axis}", do="only this axis may be longer")
     if x.dtype == "bool" and reduce != "set":
         raise ModelError("scatter that adds up bool", do="cast to a number first")
+    if dtypes.is_narrow(x.dtype) and reduce != "set":
+        raise NarrowError(f"scatter that adds up {x.dtype}", do=f"cast to {dtypes.wide(x.dtype)}, and back")
     return x
 
 
@@ -150,6 +154,7 @@ register(
         _at,
         cost=2,
         doc="The element with its index on one axis replaced by the integer element, clamped to extent - 1.",
+        carries=True,
     )
 )
 register(
@@ -161,6 +166,7 @@ register(
         _take,
         take_numpy,
         doc="Slices of x along an axis, one for each index: an embedding is take(table, ids, axis=-2).",
+        carries=True,
     )
 )
 register(
@@ -172,6 +178,7 @@ register(
         _gather,
         gather_numpy,
         doc="Values of x along an axis, one for each index; the other axes broadcast (numpy.take_along_axis).",
+        carries=True,
     )
 )
 register(
@@ -185,5 +192,6 @@ register(
         cost=8.0,
         opaque=True,
         doc="x with values of the source written at, or combined with what is at, indices (they broadcast) on an axis.",
+        carries=True,
     )
 )

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from frittata.egraph import terms
-from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph import dtypes, terms
+from frittata.egraph.errors import ModelError, NarrowError, UnsupportedOpError
 from frittata.egraph.terms import Sort, Term, Type
 
 REQUIRED: Any = object()
@@ -23,7 +23,8 @@ class Op:
     `infer(types, attrs)` returns the result's type or raises ModelError. `reference(*values, *attrs)` is its meaning in
     numpy; binders and atoms of elements, whose meaning needs an index, have none. `cost` is what one value costs, in
     units of one addition. An `opaque` operator has no definition by elements: it runs as a host step, by its reference,
-    or by what `writes` its result into the last of the arrays that it is given.
+    or by what `writes` its result into the last of the arrays that it is given. One that `carries` takes and gives
+    values of narrow dtypes; others do not.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Op:
     opaque: bool = False
     doc: str = ""
     writes: Callable[..., Any] | None = None
+    carries: bool = False
 
     @property
     def key(self) -> str:
@@ -133,6 +135,10 @@ def make(name: str, sort: Sort, args: tuple[Term, ...], attrs: tuple[Any, ...]) 
         given = ", ".join(str(arg.type) for arg in args)
         error.where = error.where or f"{name}({given}) with {dict(zip((a for a, _ in op.attrs), full, strict=True))}"
         raise
+    narrow = [] if op.carries else [t.dtype for t in (*(arg.type for arg in args), type_) if dtypes.is_narrow(t.dtype)]
+    if narrow:
+        what = f"{name} of {narrow[0]}, a dtype that values are only stored in"
+        raise NarrowError(what, do=f"cast to {dtypes.wide(narrow[0])}, and back")
     return terms.intern(name, sort, args, full, type_)
 
 

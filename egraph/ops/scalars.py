@@ -46,7 +46,7 @@ def _logic(given: tuple[DType, ...], attrs: tuple[Any, ...]) -> DType:
 
 
 def _integer(given: tuple[DType, ...], attrs: tuple[Any, ...]) -> DType:
-    if given[0] not in ("i32", "i64"):
+    if not dtypes.is_integer(given[0]):
         raise ModelError(f"needs integer operands, got {', '.join(given)}", do="cast first")
     return _same(given, attrs)
 
@@ -103,7 +103,8 @@ def _scalar(
     rows: tuple[tuple[Sort, Any], ...] = (("tensor", infer_tensor), ("element", infer_element))
     for sort, infer in rows:
         operands: tuple[tuple[str, Sort], ...] = tuple((label, sort) for label in labels)
-        register(Op(name, sort, operands, attrs, infer, reference, cost, pointwise=True, doc=doc))
+        carries = name in ("where", "cast")
+        register(Op(name, sort, operands, attrs, infer, reference, cost, pointwise=True, doc=doc, carries=carries))
 
 
 _ROWS: tuple[tuple[str, int, Callable[..., Any], DtypeRule, float], ...] = (

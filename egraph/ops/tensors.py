@@ -177,9 +177,17 @@ def _tensors(*labels: str) -> tuple[tuple[str, Any], ...]:
 
 
 _LEAF = (("name", REQUIRED), ("shape", REQUIRED), ("dtype", REQUIRED))
-register(Op("input", "tensor", (), _LEAF, _leaf, doc="An argument of the function."))
+register(Op("input", "tensor", (), _LEAF, _leaf, doc="An argument of the function.", carries=True))
 register(
-    Op("param", "tensor", (), _LEAF, _leaf, doc="A frozen tensor, known by name; its values stay outside of the terms.")
+    Op(
+        "param",
+        "tensor",
+        (),
+        _LEAF,
+        _leaf,
+        doc="A frozen tensor, known by name; its values stay outside of the terms.",
+        carries=True,
+    )
 )
 register(
     Op(
@@ -190,6 +198,7 @@ register(
         _full,
         lambda value, shape: np.full(shape, value.value),
         doc="One value everywhere.",
+        carries=True,
     )
 )
 for _name, _reference, _doc in (

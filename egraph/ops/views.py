@@ -67,6 +67,7 @@ register(
         np.transpose,
         cost=0,
         doc="Axis i of the result is axis permutation[i] of x.",
+        carries=True,
     )
 )
 register(
@@ -79,6 +80,7 @@ register(
         lambda x: np.moveaxis(x, -1, 1),
         cost=0,
         doc="(batch, *spatial, channels) as (batch, channels, *spatial).",
+        carries=True,
     )
 )
 register(
@@ -91,6 +93,7 @@ register(
         np.reshape,
         cost=0,
         doc="The same values in row-major order under another shape.",
+        carries=True,
     )
 )
 register(
@@ -103,8 +106,19 @@ register(
         _slice_numpy,
         cost=0,
         doc="`length` values of one axis, from `start` in steps of `step`.",
+        carries=True,
     )
 )
 register(
-    Op("expand", "tensor", _X, (("shape", REQUIRED),), _expand, np.broadcast_to, cost=0, doc="Broadcast to a shape.")
+    Op(
+        "expand",
+        "tensor",
+        _X,
+        (("shape", REQUIRED),),
+        _expand,
+        np.broadcast_to,
+        cost=0,
+        doc="Broadcast to a shape.",
+        carries=True,
+    )
 )

@@ -69,7 +69,7 @@ class Builder:
         """Return a param with its value, an array that is copied; the same name again must have an equal value."""
         array = np.array(value)
         known = self._params.setdefault(name, array)
-        if known.dtype != array.dtype or not np.array_equal(known, array, equal_nan=array.dtype.kind == "f"):
+        if known.dtype != array.dtype or not np.array_equal(known, array, equal_nan=dtypes.holds_floats(array)):
             raise ModelError(f"param {name!r} has another value already", do="choose another name")
         return Tensor(tensor("param", name=name, shape=array.shape, dtype=dtypes.from_numpy(array.dtype)))
 

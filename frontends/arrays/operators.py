@@ -58,8 +58,9 @@ def _number(name: str, x: Any, dtype: np.dtype[Any]) -> Any:
     """Give a number a dtype that has it, or one as near as floats are."""
     if not isinstance(x, bool | int | float):
         return x
-    fits = isinstance(x, bool) if dtype.kind == "b" else dtype.kind == "f" or float(x).is_integer()
-    if dtype.kind == "i" and fits:
+    kind = idioms.dtypes.from_numpy(dtype)
+    fits = isinstance(x, bool) if kind == "bool" else idioms.dtypes.is_float(kind) or float(x).is_integer()
+    if idioms.dtypes.is_integer(kind) and fits:
         fits = np.iinfo(dtype).min <= x <= np.iinfo(dtype).max
     if not fits:
         raise ModelError(f"{name} of {dtype} and {x!r}", do="convert the tensor before: x.astype(numpy.float32)")

@@ -12,7 +12,7 @@ from frittata.egraph.dtypes import DType
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Scalar, Term
-from frittata.frontends import aten, aten_scalars, idioms
+from frittata.frontends import aten, aten_scalars, idioms, narrow
 from frittata.frontends.arrays.constants import constant
 
 Row = Callable[..., Any]
@@ -51,7 +51,12 @@ def floats(x: Term) -> Term:
 
 
 def summed(x: Term) -> Term:
-    """Convert to the dtype in which numpy sums."""
+    """Convert to the dtype in which numpy sums.
+
+    Raises: UnsupportedOpError where that is unsigned.
+    """
+    if x.dtype in ("u8", "u16"):
+        raise UnsupportedOpError(f"numpy sums {x.dtype} in uint64", do="convert to a signed dtype before")
     return x if dtypes.is_float(x.dtype) else idioms.cast(x, "i64")
 
 
@@ -79,7 +84,7 @@ def apply(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any]) -> Te
                 f"numpy.{ufunc.__name__} of {dtype} and {x}", do="convert the tensor to a wider dtype before"
             )
     operands = (idioms.typed(x, dtype) for x, dtype in zip(inputs, wanted, strict=True))
-    return idioms.cast(UFUNCS[ufunc](*operands), result)
+    return idioms.cast(narrow.applied(UFUNCS[ufunc], tuple(operands), {}, [result]), result)
 
 
 def _fits(number: int, dtype: DType) -> bool:

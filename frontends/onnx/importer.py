@@ -18,6 +18,7 @@ from onnx import (
     TensorProto,
     TypeProto,
     ValueInfoProto,
+    defs,
     helper,
     numpy_helper,
 )
@@ -28,7 +29,7 @@ from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.model import Array, Function, Model
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Scalar, Term
-from frittata.frontends import idioms
+from frittata.frontends import idioms, narrow
 from frittata.frontends.calls import Call
 from frittata.frontends.onnx.definitions import Definition, specialized
 from frittata.frontends.onnx.rows import ROWS
@@ -295,12 +296,20 @@ class _Importer:
             else:
                 operands.append(self._term(value, name))
         attributes = {attribute.name: _attribute(attribute) for attribute in node.attribute}
-        results = row(operands, attributes, len(node.output))
+        results = narrow.applied(row, (operands, attributes, len(node.output)), {}, self._dtypes(node, operands))
         every = (*results, *(None,) * (len(node.output) - len(results)))
         return [
             Value(lacking=(f"{node.op_type} (result {at})", place)) if result is None else _value(result)
             for at, result in enumerate(every)
         ]
+
+    def _dtypes(self, node: NodeProto, operands: Sequence[Any]) -> list[dtypes.DType | None]:
+        """Return the dtypes of results that are, as ONNX says, those of operands; None for others."""
+        schema: Any = defs.get_schema(node.op_type, self._opset(node), node.domain)
+        last = len(schema.inputs) - 1
+        named = {schema.inputs[min(at, last)].type_str: x for at, x in enumerate(operands) if isinstance(x, Term)}
+        found = [named.get(result.type_str) for result in schema.outputs]
+        return [None if x is None else x.dtype for x in found]
 
     def _call(self, found: Definition, node: NodeProto, values: Sequence[Value], place: str) -> list[Value | None]:
         """Import the nodes of a definition."""
@@ -425,9 +434,9 @@ def _is_uniform(array: Array) -> bool:
 
 
 def _initial(stored: TensorProto) -> Value:
-    """Return what a model stores: a weight if it has axes and is no tensor of integers."""
+    """Return what a model stores: a weight if it has axes, and is of no dtype of shapes and indices."""
     array = numpy_helper.to_array(stored)
-    return Value(array, weight=bool(array.shape) and array.dtype.kind == "f")
+    return Value(array, weight=bool(array.shape) and DTYPE_BY_ONNX.get(stored.data_type) not in ("bool", "i32", "i64"))
 
 
 def _value(result: Any) -> Value:

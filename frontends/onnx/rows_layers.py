@@ -51,7 +51,7 @@ def _padding(
     return (less, more) if auto_pad == "SAME_UPPER" else (more, less)
 
 
-def _conv(
+def conv(
     x: Term,
     w: Term,
     bias: Term | None = None,
@@ -278,7 +278,7 @@ def _over_rest(row: Any) -> Any:
 ROWS: dict[str, tuple[Row, ...]] = {
     "MatMul": (Row(idioms.matmul),),
     "Gemm": (Row(_gemm),),
-    "Conv": (Row(_conv),),
+    "Conv": (Row(conv),),
     "ConvTranspose": (Row(_conv_transpose),),
     "MaxPool": (Row(_max_pool),),
     "AveragePool": (Row(_avg_pool),),

@@ -14,8 +14,14 @@ from frittata.egraph.errors import UnsupportedOpError
 
 DTYPE_BY_ONNX: dict[int, DType] = {
     TensorProto.BOOL: "bool",
+    TensorProto.UINT8: "u8",
+    TensorProto.INT8: "i8",
+    TensorProto.UINT16: "u16",
+    TensorProto.INT16: "i16",
     TensorProto.INT32: "i32",
     TensorProto.INT64: "i64",
+    TensorProto.BFLOAT16: "bf16",
+    TensorProto.FLOAT16: "f16",
     TensorProto.FLOAT: "f32",
     TensorProto.DOUBLE: "f64",
 }
@@ -49,7 +55,7 @@ class Row:
         kinds = {parameter.kind for parameter in parameters.values()}
         extra = sorted(attributes.keys() - parameters.keys())
         positional = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters.values())
-        if extra:
+        if extra and not any(kind.name == "VAR_KEYWORD" for kind in kinds):
             raise UnsupportedOpError(f"attribute {', '.join(extra)}")
         if len(operands) > positional and not any(kind.name == "VAR_POSITIONAL" for kind in kinds):
             raise UnsupportedOpError(f"{len(operands)} operands")

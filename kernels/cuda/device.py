@@ -24,7 +24,10 @@ _WAYS_OUT = (
     "run on a machine with an NVIDIA GPU and `pip install frittata[cuda]`; "
     "or set NUMBA_ENABLE_CUDASIM=1 before anything imports numba, which simulates the device, slowly"
 )
-_NUMBA_DTYPES = {"bool": "uint8", "i32": "int32", "i64": "int64", "f32": "float32", "f64": "float64"}
+_NUMBA_DTYPES = {
+    **{"bool": "uint8", "u8": "uint8", "i8": "int8", "u16": "uint16", "i16": "int16"},
+    **{"i32": "int32", "i64": "int64", "f32": "float32", "f64": "float64"},
+}
 
 
 @dataclass(frozen=True)

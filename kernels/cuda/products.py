@@ -49,7 +49,7 @@ class _ProductWriter:
         return cuda_kernel(name, work.bodies, blocks, tile.threads, text, notes)
 
     def _head(self, lines: int, columns: int) -> Iterator[str]:
-        tile, dtype = self._tile, source.memory_dtype(self._work.dtype)
+        tile, dtype = self._tile, spelling.memory_dtype(self._work.dtype)
         yield f"left = cuda.shared.array({DEPTH * self._pitch(self._work.left)}, {dtype})"
         yield f"right = cuda.shared.array({DEPTH * self._pitch(self._work.right)}, {dtype})"
         yield f"total = cuda.local.array({tile.down * tile.across}, {dtype})"

@@ -21,7 +21,7 @@ from frittata.egraph import dtypes, shapes, terms
 from frittata.egraph.indexing import Affine, IndexMap, var
 from frittata.egraph.ops import registry
 from frittata.egraph.terms import Term
-from frittata.kernels import source
+from frittata.kernels import source, spelling
 from frittata.kernels.contractions import split_index
 from frittata.kernels.cuda.kernel import MOST_THREADS, SHARED_BYTES, CudaKernel, ceil_div, cuda_kernel, power_of_two
 from frittata.kernels.cuda.writing import Writer, name_quotients, spell_out, unknown, writer_for
@@ -257,9 +257,9 @@ class _RowWriter:
     def _head(self) -> Iterator[str]:
         rows = self._rows
         for tree, dtype in _trees(rows):
-            yield f"{tree} = cuda.shared.array({self._threads}, {source.memory_dtype(dtype)})"
+            yield f"{tree} = cuda.shared.array({self._threads}, {spelling.memory_dtype(dtype)})"
         for row in rows.nest.rows():
-            yield f"{row.array} = cuda.shared.array({rows.members * row.extent}, {source.memory_dtype(row.dtype)})"
+            yield f"{row.array} = cuda.shared.array({rows.members * row.extent}, {spelling.memory_dtype(row.dtype)})"
         if rows.members == 1:
             yield "lane = cuda.threadIdx.x"
             if rows.count > 1:

@@ -50,7 +50,7 @@ class Writer:
 
     def lines(self, statement: Statement) -> list[str] | None:
         """Return the lines of a statement; None for loops and what every target spells the same."""
-        dialect = spelling.Dialect(_TEXT_BY_OP, self.subscript)
+        dialect = spelling.Dialect(_TEXT_BY_OP, self.subscript, has_halves=False)
         match statement:
             case Assign(name=name, value=value):
                 return [f"{name} = {spelling.expression(value, dialect)}"]
@@ -70,7 +70,7 @@ class Writer:
             case Store(array=array, offset=offset, value=value):
                 return [f"{array}[{self.subscript(offset)}] = {spelling.expression(value, dialect)}"]
             case Row(array=array, dtype=dtype, extent=extent):
-                return [f"{array} = cuda.local.array({extent}, {source.memory_dtype(dtype)})"]
+                return [f"{array} = cuda.local.array({extent}, {spelling.memory_dtype(dtype)})"]
             case _:
                 return None
 

@@ -13,6 +13,7 @@ from frittata.egraph.program import Estimate
 from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Term
 from frittata.kernels import source
+from frittata.kernels.halves import FUNCTIONS
 from frittata.kernels.lookups import sites
 from frittata.kernels.loops import Loop, Nest, Row, Statement, statements
 from frittata.kernels.lower import lower, result_names
@@ -73,7 +74,7 @@ class NestTemplate:
             *(source.INDENT + line for line in _bindings(nest, scratch)),
             *source.write(nest.body, _Chunked(nest, split).special),
         ]
-        namespace = {"np": np, "math": math, **POINTERS}
+        namespace = {"np": np, "math": math, **POINTERS, **FUNCTIONS}
         chunks = split.outer * split.inner
         return LoweredKernel(name, "\n".join(lines) + "\n", namespace, chunks, tuple(arguments))
 

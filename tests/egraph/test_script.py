@@ -226,7 +226,7 @@ HEAD = "def main(x: f32[2, 3]) -> f32[2, 3]:\n"
     [
         ("", "1:1", "there is no function"),
         ("x = 3", "1:1", "expected 'def'"),
-        ("def main(x: f16[2]) -> f32[2]:\n    return x", "1:13", "no dtype 'f16'"),
+        ("def main(x: f8[2]) -> f32[2]:\n    return x", "1:13", "no dtype 'f8'"),
         ("def main(x: f32[2.5]) -> f32[2]:\n    return x", "1:17", "is no dim"),
         ("def main(x: f32[2]):\n    return x", "1:20", "expected '->'"),
         ("def main(x: f32[2]) -> f32[2]\n    return x", "1:30", "expected ':', found the end of the line"),

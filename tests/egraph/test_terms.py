@@ -155,7 +155,7 @@ def test_reindex_mentions_the_axes_that_its_map_needs() -> None:
         (lambda x: tensor("matmul", x, x), "depths 3 and 4 differ"),
         (lambda x: tensor("linear", x, leaf("w", 5, 2), leaf("b", 5)), "linear of"),
         (lambda x: tensor("layer_norm", x, leaf("w", 4), leaf("b", 4)), "vectors of length 3"),
-        (lambda x: tensor("cast", x, dtype="f16"), "no dtype 'f16'"),
+        (lambda x: tensor("cast", x, dtype="f8"), "no dtype 'f8'"),
         (lambda x: tensor("softmax", x, extent=3), "no attribute extent"),
         (lambda x: tensor("reduce_sum", x), "axis"),
         (lambda x: make("add", "tensor", (x,), ()), "takes 2 operands, got 1"),

@@ -1,0 +1,58 @@
+"""For the audit: random extents, shapes, dtypes and numbers."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from frittata.egraph.dtypes import NARROW
+from frittata.egraph.ops.registry import Op
+from frittata.egraph.terms import Scalar
+
+DIMS = (1, 1, 2, 3, 3, 4, 5, 7)
+DTYPES = ("f64", "f64", "f64", "f32", "f32", "i32", "i64", "bool")
+NUMBERS = (0.0, -0.0, 1.0, -1.0, 2.0, 3.0, 0.5, 1.5, -2.5, 0.1, 7.0, 0.0625, 1e-3)
+MOST_ELEMENTS = 400
+
+Shape = tuple[int, ...]
+
+
+def random_dim(rng: np.random.Generator) -> int:
+    """Draw an extent: often 1, often a prime."""
+    return int(rng.choice(DIMS))
+
+
+def random_shape(rng: np.random.Generator) -> Shape:
+    """Draw a shape of rank 0 to 5."""
+    while True:
+        shape = tuple(random_dim(rng) for _ in range(int(rng.integers(0, 6))))
+        if prod(shape) <= MOST_ELEMENTS:
+            return shape
+
+
+def random_dtype(rng: np.random.Generator, op: Op) -> str:
+    """Draw a dtype of values that an operator may take."""
+    return str(rng.choice((*DTYPES, *NARROW) if op.carries else DTYPES))
+
+
+def random_scalar(rng: np.random.Generator, dtype: str) -> Scalar:
+    """Draw a number of a dtype."""
+    if dtype == "bool":
+        return Scalar.of(bool(rng.integers(0, 2)), dtype)
+    return Scalar.of(float(rng.choice(NUMBERS)), dtype)
+
+
+def narrowed(rng: np.random.Generator, shape: Shape) -> Shape:
+    """Draw a shape that broadcasts to `shape`: some extents 1, some leading axes missing."""
+    out = tuple(1 if rng.random() < 0.25 else dim for dim in shape)
+    return out[int(rng.integers(0, len(out) + 1)) :] if rng.random() < 0.3 else out
+
+
+def spread(rng: np.random.Generator, shape: Shape, count: int) -> list[Shape]:
+    """Draw shapes that broadcast to `shape` only together: on each axis one has its extent, others it or 1."""
+    full = rng.integers(0, count, len(shape))
+    return [
+        tuple(dim if i == keeper or rng.random() < 0.25 else 1 for dim, keeper in zip(shape, full, strict=True))
+        for i in range(count)
+    ]
