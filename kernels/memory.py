@@ -129,10 +129,11 @@ def store_masked(builder: Builder, value: Value, pointer: Value, offset: Index, 
         return store(builder, value, pointer, offset)
     if isinstance(count, int):
         return _store_parts(builder, value, pointer, as_index(offset), count)
+    if pointer.type.pointee not in (lane.scalar, I8 if lane.dtype == "bool" else None):
+        return _store_by_halves(builder, value, pointer, as_index(offset), count)
     address = advance(builder, pointer, offset)
-    stored = _to_memory(builder, value, pointer)
-    arguments = [stored, address, I32(_size(pointer)), valid_mask(builder, lane, count)]
-    call_symbol(builder, f"llvm.masked.store.{overload_name(stored.type)}.p0", ir.VoidType(), arguments)
+    arguments = [_to_memory(builder, value, pointer), address, I32(lane.itemsize), valid_mask(builder, lane, count)]
+    call_symbol(builder, f"llvm.masked.store.{overload_name(lane.memory_type)}.p0", ir.VoidType(), arguments)
     return None
 
 
@@ -143,6 +144,26 @@ def _store_parts(builder: Builder, value: Value, pointer: Value, offset: Value, 
         size = 1 << ((count - start).bit_length() - 1)
         store(builder, part(builder, value, start, size), pointer, builder.add(offset, I64(start)))
         start += size
+
+
+def _store_by_halves(builder: Builder, value: Value, pointer: Value, offset: Value, count: Value) -> None:
+    """Store the first lanes: half of them, if there are so many, a fourth of what is left, ...
+
+    LLVM 22 writes 32 bits where a masked store of one lane, known when it compiles, has narrowed it.
+    """
+    lanes = lane_of(value).lanes
+    with builder.if_else(builder.icmp_signed(">=", count, I64(lanes))) as (whole, some):
+        with whole:
+            store(builder, value, pointer, offset)
+        with some:
+            while lanes > 1:
+                lanes //= 2
+                low, high = (part(builder, value, start, lanes) for start in (0, lanes))
+                taken = builder.icmp_unsigned("!=", builder.and_(count, I64(lanes)), I64(0))
+                with builder.if_then(taken):
+                    store(builder, low, pointer, offset)
+                offset = builder.select(taken, builder.add(offset, I64(lanes)), offset)
+                value = builder.select(taken, high, low)
 
 
 def load_gather(builder: Builder, lane: Lane, pointer: Value, offsets: Value) -> Value:

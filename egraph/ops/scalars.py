@@ -74,12 +74,12 @@ def _sigmoid(x: Any) -> Any:
 
 
 def _cast_numpy(x: Any, dtype: DType) -> Any:
-    """Casts between floats keep the precision in which the interpreter computes."""
+    """Casts between floats keep the precision in which the interpreter computes; those to narrow integers wrap."""
     x = np.asarray(x)
     if dtypes.is_float(dtype) and x.dtype == np.float64:
         return x
     with np.errstate(invalid="ignore"):
-        return x.astype(dtypes.to_numpy(dtype))
+        return x.astype(dtypes.to_numpy(dtypes.wide(dtype))).astype(dtypes.to_numpy(dtype))
 
 
 def _scalar(

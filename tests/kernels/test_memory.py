@@ -16,7 +16,7 @@ from frittata.kernels.intrinsics import make_tile_intrinsic, table_pointer, tabl
 from frittata.kernels.simd import I64, Lane
 
 Array = np.ndarray[Any, np.dtype[Any]]
-DTYPES = ["bool", "i32", "i64", "f32", "f64"]
+DTYPES = ["bool", "u8", "i8", "u16", "i16", "i32", "i64", "bf16", "f16", "f32", "f64"]
 
 
 def run(emit: Any, key: str, dtype: str, source: Array, size: int, count: int = 0) -> Array:

@@ -21,9 +21,10 @@ def test_kernels_are_written_for_the_processor(name: str) -> None:
 
 def test_registers_follow_from_features() -> None:
     avx512 = {"avx512f", "avx512vl", "avx512dq", "avx512bw"}
-    assert processor_of("x86_64", {"sse4.2"}) == Processor(16, 16, fuses=False, permutes=False)
-    assert processor_of("x86_64", {"avx"}) == Processor(16, 16, fuses=False, permutes=True)
-    assert processor_of("AMD64", {"avx", "avx2", "fma"}) == Processor(32, 16, fuses=True, permutes=True)
+    assert processor_of("x86_64", {"sse4.2"}) == Processor(16, 16, fuses=False, permutes=False, halves=False)
+    assert processor_of("x86_64", {"avx"}) == Processor(16, 16, fuses=False, permutes=True, halves=False)
+    avx2 = Processor(32, 16, fuses=True, permutes=True, halves=True)
+    assert processor_of("AMD64", {"avx", "avx2", "fma", "f16c"}) == avx2
     assert processor_of("x86_64", {"avx", "avx2", "fma", "avx512f"}).width == 32
-    assert processor_of("x86_64", {"avx", "avx2", "fma"} | avx512) == Processor(64, 32, fuses=True, permutes=True)
-    assert processor_of("arm64", set()) == Processor(16, 32, fuses=True, permutes=False)
+    assert processor_of("x86_64", {"avx", "avx2", "fma"} | avx512) == Processor(64, 32, True, True, halves=False)
+    assert processor_of("arm64", set()) == Processor(16, 32, fuses=True, permutes=False, halves=True)

@@ -21,7 +21,7 @@ from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import Scalar, TensorType, Term
 
 Array = NDArray[Any]
-TOLERANCE = {"f32": 1e-5, "f64": 1e-12}
+TOLERANCE = {"bf16": 2**-8, "f16": 2**-10, "f32": 1e-5, "f64": 1e-12}
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ def assert_agrees(case: Case, got: tuple[Array, ...], expected: tuple[Array, ...
         if body.dtype in TOLERANCE:
             finite = law[np.isfinite(law)]
             scale = max(1.0, float(np.abs(finite).max(initial=0.0)))
-            np.testing.assert_allclose(ours, law, rtol=TOLERANCE[body.dtype], atol=TOLERANCE[body.dtype] * scale)
+            tolerance = TOLERANCE[body.dtype]
+            np.testing.assert_allclose(ours.astype(np.float64), law, rtol=tolerance, atol=tolerance * scale)
         else:
             np.testing.assert_array_equal(ours, law)
 
@@ -186,6 +187,29 @@ def _pointwise() -> Iterator[Case]:
     yield Case("scalar", (build(element("add", load("x"), number(1)),),))
     yield Case("constant", (build(number(2.5), 3, 4),))
     yield Case("ones", (build(element("exp", load("x", 1, 1, 1)), 1, 1, 1),))
+
+
+def _narrow(dtype: str) -> Iterator[Case]:
+    """Yield moves, choices and sums of values that are stored narrow, and casts from each dtype."""
+    wide = dtypes.wide(dtype)
+    x, y, flag = load("x", 3, 5, 7, dtype=dtype), load("y", 7, dtype=dtype), load("flag", 5, 1, dtype="bool")
+    turned = reindex(x, indexing.permute_map((3, 5, 7), (2, 0, 1)))
+    yield Case(f"move-{dtype}", (build(turned, 7, 3, 5),), special=True)
+    picked = element("where", flag, x, y)
+    bounded = element("where", flag, number(3, dtype), x)
+    yield Case(f"where-{dtype}", (build(picked, 3, 5, 7), build(bounded, 3, 5, 7)), special=True)
+    total = fold("sum", element("cast", x, dtype=wide), -1, 7)
+    yield Case(f"sum-{dtype}", (build(element("cast", total, dtype=dtype), 3, 5, 1),))
+    sources = ("bool", "i32", "i64", "f32", "f64")
+    there = [element("cast", load(source, 131, dtype=source), dtype=dtype) for source in sources]
+    back = [element("cast", load("x", 131, dtype=dtype), dtype=source) for source in sources]
+    yield Case(f"cast-{dtype}", tuple(build(e, 131) for e in (*there, *back)))
+    table = reindex(load("t", 9, 6, dtype=dtype), indexing.permute_map((9, 6), (0, 1)))
+    row = within(load("i", 4, 1, dtype="i64"), 9)
+    yield Case(f"look-up-{dtype}", (build(element("at", table, row, axis=-2, extent=9), 4, 6),))
+    ways = (element("cast", load(n, *s, dtype=dtype), dtype=wide) for n, s in (("a", (7, 33)), ("b", (33, 17))))
+    product = element("dot", *ways, depth=33)
+    yield Case(f"dot-{dtype}", (build(element("cast", product, dtype=dtype), 7, 17),))
 
 
 def _indices() -> Iterator[Case]:
@@ -440,10 +464,13 @@ class _Grower:
 
 CASES: tuple[Case, ...] = (
     *_pointwise(), *_indices(), *_lookups(), *_scans(), *_folds(), *_pools(), *_contractions(), *_windows(),
+    *(case for dtype in ("u8", "i8", "u16", "i16") for case in _narrow(dtype)),
 )  # fmt: skip
+HALF_CASES: tuple[Case, ...] = tuple(case for dtype in ("bf16", "f16") for case in _narrow(dtype))
+"""What targets without halves refuse."""
 RANDOM_CASES: tuple[Case, ...] = tuple(map(random_case, range(4)))
 
 
 def case_named(name: str) -> Case:
-    """Return one of `CASES`."""
-    return next(case for case in CASES if case.name == name)
+    """Return one of the cases that have names."""
+    return next(case for case in (*CASES, *HALF_CASES) if case.name == name)
