@@ -41,6 +41,6 @@ def _wide(value: Any) -> Any:
 
 
 def _narrow(result: Any, wanted: DType | None) -> Any:
-    if isinstance(result, Term) and wanted is not None and result.dtype == dtypes.wide(wanted):
+    if isinstance(result, Term) and wanted is not None and result.dtype in (dtypes.wide(wanted), "bool"):
         return idioms.cast(result, wanted)
     return result

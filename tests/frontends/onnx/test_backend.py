@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto, numpy_helper
 
+from frittata.egraph import dtypes
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.frontends.onnx import backend
 from frittata.frontends.onnx.rows import ROWS
@@ -25,7 +26,7 @@ REFUSED = (
     r"MaxPool \(result 1\)",
     r"EyeLike \(k=1\)",
 )
-LEAST_RIGHT = 1000
+LEAST_RIGHT = 1250
 
 
 def cases() -> Iterator[tuple[str, ModelProto, Sequence[Any]]]:
@@ -60,6 +61,13 @@ def without_row(error: ModelError) -> bool:
     return bool(named)
 
 
+def assert_near(name: str, ours: Any, law: Any) -> None:
+    """Compare results: halves are rounded between operators there, and a tie in float32 is none in float64."""
+    is_half = dtypes.is_float(dtypes.from_numpy(law.dtype)) and law.dtype.itemsize == 2
+    rtol, atol = 1e-2 if is_half else 1e-3, 1 if name.startswith("test_dynamicquantizelinear") else 1e-5
+    np.testing.assert_allclose(ours.astype("f8"), law.astype("f8"), rtol=rtol, atol=atol, err_msg=name)
+
+
 def test_the_cases_of_operators_with_a_row_are_right_or_refused_for_a_reason_that_is_listed() -> None:
     right, answers = 0, list[str]()
     for name, model, data in cases():
@@ -68,7 +76,7 @@ def test_the_cases_of_operators_with_a_row_are_right_or_refused_for_a_reason_tha
                 found = backend.run_model(model, [array(value) for value in inputs])
                 for ours, law in zip(found, map(array, outputs), strict=False):
                     assert (ours.dtype, ours.shape) == (law.dtype, law.shape), name
-                    np.testing.assert_allclose(ours, law, rtol=1e-3, atol=1e-5, err_msg=name)
+                    assert_near(name, ours, law)
             right += 1
         except ModelError as error:
             if not without_row(error):

@@ -135,3 +135,10 @@ def test_tiles_are_filled_along_the_memory_of_each_side() -> None:
 def test_names_of_buffers_do_not_collide_with_the_kernels_own() -> None:
     body = build(element("add", load("thread", 4), element("mul", load("cuda", 4), number(2))), 4)
     assert "def add(x_thread, x_cuda, out):" in flat.write_flat("add", (body,)).source
+
+
+def test_narrow_integers_are_widened_and_halves_are_refused() -> None:
+    text = templates.by_name("row").write("sum", case_named("sum-u8").bodies).source
+    assert "np.int32(x[" in text and "np.int32(np.uint8(" in text
+    with pytest.raises(LoweringError, match="no loop code for bf16 on this target"):
+        templates.by_name("row").write("sum", case_named("sum-bf16").bodies)
