@@ -20,7 +20,6 @@ from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec,
 from torch.utils import _pytree as pytree
 
 from frittata.egraph import shapes
-from frittata.egraph.dtypes import DType
 from frittata.egraph.errors import FrittataError, ModelError, UnsupportedOpError
 from frittata.egraph.model import Function, Model
 from frittata.egraph.ops.registry import tensor
@@ -29,22 +28,10 @@ from frittata.egraph.terms import TensorType, Term
 from frittata.egraph.torch_arrays import array_of
 from frittata.frontends import aten, narrow, torch_dims
 from frittata.frontends.calls import TENSOR, Call
+from frittata.frontends.torch_dtypes import dtype_of, dtypes_of
 from frittata.frontends.torch_extern import extern
 from frittata.frontends.torch_inplace import in_place_calls
 
-DTYPE_BY_TORCH: dict[torch.dtype, DType] = {
-    torch.bool: "bool",
-    torch.uint8: "u8",
-    torch.int8: "i8",
-    torch.uint16: "u16",
-    torch.int16: "i16",
-    torch.int32: "i32",
-    torch.int64: "i64",
-    torch.bfloat16: "bf16",
-    torch.float16: "f16",
-    torch.float32: "f32",
-    torch.float64: "f64",
-}
 _ARRAYS = frozenset({torch.Tensor, torch.nn.Parameter, np.ndarray})
 """What is no tree."""
 _TORCH = str(Path(torch.__file__).parent)
@@ -457,7 +444,7 @@ class _Importer:
         try:
             if name not in aten.ROWS:
                 raise UnsupportedOpError(name)
-            result = narrow.applied(aten.ROWS[name], self._arguments(node), self._keywords(node), _dtypes(value))
+            result = narrow.applied(aten.ROWS[name], self._arguments(node), self._keywords(node), dtypes_of(value))
             self._check(node, result, value)
         except UnsupportedOpError as error:
             result = self._unsupported(node, name if error.what == name else f"{name} ({error.what})")
@@ -556,23 +543,6 @@ class _Importer:
                 type_ = self._type(expected, f"the result of {node.target}")
                 if term.type != type_:
                     raise ModelError(f"{node.target} became {term.type}, torch says {type_}", do="report this")
-
-
-def _dtypes(value: Any) -> list[DType | None]:
-    """Return the dtypes of what torch computed, None for what is no tensor of a known one."""
-    values = value if isinstance(value, list | tuple) else [value]
-    return [DTYPE_BY_TORCH.get(one.dtype) if isinstance(one, torch.Tensor) else None for one in values]
-
-
-def dtype_of(dtype: torch.dtype, what: str) -> DType:
-    """Return our name of a dtype.
-
-    Raises: ModelError that says `what` has it, if there is none.
-    """
-    if dtype not in DTYPE_BY_TORCH:
-        known = ", ".join(str(kind) for kind in DTYPE_BY_TORCH)
-        raise ModelError(f"{what} has {dtype}", do=f"convert to one of {known}")
-    return DTYPE_BY_TORCH[dtype]
 
 
 def _numpy(value: torch.Tensor) -> np.ndarray[Any, np.dtype[Any]]:

@@ -22,7 +22,8 @@ from frittata.egraph.errors import FrittataError, ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import aten
-from frittata.frontends.torch_export import DTYPE_BY_TORCH, Imported, dtype_of, from_module, origin
+from frittata.frontends.torch_dtypes import DTYPE_BY_TORCH, dtype_of
+from frittata.frontends.torch_export import Imported, from_module, origin
 
 if TYPE_CHECKING:
     from collections.abc import Generator

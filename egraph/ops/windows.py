@@ -256,6 +256,7 @@ register(
         _pad,
         _pad_numpy,
         doc="A constant before and after the values of each axis; negative numbers cut values off.",
+        carries=True,
     )
 )
 register(
@@ -267,6 +268,7 @@ register(
         _concat,
         lambda x, y, axis: np.concatenate((x, y), axis),
         doc="x, then y, along one axis.",
+        carries=True,
     )
 )
 register(
@@ -279,6 +281,7 @@ register(
         _resample_numpy,
         cost=0,
         doc="One axis read at (start + i * step) // divisor, clamped: nearest neighbours, flips, replicated borders.",
+        carries=True,
     )
 )
 register(
@@ -290,6 +293,7 @@ register(
         _stuff,
         _stuff_numpy,
         doc="step - 1 zeros after each value of each axis.",
+        carries=True,
     )
 )
 register(
@@ -302,6 +306,7 @@ register(
         windows_numpy,
         cost=0,
         doc="The windows of the last axes, (*lead, *spatial) -> (*lead, *out, *kernel); they lie inside.",
+        carries=True,
     )
 )
 register(

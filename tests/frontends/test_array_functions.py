@@ -252,7 +252,8 @@ def check(function: Callable[..., Any], args: tuple[Any, ...], rtol: float) -> N
     for path, value in wanted.items():
         assert terms_[path].shape == np.shape(value), path
         assert dtypes.to_numpy(terms_[path].dtype) == np.asarray(value).dtype, path
-        np.testing.assert_allclose(found[path], value, rtol, rtol, err_msg=str(path))
+        near = 1e-3 if np.asarray(value).dtype == np.float16 else rtol  # what numpy makes of truth values
+        np.testing.assert_allclose(found[path], value, near, near, err_msg=str(path))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -351,7 +352,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a slice of floats": (lambda x: x[:, 0:1.5], r"axis 1 .* slice\(0, 1.5, None\)"),  # pyright: ignore
     "an order of a norm": (lambda x: np.linalg.norm(x, "foo", 0), "order 'foo'"),  # pyright: ignore
     "a negative border": (lambda x: np.pad(x, -1), "at least 0"),
-    "a dtype": (lambda x: x.astype(np.float16), "float16"),
+    "a dtype": (lambda x: x.astype(np.complex64), "complex64"),
     "places of values": (lambda x: np.where(x > 0), "static shape"),
     "torch": (lambda x: __import__("torch").relu(x), "torch.relu"),
     "einsum": (lambda x: np.einsum("ij,jk->ik", x, x), "j has extents"),
