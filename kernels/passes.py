@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 
-from frittata.egraph import dtypes, shapes, terms
+from frittata.egraph import dtypes, indexing, shapes, terms
 from frittata.egraph.indexing import Affine
 from frittata.egraph.terms import Term, size_bytes
 from frittata.kernels.chunks import MOST_CHUNKS
@@ -38,6 +38,8 @@ _SINGLE_SHARE = 0.25
 """What a root or a quotient of one lane costs, of what a vector costs: their unit is as slow for a vector as it is."""
 _SLOW = frozenset({"sqrt", "rsqrt", "div", "reciprocal"})
 _MOST_TILE_ROWS = 64
+_WAYS, _WAY_BYTES = 8, 4096
+"""Of a first-level cache: lines that its sets hold at least, and what lies in one line of each of them."""
 _LEAST_FETCHED_BYTES = 1024
 """From this length of a row on, the next one is fetched ahead: the processor itself stops at each page."""
 _MOST_HELD_BYTES = 1 << 20
@@ -148,7 +150,7 @@ class Passes:
     @property
     def tile(self) -> int:
         """How many lanes a tile has."""
-        return self._two_vectors(self.frame.extent)
+        return self._tile_lanes(self.frame.extent)
 
     @property
     def tile_rows(self) -> int:
@@ -157,13 +159,25 @@ class Passes:
         The last tile begins where it fits; of heights that compute as few rows twice, the greatest.
         """
         assert self.tile_loop is not None
-        extent, step = self.tile_loop.extent, self._two_vectors(self.tile_loop.extent)
-        heights = range(step, min(_MOST_TILE_ROWS, extent) + 1, step)
+        extent, step = self.tile_loop.extent, self._tile_lanes(self.tile_loop.extent)
+        heights = range(step, min(max(step, self._near_rows), extent) + 1, step)
         return min(heights, key=lambda height: (-(-extent // height) * height, -height))
 
-    def _two_vectors(self, extent: int) -> int:
-        """Return the lanes of two vectors, or those of one if there are no more."""
-        return min(2, extent // self.frame.lanes) * self.frame.lanes
+    @cached_property
+    def _near_rows(self) -> int:
+        """How many rows of results lie near in a first-level cache: not those whose lines share a few of its sets."""
+        assert self.tile_loop is not None
+        rank = len(self.frame.shape)
+        at = tuple(self.frame.index.get(axis, Affine()) for axis in range(-rank, 0))
+        step = indexing.flatten(at, self.frame.shape).factor_of(self.tile_loop.key) or 0
+        item = max(dtypes.itemsize(point.term.dtype) for point in self.outputs)
+        near = _WAYS * _WAY_BYTES // gcd(step * item, _WAY_BYTES)
+        return min(_MOST_TILE_ROWS, max(CACHE_LINE_BYTES // item, near))
+
+    def _tile_lanes(self, extent: int) -> int:
+        """Return the lanes of two vectors; of one if there are no more, or if few rows lie near."""
+        vectors = 2 if self._near_rows == _MOST_TILE_ROWS else 1
+        return min(vectors, extent // self.frame.lanes) * self.frame.lanes
 
     @cached_property
     def transposed(self) -> frozenset[Point]:

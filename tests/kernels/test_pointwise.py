@@ -54,6 +54,14 @@ def test_permuted_loads(shape: tuple[int, int, int], permutation: tuple[int, int
     check(build(element("add", turned, load("b", *result)), *result), build(element("abs", turned), *result))
 
 
+@pytest.mark.parametrize("dtype", ["u8", "f32", "f64"])
+@pytest.mark.parametrize("shape", [(1024, 40), (2048, 17), (512, 33), (300, 64)])
+def test_transposes_whose_lines_share_sets_of_a_cache(shape: tuple[int, int], dtype: str) -> None:
+    """Their tiles have fewer rows; of results that differ in size the larger counts."""
+    turned = reindex(load("x", *shape, dtype=dtype), indexing.permute_map(shape, (1, 0)))
+    check(build(turned, *shape[::-1]), build(element("cast", turned, dtype="f64"), *shape[::-1]))
+
+
 def test_rows_of_one_tile() -> None:
     check(build(reindex(load("x", 40, 32), indexing.permute_map((40, 32), (1, 0))), 32, 40))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from kernel_cases import CASES, build, element, load, reindex, window
 
@@ -197,3 +199,12 @@ def test_what_is_packed_is_priced_at_each_place_where_it_is_computed() -> None:
         extent = 3001 - 3**depth
         taken.append(seconds(CONTRACTION, build(element("dot", e, load("w", extent, 8), depth=extent), 64, 8)) / extent)
     assert taken[2] - taken[1] > 1.5 * (taken[1] - taken[0])
+
+
+@pytest.mark.parametrize("shape", [(1000, 1000), (1024, 1024), (4096, 4096)])
+def test_what_lies_apart_is_no_loop_nest(shape: tuple[int, int]) -> None:
+    """However slow memory is: a nest waits for each line, and for lines that share sets of a cache far longer."""
+    body = build(reindex(load("x", *shape), indexing.permute_map(shape, (1, 0))), *shape[::-1])
+    for machine in (REFERENCE, replace(REFERENCE, memory_bytes_per_s=1e10, l3_bytes_per_s=1e10)):
+        nest, tiles = (template.estimate((body,), frozenset(), machine) for template in (NEST, POINTWISE))
+        assert nest is not None and tiles is not None and nest.seconds > 1.2 * tiles.seconds
