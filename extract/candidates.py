@@ -14,7 +14,7 @@ from functools import cached_property
 from math import inf
 from typing import Any
 
-from frittata.egraph import shapes
+from frittata.egraph import dtypes, shapes
 from frittata.egraph.errors import ModelError
 from frittata.egraph.machine import Machine
 from frittata.egraph.ops import externs, registry
@@ -291,7 +291,7 @@ class Enumerator:
             if self._may_cut(node.args[0], inline):
                 found.extend(self._load(node, context))
         settled = found and any(node.args[0] in self._settled for node in loads)
-        if not settled or self._tells_places(class_):
+        if not settled or self._tells_places(class_) or self._widens(class_):
             for node in inline:
                 bodies, met = yield self._apply(class_, node, context)
                 low = min(low, met)
@@ -336,6 +336,14 @@ class Enumerator:
         return any(
             node.op in ("const", "iota")
             or (steps and node.op in _OF_PLACES and all(self._tells_places(arg, steps - 1) for arg in node.args))
+            for node in self.snapshot.nodes[class_]
+        )
+
+    def _widens(self, class_: int, steps: int = 4) -> bool:
+        """Whether an element shows narrow values as wide ones: a kernel that does so itself reads less."""
+        return any(
+            (node.op == "cast" and dtypes.is_narrow(str(self.snapshot.types[node.args[0]])))
+            or (steps and node.op == "reindex" and self._widens(node.args[0], steps - 1))
             for node in self.snapshot.nodes[class_]
         )
 
@@ -444,7 +452,7 @@ class Enumerator:
         )
 
     def _dominates(self, other: Body, body: Body, of_kernels: bool) -> bool:
-        """Whether `other`, which ranks no worse, is as good in every way; any constant is as good as another."""
+        """Whether `other`, which ranks no worse, is as good in every way; a constant is as good as one no smaller."""
         if other.kind != body.kind or other.anchor is not body.anchor or other.work > body.work:
             return False
         more = other.reads.keys() - body.reads.keys()
@@ -452,6 +460,7 @@ class Enumerator:
         return (
             body.inlined.keys() <= other.inlined.keys()
             and len(more & self.constants) <= len(instead)
+            and sum(map(self._bytes, more & self.constants)) <= sum(map(self._bytes, instead))
             and all(c in self.constants or (not of_kernels and self._shows(body, c)) for c in more)
         )
 

@@ -37,12 +37,14 @@ class AttentionCode:
     @cached_property
     def keys(self) -> Code:
         """The code that packs keys and fills rows of queries."""
-        return Code(self.plan.work.scores, self.plan.key_tile, self.operands)
+        work = self.plan.work.scores
+        return Code(work, self.plan.key_tile, self.operands, work.dtype)
 
     @cached_property
     def values(self) -> Code:
         """The code that packs values and stores results."""
-        return Code(self.plan.work.values, self.plan.value_tile, self.operands)
+        work = self.plan.work.values
+        return Code(work, self.plan.value_tile, self.operands, work.dtype)
 
     @property
     def _lane(self) -> Lane:

@@ -78,6 +78,21 @@ class Side:
         """Whether the operand is known before run time."""
         return all(leaf.attrs[0] in constants for leaf in program.operands_of(self.element))
 
+    @cached_property
+    def stored(self) -> Side:
+        """The operand as it can be kept until it is used: what it is cast from, if that is a narrow dtype."""
+        views: list[IndexMap] = []
+        element = self.element
+        while element.op == "reindex":
+            views.append(element.attrs[0])
+            element = element.args[0]
+        if element.op != "cast" or not dtypes.is_narrow(element.args[0].dtype):
+            return self
+        (element,) = element.args
+        for view in reversed(views):
+            element = registry.make("reindex", "element", (element,), (view,))
+        return Side(element, self.index)
+
     def plain(self) -> tuple[Term, Affine] | None:
         """Return the buffer and the offset if the operand only reads one, without clamping any index."""
         loads = list(loads_of(self.element, index=self.index))

@@ -12,13 +12,13 @@ from frittata.kernels.packing import RowTiling, aligned_zeros, fill_panels
 
 
 def packed_panels(work: Contraction, operands: tuple[Term, ...], width: int) -> PackedConstant:
-    """Return the right side in panels of `width` columns.
+    """Return the right side in panels of `width` columns, of a narrow dtype if it is cast from one.
 
     Shapes: (batches * panels, depth, width), or (panels, depth, width) if the side is the same in all batches.
     """
-    side = work.right
+    side = work.right.stored
     extents = {"g": work.batches if side.mentions("g") else 1, "k": work.depth, "j": work.columns}
-    compute, dtype = packer(side, extents), dtypes.to_numpy(work.dtype)
+    compute, dtype = packer(side, extents), dtypes.to_numpy(side.element.dtype)
     count = -(-work.columns // width)
 
     def pack(*arrays: Array) -> Array:
@@ -27,7 +27,7 @@ def packed_panels(work: Contraction, operands: tuple[Term, ...], width: int) -> 
             fill_panels(out[batch * count : (batch + 1) * count], weights)
         return out
 
-    return _packed(side, operands, pack, f"panels {extents} of {width} {work.dtype}")
+    return _packed(side, operands, pack, f"panels {extents} of {width} {side.element.dtype}")
 
 
 def packed_rows(work: Contraction, operands: tuple[Term, ...], tiling: RowTiling) -> PackedConstant:

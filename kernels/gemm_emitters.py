@@ -44,11 +44,15 @@ class DepthPart:
 
 @dataclass(frozen=True)
 class Code:
-    """Emits the pieces of one kernel, whose table starts with its `operands` and goes on with its results."""
+    """Emits the pieces of one kernel, whose table starts with its `operands` and goes on with its results.
+
+    Panels of the right side hold values of the dtype `panel`, which are widened where they are used.
+    """
 
     work: Contraction
     tile: RegisterTile
     operands: tuple[Term, ...]
+    panel: str
 
     @property
     def lanes(self) -> int:
@@ -82,7 +86,9 @@ class Code:
         def emit(builder: Builder, table: Value, g: Value, i: Value, j: Value, *others: Value) -> None:
             work, lanes = self.work, self.lanes
             *addresses, part, sums = others
-            panel, row, ahead, sums = (memory.pointer_from_address(builder, self.lane, a) for a in (*addresses, sums))
+            lanes_at = (Lane(self.panel), self.lane, self.lane, self.lane)
+            places = zip(lanes_at, (*addresses, sums), strict=True)
+            panel, row, ahead, sums = (memory.pointer_from_address(builder, lane, at) for lane, at in places)
             pointers = self.pointers(builder, table)
             variables: dict[int | str, Value] = {"g": g, "j": j}
             variables.update({f"i{r}": builder.add(i, I64(r)) for r in range(rows)})
@@ -107,7 +113,7 @@ class Code:
                 builder, rows, self.tile.vectors, lanes, work.dtype, outer, length, a_pointers,
                 [memory.advance(builder, panel, p * work.depth * self.width) for p in range(panels)], before,
                 unroll=unroll_for(length), a_stride=stride, prefetch_pointer=ahead if lines else None,
-                prefetch_lines=lines,
+                prefetch_lines=lines, b_dtype=self.panel,
             )  # fmt: skip
             if not depth.ends:
                 for number, value in enumerate(value for row_sums in tile for value in row_sums):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from frittata.egraph import program, shapes
+from frittata.egraph import dtypes, program, shapes
 from frittata.kernels import source
 from frittata.kernels.contractions import Contraction, structure
 from frittata.kernels.gemm_constants import packed_panels, packed_rows
@@ -48,6 +48,11 @@ def lower(
     return _Kernel(name, work, sizes_of(work, constants)).lowered(pack)
 
 
+def panel_dtype(work: Contraction, sizes: Sizes) -> str:
+    """Return the dtype of the panels of the right side: what is evaluated by each chunk is wide already."""
+    return work.right.stored.element.dtype if sizes.right == "packed" else work.dtype
+
+
 class _Kernel:
     """One kernel being written.
 
@@ -60,9 +65,11 @@ class _Kernel:
         self._plan = schedule(sizes)
         self._tiling = tile_rows(work.rows, self._plan.tile.rows)
         self._operands = tuple(program.operands_of(*work.bodies))
-        self._code = Code(work, self._plan.tile, self._operands)
+        panel = panel_dtype(work, sizes)
+        self._panel_item = dtypes.itemsize(panel)
+        self._code = Code(work, self._plan.tile, self._operands, panel)
         self._namespace: dict[str, Any] = {}
-        self._panel_bytes = work.depth * self._code.width * work.itemsize
+        self._panel_bytes = work.depth * self._code.width * self._panel_item
         apart = pitch(work.depth, work.itemsize) if sizes.left == "scratch" else work.depth
         self._row_bytes = apart * work.itemsize
         self._group = self._plan.tile.panels
@@ -71,7 +78,7 @@ class _Kernel:
         in_place = work.left.rows(work.depth) if sizes.left == "direct" else None
         self._run_length = in_place.length if in_place and sizes.runs else self._plan.depth
         self._depth_parts = -(-work.depth // self._plan.depth)
-        self._part_bytes = self._plan.depth * self._code.width * work.itemsize
+        self._part_bytes = self._plan.depth * self._code.width * self._panel_item
         self._panels_bytes = self._rows_bytes = 0
         if sizes.right == "scratch":
             held = max(part_sizes(self._groups, self._plan.panel_parts)) if self._has_blocks else 1
@@ -267,7 +274,7 @@ class _Kernel:
         """Return how many lines of what comes next a tile fetches a turn, and how many tiles fetch it all."""
         if not self._plan.prefetch:
             return 0, 1
-        turn_bytes = unroll_for(self._run_length) * self._group * self._code.width * self._work.itemsize
+        turn_bytes = unroll_for(self._run_length) * self._group * self._code.width * self._panel_item
         return fetched_lines(turn_bytes, self._plan.block_tiles)
 
 

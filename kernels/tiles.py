@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from frittata.kernels import simd
+from frittata.kernels import simd, vmath
 from frittata.kernels.flow import for_range
 from frittata.kernels.memory import advance, load, load_splat, prefetch
 from frittata.kernels.simd import I64, Builder, Index, Lane, Value, as_index
@@ -41,22 +41,25 @@ def emit_panels_tile(
     b_stride: int | None = None,
     prefetch_pointer: Value | None = None,
     prefetch_lines: int = 1,
+    b_dtype: str | None = None,
 ) -> Accumulators:
     """Add `sum over k of a[row, k] * b[k, column]` to each accumulator, one fma a term, in the order of k.
 
     Shapes: a_pointers (rows), each to elements `a_stride` apart; each of b_pointers a panel (depth, vectors * lanes),
     whose rows are `b_stride` elements apart, unless they follow each other: several panels, side by side, are as many
     streams of b where rows are few; accumulators (rows, panels * vectors), panel by panel.
+    Panels of another `b_dtype` are widened where they are loaded.
     What `prefetch_pointer` points to, usually a part of the next panel, is fetched into the second-level cache,
     `prefetch_lines` lines every `unroll` steps: see `fetched_lines`.
     """
-    lane = Lane(dtype, lanes)
+    lane, stored = Lane(dtype, lanes), Lane(b_dtype or dtype, lanes)
     columns = [(panel, lanes * vector) for panel in b_pointers for vector in range(vectors)]
     start = accumulators or zero_accumulators(rows, len(columns), lane)
 
     def step(k: Value, values: list[Value]) -> list[Value]:
         offset = builder.mul(k, I64(vectors * lanes if b_stride is None else b_stride))
-        b = [load(builder, lane, panel, builder.add(offset, I64(column))) for panel, column in columns]
+        loaded = (load(builder, stored, panel, builder.add(offset, I64(column))) for panel, column in columns)
+        b = [vmath.cast(builder, value, dtype) for value in loaded]
         position = builder.mul(k, I64(a_stride))
         results: list[Value] = []
         for row in range(rows):
@@ -129,6 +132,7 @@ def emit_window_tile(
     a_stride: int = 1,
     prefetch_pointer: Value | None = None,
     prefetch_lines: int = 1,
+    b_dtype: str | None = None,
 ) -> Accumulators:
     """Like `emit_panels_tile` where a row is not one run: an implicit matrix product with windows of images as rows.
 
@@ -155,6 +159,7 @@ def emit_window_tile(
                 builder, rows, vectors, lanes, dtype, segment_length, pointers,
                 [advance(builder, pointer, at) for pointer in b_pointers], _grid(values, rows),
                 unroll=turns, a_stride=a_stride, prefetch_pointer=ahead, prefetch_lines=prefetch_lines,
+                b_dtype=b_dtype,
             )  # fmt: skip
             return [value for row in tile for value in row]
         count, stride = segments[level]
