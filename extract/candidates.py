@@ -541,7 +541,7 @@ def _is_contiguous(join: Term) -> bool:
 
 def _undominated(found: list[Candidate]) -> list[Candidate]:
     kept: list[Candidate] = []
-    for candidate in sorted(found, key=lambda c: (c.cost, len(c.loads), -len(c.bodies))):
+    for candidate in sorted(found, key=lambda c: (c.cost, len(c.loads), -len(c.bodies), c.estimate.bytes)):
         produces = set(candidate.produces)
         if not any(k.template != JOIN and k.loads <= candidate.loads and produces <= set(k.produces) for k in kept):
             kept.append(candidate)

@@ -179,6 +179,12 @@ def is_per_channel(s: TensorType, axes: int) -> bool:
     return rank(s) <= axes and all(dim == 1 or i - rank(s) == 1 - axes for i, dim in enumerate(s.shape))
 
 
+def scales(s: TensorType, w: TensorType, axis: int) -> bool:
+    """Whether s spreads over w, and varies along no axis but one, a negative number."""
+    varies = (i - rank(s) for i, dim in enumerate(s.shape) if dim != 1)
+    return set(varies) <= {axis} and shapes.broadcast(s.shape, shape(w)) == shape(w)
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "shape": shape,
     "dtype": dtype,
@@ -211,6 +217,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "holds": dtypes.holds,
     "channel_shape": channel_shape,
     "is_per_channel": is_per_channel,
+    "scales": scales,
     "len": len,
     "abs": abs,
     "min": min,

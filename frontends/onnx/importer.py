@@ -434,9 +434,10 @@ def _is_uniform(array: Array) -> bool:
 
 
 def _initial(stored: TensorProto) -> Value:
-    """Return what a model stores: a weight if it has axes, and is of no dtype of shapes and indices."""
+    """Return what a model stores: a weight if it is of floats and has axes, or of narrow integers and has several."""
     array = numpy_helper.to_array(stored)
-    return Value(array, weight=bool(array.shape) and DTYPE_BY_ONNX.get(stored.data_type) not in ("bool", "i32", "i64"))
+    dtype = DTYPE_BY_ONNX.get(stored.data_type, "bool")
+    return Value(array, weight=array.ndim > 0 if dtypes.is_float(dtype) else dtypes.is_narrow(dtype) and array.ndim > 1)
 
 
 def _value(result: Any) -> Value:

@@ -46,9 +46,10 @@ def _dequantized(
 
 
 def _centred(x: Term, zero: Term | None, axis: int, block: int = 0) -> Term:
-    """Return x - zero point in i32."""
-    wide = idioms.cast(x, "i32")
-    return wide if zero is None else tensor("sub", wide, idioms.cast(_along(zero, x, axis, block), "i32"))
+    """Return x - zero point, in i32 unless the zero point is 0."""
+    if zero is None or (zero.op == "full" and not zero.attrs[0].value):
+        return x
+    return tensor("sub", idioms.cast(x, "i32"), idioms.cast(_along(zero, x, axis, block), "i32"))
 
 
 def _quantized(
@@ -80,11 +81,12 @@ def _saturated(x: Term, zero: Term | None, kind: DType) -> Term:
 
 
 def _matmul_integer(a: Term, b: Term, a_zero: Term | None = None, b_zero: Term | None = None) -> Term:
-    return idioms.matmul(_centred(a, a_zero, -2), _centred(b, b_zero, -1))
+    return idioms.matmul(idioms.cast(_centred(a, a_zero, -2), "i32"), idioms.cast(_centred(b, b_zero, -1), "i32"))
 
 
 def _conv_integer(x: Term, w: Term, x_zero: Term | None = None, w_zero: Term | None = None, **window: Any) -> Term:
-    return rows_layers.conv(_centred(x, x_zero, 1), _centred(w, w_zero, 0), **window)
+    image, weights = _centred(x, x_zero, 1), _centred(w, w_zero, 0)
+    return rows_layers.conv(idioms.cast(image, "i32"), idioms.cast(weights, "i32"), **window)
 
 
 def _linear_matmul(
