@@ -18,7 +18,7 @@ from typing import BinaryIO
 import numpy as np
 
 from frittata import cache
-from frittata.egraph import archive
+from frittata.egraph import archive, dtypes
 from frittata.egraph.errors import ModelError
 from frittata.egraph.machine import Machine
 from frittata.egraph.model import Array, Function, Model
@@ -122,4 +122,6 @@ def _kept(names: Sequence[str], own: Sequence[Family]) -> tuple[Family, ...]:
 
 def _arrays(file: zipfile.ZipFile, kind: str) -> list[Array]:
     names = sorted((n for n in file.namelist() if n.startswith(f"{kind}/")), key=lambda n: int(Path(n).stem))
-    return [np.lib.format.read_array(io.BytesIO(file.read(name)), allow_pickle=False) for name in names]
+    arrays = (np.lib.format.read_array(io.BytesIO(file.read(name)), allow_pickle=False) for name in names)
+    # numpy's format has no name for bfloat16, and says that it is two bytes
+    return [array.view(dtypes.to_numpy("bf16")) if array.dtype.kind == "V" else array for array in arrays]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from frittata.egraph import dtypes
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.interpret import evaluate
 from frittata.egraph.ops.registry import tensor
@@ -111,13 +112,14 @@ def _cross_of_three(x: Term, y: Term, dim: int | None = None) -> Term:
     return _cross(x, y, x.shape.index(3) if dim is None and 3 in x.shape else dim or 0)
 
 
-def _aminmax(x: Term, axis: int | None = None, keepdim: bool = False) -> tuple[Term, Term]:
-    return idioms.extreme(x, "min", axis, keepdim), idioms.extreme(x, "max", axis, keepdim)
+def _aminmax(x: Term, dim: int | None = None, keepdim: bool = False) -> tuple[Term, Term]:
+    return idioms.extreme(x, "min", dim, keepdim), idioms.extreme(x, "max", dim, keepdim)
 
 
 def _running(op: str) -> Callable[..., Term]:
     def row(x: Term, axis: int, dtype: str | None = None) -> Term:
-        return idioms_indices.running(idioms.cast(x, dtype or (x.dtype if x.dtype[0] == "f" else "i64")), op, axis)
+        kind = dtype or (x.dtype if dtypes.is_float(x.dtype) else "i64")
+        return idioms_indices.running(idioms.cast(x, kind), op, axis)
 
     return row
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
+import ml_dtypes
 
 from frittata.egraph import dtypes
 from frittata.egraph.errors import UnsupportedOpError
@@ -167,11 +167,12 @@ def _copysign(x: Term, y: Operand) -> Term:
 def _nan_to_num(x: Term, nan: float | None = None, high: float | None = None, low: float | None = None) -> Term:
     if not dtypes.is_float(x.dtype):
         return x
-    greatest = float(np.finfo(dtypes.to_numpy(x.dtype)).max)
+    kind, x = x.dtype, idioms.cast(x, dtypes.wide(x.dtype))
+    greatest = float(ml_dtypes.finfo(dtypes.to_numpy(kind)).max)
     out = tensor("where", tensor("ne", x, x), _like(x, nan or 0.0), x)
     top, bottom = _like(x, greatest if high is None else high), _like(x, -greatest if low is None else low)
     out = tensor("where", tensor("eq", x, _like(x, math.inf)), top, out)
-    return tensor("where", tensor("eq", x, _like(x, -math.inf)), bottom, out)
+    return idioms.cast(tensor("where", tensor("eq", x, _like(x, -math.inf)), bottom, out), kind)
 
 
 def _isfinite(x: Term) -> Term:

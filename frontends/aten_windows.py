@@ -90,6 +90,8 @@ def _rot90(x: Term, times: int = 1, axes: Sequence[int] = (0, 1)) -> Term:
 def _unfold(x: Term, axis: int, size: int, step: int) -> Term:
     """Return the windows of one axis, their values on a new last one."""
     rank = len(x.shape)
+    if not rank:
+        return idioms.reshape(x, (size,))
     axis = idioms.negative_axis(axis, rank)
     order = [i for i in range(rank) if i - rank != axis] + [axis + rank]
     out = tensor("windows", idioms.permute(x, order), kernel=(size,), stride=(step,), dilation=(1,))

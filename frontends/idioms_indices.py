@@ -284,7 +284,7 @@ def median(x: Term, axis: int, keep: bool = False) -> tuple[Term, Term]:
         return first_of(x, 1, axis, False)
     axis = idioms.negative_axis(axis, len(x.shape))
     _, middle = nth(x, (idioms.number(x.shape[axis]) + 1) // 2, axis, True)
-    if x.dtype[0] == "f":
+    if dtypes.is_float(x.dtype):
         greatest = place(x, "max", axis, True)
         value = gather(x, greatest, axis)
         middle = tensor("where", tensor("ne", value, value), greatest, middle)

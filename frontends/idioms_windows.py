@@ -7,6 +7,7 @@ from fractions import Fraction
 from functools import reduce
 from math import lcm
 
+from frittata.egraph import dtypes
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.elements import fold_identity
 from frittata.egraph.ops.registry import element, tensor
@@ -161,7 +162,12 @@ def nearest(x: Term, axis: int, table: Sequence[int], first: Fraction, step: Fra
 
 
 def linear(x: Term, axis: int, length: int, first: Fraction, step: Fraction) -> Term:
-    """Interpolate one axis at first + i * step, clamped, between its neighbours."""
+    """Interpolate one axis at first + i * step, clamped, between its neighbours.
+
+    Raises: UnsupportedOpError for integers, which frameworks round each in its way.
+    """
+    if not dtypes.is_float(x.dtype):
+        raise UnsupportedOpError(f"interpolation of {x.dtype}", do="convert to floats before, and round after")
     extent = idioms.number(x.shape[axis])
     if (length, first, step) == (extent, 0, 1):
         return x

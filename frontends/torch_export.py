@@ -300,11 +300,13 @@ _REFLECTION = 2
 def _grid_sampler(image: Any, grid: Any, mode: int = 0, padding: int = 0, corners: bool = False) -> Any:
     """Decompose as torch does, but once for all channels: its own decomposition repeats all indices for each.
 
-    Reflections, which it counts in bytes, are left whole.
+    Reflections, which it counts in bytes, are left whole. Halves are computed with in float32.
     """
     if padding == _REFLECTION:
         return NotImplemented
-    return _grid_sampler_2d(image, grid, mode, padding, corners, _expand_grid=False)
+    wide = torch.promote_types(image.dtype, torch.float32)
+    found: Any = _grid_sampler_2d(image.to(wide), grid.to(wide), mode, padding, corners, _expand_grid=False)
+    return found.to(image.dtype)
 
 
 def _is_python(target: Any) -> bool:

@@ -38,6 +38,15 @@ def test_results_are_the_same(freeze: bool | None, tmp_path: Path) -> None:
     assert torch.equal(again(X), fast(X))
 
 
+@pytest.mark.parametrize("freeze", [True, None, False])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_halves_are_halves_again(dtype: torch.dtype, freeze: bool | None, tmp_path: Path) -> None:
+    x, module = X.to(dtype), mlp().to(dtype)
+    fast = ft.optimize(module, (x,), machine=REFERENCE, cache=tmp_path, freeze=freeze)
+    found = ft.load(fast.save(tmp_path / "model.frt"), cache=tmp_path)(x)
+    assert found.dtype is dtype and torch.equal(found, fast(x))
+
+
 def test_it_explains_itself(tmp_path: Path) -> None:
     (tmp_path / "mine.rules").write_text("no-relu-twice: relu(relu(x)) => relu(x)\n")
     rules = tmp_path / "mine.rules"

@@ -21,6 +21,7 @@ from frittata.egraph.machine import REFERENCE
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.script import parse, show
 from frittata.egraph.terms import Scalar
+from frittata.frontends.torch_export import from_module
 
 INTEGERS = [torch.uint8, torch.int8, torch.int16]
 HALVES = [torch.bfloat16, torch.float16]
@@ -113,6 +114,24 @@ def test_roundings_are_dropped_where_that_is_allowed() -> None:
         return kernel.source.count(", bf16)")
 
     assert (roundings("reassoc"), roundings("loose")) == (3, 0)
+
+
+def test_what_torch_rounds_in_its_own_way_is_left_to_torch() -> None:
+    image = drawn(torch.uint8, 1, 3, 8, 8)
+    check(lambda x: F.interpolate(x, scale_factor=2.0, mode="nearest"), image)
+    check(lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"), image)
+    with pytest.raises(ModelError, match="interpolation of u8"):
+        from_module(Apply(lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear")).eval(), (image,))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_limits_are_those_of_the_dtype(dtype: torch.dtype) -> None:
+    odd = torch.tensor([1.5, torch.inf, -torch.inf, torch.nan, 65504.0]).to(dtype).repeat(4)
+    check(lambda x: (torch.nan_to_num(x), torch.nan_to_num(x, 1.0, 2.0), x.cumsum(0), x.cummax(0)[0]), odd)
+    x, grid = drawn(dtype, 1, 2, 9, 9), drawn(dtype, 1, 5, 5, 2, seed=1).clamp(-1, 1)
+    check(lambda x: (*torch.aminmax(x, dim=2), x[0, 0, 0, 0].unfold(0, 1, 1)), x)
+    check(lambda x: (x.cumprod(3), F.rms_norm(x, (9,))), x, ulps=2)
+    check(lambda x, grid: F.grid_sample(x, grid, align_corners=False), x, grid, ulps=8)
 
 
 def test_numpy_and_scripts_have_the_dtypes() -> None:
