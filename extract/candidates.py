@@ -291,7 +291,7 @@ class Enumerator:
             if self._may_cut(node.args[0], inline):
                 found.extend(self._load(node, context))
         settled = found and any(node.args[0] in self._settled for node in loads)
-        if not settled or self._tells_places(class_) or self._widens(class_):
+        if not settled or self._tells_places(class_) or (self._has_narrow and self._widens(class_)):
             for node in inline:
                 bodies, met = yield self._apply(class_, node, context)
                 low = min(low, met)
@@ -338,6 +338,10 @@ class Enumerator:
             or (steps and node.op in _OF_PLACES and all(self._tells_places(arg, steps - 1) for arg in node.args))
             for node in self.snapshot.nodes[class_]
         )
+
+    @cached_property
+    def _has_narrow(self) -> bool:
+        return any(isinstance(type_, str) and dtypes.is_narrow(type_) for type_ in self.snapshot.types)
 
     def _widens(self, class_: int, steps: int = 4) -> bool:
         """Whether an element shows narrow values as wide ones: a kernel that does so itself reads less."""

@@ -310,3 +310,16 @@ MAY_DROP = frozenset({"device", "layout", "memory_format", "pin_memory", "non_bl
 
 SAYS_NOTHING = frozenset({"aten._assert_tensor_metadata.default", "aten._assert_scalar.default"})
 """Checks of what the import knows already: dtypes and extents."""
+
+ROUNDS: dict[str, bool] = {
+    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "remainder", "fmod", "hardshrink", "add", "sub", "pow"), True),
+    **dict.fromkeys(("mul", "maximum", "minimum", "floor_divide", "div.Tensor_mode", "div.Scalar_mode"), False),
+    **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor"), False),
+}
+"""Operators whose first two operands torch converts to one dtype; whether it rounds a number to a half, too."""
+
+
+def rounds(name: str) -> bool | None:
+    """Return what `ROUNDS` says of an overload, None if nothing."""
+    _, operator, overload = name.split(".", 2)
+    return ROUNDS.get(f"{operator}.{overload}", ROUNDS.get(operator))

@@ -16,6 +16,21 @@ from frittata.frontends.idioms import Number, Operand
 _REDUCE = {"add": "sum", "multiply": "prod", "sum": "sum", "prod": "prod", "amax": "max", "amin": "min", "mean": "mean"}
 
 
+def _index(x: Term, indices: list[Term | None]) -> Term:
+    _refuse_bytes(indices)
+    return idioms_indices.advanced(x, indices)
+
+
+def _index_put(x: Term, indices: list[Term | None], values: Term, accumulate: bool = False) -> Term:
+    _refuse_bytes(indices)
+    return idioms_indices.index_put(x, indices, values, accumulate)
+
+
+def _refuse_bytes(indices: list[Term | None]) -> None:
+    if any(i is not None and i.dtype == "u8" for i in indices):
+        raise UnsupportedOpError("indices of u8, which are a mask")
+
+
 def _index_select(x: Term, axis: int, indices: Term) -> Term:
     vector = idioms.reshape(indices, (-1,))
     if not x.shape:
@@ -209,8 +224,8 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.gather.default": lambda x, axis, indices, sparse_grad=False: idioms_indices.gather(x, indices, axis),
     "aten.take_along_dim.default": _take_along,
     "aten.take.default": _take,
-    "aten.index.Tensor": idioms_indices.advanced,
-    "aten._unsafe_index.Tensor": idioms_indices.advanced,
+    "aten.index.Tensor": _index,
+    "aten._unsafe_index.Tensor": _index,
     "aten.one_hot.default": _one_hot,
     **{f"aten.scatter.{kind}": _scatter for kind in ("src", "value", "reduce", "value_reduce")},
     "aten.scatter_add.default": lambda x, axis, i, source: idioms_indices.scatter(x, axis, i, source, "sum"),
@@ -219,8 +234,8 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.index_copy.default": idioms_indices.index_write,
     "aten.index_fill.int_Scalar": _index_fill,
     "aten.index_fill.int_Tensor": _index_fill,
-    "aten.index_put.default": idioms_indices.index_put,
-    "aten._unsafe_index_put.default": idioms_indices.index_put,
+    "aten.index_put.default": _index_put,
+    "aten._unsafe_index_put.default": _index_put,
     "aten.slice_scatter.default": _slice_scatter,
     "aten.select_scatter.default": _select_scatter,
     "aten.flip.default": idioms_indices.flip,

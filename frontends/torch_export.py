@@ -446,7 +446,11 @@ class _Importer:
         try:
             if name not in aten.ROWS:
                 raise UnsupportedOpError(name)
-            result = narrow.applied(aten.ROWS[name], self._arguments(node), self._keywords(node), dtypes_of(value))
+            arguments = self._arguments(node)
+            is_rounded = aten.rounds(name)
+            if is_rounded is not None and len(arguments) > 1:
+                arguments[:2] = narrow.promoted(arguments[0], arguments[1], is_rounded)
+            result = narrow.applied(aten.ROWS[name], arguments, self._keywords(node), lambda: dtypes_of(value))
             self._check(node, result, value)
         except UnsupportedOpError as error:
             result = self._unsupported(node, name if error.what == name else f"{name} ({error.what})")

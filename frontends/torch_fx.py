@@ -21,7 +21,7 @@ from frittata.egraph import shapes
 from frittata.egraph.errors import FrittataError, ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
-from frittata.frontends import aten
+from frittata.frontends import aten, narrow
 from frittata.frontends.torch_dtypes import DTYPE_BY_TORCH, dtype_of
 from frittata.frontends.torch_export import Imported, from_module, origin
 
@@ -164,7 +164,8 @@ def _convert(tensors: Sequence[torch.Tensor], call: int) -> list[torch.Tensor]:
 
 @_convert.register_fake
 def _(tensors: Sequence[torch.Tensor], call: int) -> list[torch.Tensor]:
-    results = _call_by_key[call].apply([_unknown(x, f"?{i}") for i, x in enumerate(tensors)])
+    given = [_unknown(x, f"?{i}") for i, x in enumerate(tensors)]
+    results = narrow.applied(_call_by_key[call].apply, [given], {}, lambda: [None])
     return [torch.empty(shapes.concrete(term.shape), dtype=_TORCH_BY_DTYPE[term.dtype]) for term in results]
 
 

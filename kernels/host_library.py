@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frittata.egraph.ops import orders
+from frittata.egraph.ops.indices import scatter_numpy
+from frittata.egraph.torch_arrays import array_of, tensor_of
 
 Array = NDArray[Any]
 _REDUCTION = {"sum": "sum", "prod": "prod", "max": "amax", "min": "amin"}
@@ -40,17 +42,17 @@ def _argtopk(x: Array, axis: int, count: int, descending: bool) -> Array:
 
 
 def _scatter(x: Array, places: Array, source: Array, axis: int, reduce: str) -> Array:
+    if x.dtype == np.uint16:  # torch writes none
+        return scatter_numpy(x, places, source, axis, reduce)
     out, at, values = _tensor(np.array(x)), _tensor(places.astype(np.int64, copy=False)), _tensor(source)
     at = at.expand(values.shape)
     if reduce == "set":
-        return out.scatter_(axis, at, values).numpy()
-    return out.scatter_reduce_(axis, at, values, _REDUCTION[reduce]).numpy()
+        return array_of(out.scatter_(axis, at, values))
+    return array_of(out.scatter_reduce_(axis, at, values, _REDUCTION[reduce]))
 
 
 def _tensor(array: Array) -> Any:
-    import torch
-
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
+    return tensor_of(array if array.flags.writeable else array.copy())
 
 
 _CALLS: Mapping[str, Callable[..., Any]] = {

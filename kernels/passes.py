@@ -154,7 +154,7 @@ class Passes:
 
     @property
     def tile_rows(self) -> int:
-        """How many rows a tile has: several tiles' width, so that a page is left after some lines, not one.
+        """How many rows a tile has: as many as lie near, so that a page is left after some lines, not one.
 
         The last tile begins where it fits; of heights that compute as few rows twice, the greatest.
         """

@@ -286,7 +286,7 @@ def neutral(lane: Lane, fold: str) -> Value:
     if fold in ("sum", "prod"):
         return constant(lane, int(fold == "prod"))
     sign = -1 if fold == "max" else 1
-    if lane.dtype[0] == "f":
+    if dtypes.is_float(lane.dtype):
         return constant(lane, sign * float("inf"))
     if lane.dtype == "bool":
         return constant(lane, fold == "min")

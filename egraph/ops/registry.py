@@ -129,17 +129,24 @@ def make(name: str, sort: Sort, args: tuple[Term, ...], attrs: tuple[Any, ...]) 
         if arg.sort != wanted:
             raise ModelError(f"operand {label} of {name} must be a {wanted}, got {arg!r}")
     full = complete(op, attrs)
+    if not op.carries:
+        _refuse_narrow(name, [arg.dtype for arg in args])
     try:
         type_ = op.infer(tuple(arg.type for arg in args), full)
     except ModelError as error:
         given = ", ".join(str(arg.type) for arg in args)
         error.where = error.where or f"{name}({given}) with {dict(zip((a for a, _ in op.attrs), full, strict=True))}"
         raise
-    narrow = [] if op.carries else [t.dtype for t in (*(arg.type for arg in args), type_) if dtypes.is_narrow(t.dtype)]
-    if narrow:
-        what = f"{name} of {narrow[0]}, a dtype that values are only stored in"
-        raise NarrowError(what, do=f"cast to {dtypes.wide(narrow[0])}, and back")
+    if not op.carries:
+        _refuse_narrow(name, [type_.dtype])
     return terms.intern(name, sort, args, full, type_)
+
+
+def _refuse_narrow(name: str, given: list[str]) -> None:
+    narrow = next(filter(dtypes.is_narrow, given), None)
+    if narrow is not None:
+        what = f"{name} of {narrow}, a dtype that values are only stored in"
+        raise NarrowError(what, do=f"cast to {dtypes.wide(narrow)}, and back")
 
 
 def complete(op: Op, attrs: tuple[Any, ...]) -> tuple[Any, ...]:

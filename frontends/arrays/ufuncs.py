@@ -84,7 +84,7 @@ def apply(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any]) -> Te
                 f"numpy.{ufunc.__name__} of {dtype} and {x}", do="convert the tensor to a wider dtype before"
             )
     operands = (idioms.typed(x, dtype) for x, dtype in zip(inputs, wanted, strict=True))
-    return idioms.cast(narrow.applied(UFUNCS[ufunc], tuple(operands), {}, [result]), result)
+    return idioms.cast(narrow.applied(UFUNCS[ufunc], tuple(operands), {}, lambda: [result]), result)
 
 
 def _fits(number: int, dtype: DType) -> bool:

@@ -296,7 +296,8 @@ class _Importer:
             else:
                 operands.append(self._term(value, name))
         attributes = {attribute.name: _attribute(attribute) for attribute in node.attribute}
-        results = narrow.applied(row, (operands, attributes, len(node.output)), {}, self._dtypes(node, operands))
+        given = operands, attributes, len(node.output)
+        results = narrow.applied(row, given, {}, lambda: self._dtypes(node, operands))
         every = (*results, *(None,) * (len(node.output) - len(results)))
         return [
             Value(lacking=(f"{node.op_type} (result {at})", place)) if result is None else _value(result)
@@ -305,7 +306,9 @@ class _Importer:
 
     def _dtypes(self, node: NodeProto, operands: Sequence[Any]) -> list[dtypes.DType | None]:
         """Return the dtypes of results that are, as ONNX says, those of operands; None for others."""
-        schema: Any = defs.get_schema(node.op_type, self._opset(node), node.domain)
+        domain = NAME_BY_DOMAIN.get(node.domain, node.domain)
+        opset = max(self._opset(node), defs.get_schema(node.op_type, domain=domain).since_version)
+        schema: Any = defs.get_schema(node.op_type, opset, domain)
         last = len(schema.inputs) - 1
         named = {schema.inputs[min(at, last)].type_str: x for at, x in enumerate(operands) if isinstance(x, Term)}
         found = [named.get(result.type_str) for result in schema.outputs]

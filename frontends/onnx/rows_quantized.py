@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from frittata.egraph import dtypes
 from frittata.egraph.dtypes import DType
@@ -28,6 +28,12 @@ def _along(values: Term, x: Term, axis: int, block: int = 0) -> Term:
     return idioms.reshape(values, (*values.shape, *(1,) * (len(x.shape) - 1 - axis % len(x.shape))))
 
 
+def _dtype(number: int) -> DType:
+    if number not in DTYPE_BY_ONNX:
+        raise UnsupportedOpError(f"output_dtype {number}")
+    return DTYPE_BY_ONNX[number]
+
+
 def _wide(x: Term) -> Term:
     return idioms.cast(x, dtypes.wide(x.dtype))
 
@@ -42,7 +48,7 @@ def _dequantized(
 ) -> Term:
     factor = _wide(_along(scale, x, axis, block_size))
     result = _scaled(_centred(x, zero, axis, block_size), factor)
-    return idioms.cast(result, DTYPE_BY_ONNX[output_dtype] if output_dtype else scale.dtype)
+    return idioms.cast(result, _dtype(output_dtype) if output_dtype else scale.dtype)
 
 
 def _centred(x: Term, zero: Term | None, axis: int, block: int = 0) -> Term:
@@ -64,7 +70,7 @@ def _quantized(
 ) -> Term:
     if precision:
         raise UnsupportedOpError("precision")
-    kind: DType = zero.dtype if zero is not None else DTYPE_BY_ONNX[output_dtype] if output_dtype else "u8"
+    kind: DType = zero.dtype if zero is not None else _dtype(output_dtype) if output_dtype else "u8"
     wide = dtypes.wide(idioms.promoted_dtype(idioms.as_float(x), scale))
     quotient = tensor("div", idioms.cast(x, wide), idioms.cast(_along(scale, x, axis, block_size), wide))
     return _saturated(quotient, None if zero is None else _along(zero, x, axis, block_size), kind)
@@ -84,9 +90,20 @@ def _matmul_integer(a: Term, b: Term, a_zero: Term | None = None, b_zero: Term |
     return idioms.matmul(idioms.cast(_centred(a, a_zero, -2), "i32"), idioms.cast(_centred(b, b_zero, -1), "i32"))
 
 
-def _conv_integer(x: Term, w: Term, x_zero: Term | None = None, w_zero: Term | None = None, **window: Any) -> Term:
-    image, weights = _centred(x, x_zero, 1), _centred(w, w_zero, 0)
-    return rows_layers.conv(idioms.cast(image, "i32"), idioms.cast(weights, "i32"), **window)
+def _conv_integer(
+    x: Term,
+    w: Term,
+    x_zero: Term | None = None,
+    w_zero: Term | None = None,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Term:
+    image, weights = (idioms.cast(_centred(*given), "i32") for given in ((x, x_zero, 1), (w, w_zero, 0)))
+    return rows_layers.conv(image, weights, None, auto_pad, dilations, group, kernel_shape, pads, strides)
 
 
 def _linear_matmul(
@@ -115,9 +132,15 @@ def _linear_conv(
     y_scale: Term,
     y_zero: Term,
     bias: Term | None = None,
-    **window: Any,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
 ) -> Term:
-    product = _conv_integer(x, w, x_zero, w_zero, **window)
+    window = auto_pad, dilations, group, kernel_shape, pads, strides
+    product = _conv_integer(x, w, x_zero, w_zero, *window)
     if bias is not None:
         product = tensor("add", product, _along(bias, product, 1))
     factor = tensor("div", tensor("mul", _wide(x_scale), _wide(w_scale)), _wide(y_scale))

@@ -55,7 +55,7 @@ class Row:
         kinds = {parameter.kind for parameter in parameters.values()}
         extra = sorted(attributes.keys() - parameters.keys())
         positional = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters.values())
-        if extra and not any(kind.name == "VAR_KEYWORD" for kind in kinds):
+        if extra:
             raise UnsupportedOpError(f"attribute {', '.join(extra)}")
         if len(operands) > positional and not any(kind.name == "VAR_POSITIONAL" for kind in kinds):
             raise UnsupportedOpError(f"{len(operands)} operands")

@@ -205,3 +205,66 @@ def test_a_quantized_onnx_model_gives_what_its_definition_says() -> None:
     weights = quantized().graph.initializer[-1]
     v = numpy_helper.to_array(weights).astype(int) - 121
     np.testing.assert_array_equal(found, product + off.reshape(2, -1) @ v)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_numbers_beside_halves_are_rounded_where_torch_does(dtype: torch.dtype) -> None:
+    x = torch.tensor([0.1, 0.3, 300.0, 7.0]).to(dtype)
+    check(lambda x: (x <= 0.1, x == 0.1, x >= 0.3, x < 0.3, x != 0.3, F.hardshrink(x, 0.1)), x)
+    check(lambda x: (torch.remainder(x, 0.3), torch.fmod(x, 0.1), x // 0.7, x.div(0.7, rounding_mode="trunc")), x)
+    check(lambda x, y: (x <= y, x == y, x + y, x * y, torch.remainder(x, y)), x, torch.tensor(0.1))
+    check(lambda x, y: (x == y, x > y, x * y), x, torch.tensor([2049, 1, 300, 7]))
+
+
+def test_numbers_beside_integers_wrap() -> None:
+    x = torch.tensor([255, 44, 7, 0], dtype=torch.uint8)
+    check(lambda x: (x == -1, x > -1, x == 300, x % -3, x // -3, x + 300, x * -2, x & -2, x / 300), x)
+    check(lambda x, y: (x == y, x > y, torch.maximum(x, y)), x, torch.tensor(300))
+
+
+@pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8")
+def test_bytes_as_indices_are_the_mask_that_they_are_in_torch() -> None:
+    x, mask = torch.arange(4.0), torch.tensor([0, 1, 1, 0], dtype=torch.uint8)
+    check(lambda x: torch.index_put(x, [mask], torch.tensor(9.0), accumulate=True), x)
+    with pytest.raises(ModelError, match="which are a mask"):
+        from_module(Apply(lambda x: torch.index_put(x, [mask], torch.tensor(9.0), accumulate=True)).eval(), (x,))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_pools_of_halves(dtype: torch.dtype) -> None:
+    x = drawn(dtype, 1, 3, 9, 9)
+    check(lambda x: (F.avg_pool2d(x, 3), F.adaptive_avg_pool2d(x, 2), F.avg_pool2d(x, 2, 1, 1)), x, ulps=1)
+
+
+def test_names_of_own_functions_are_not_shadowed() -> None:
+    def bf16_value(f16_rounded: Any, u8_pointer: Any) -> Any:
+        return f16_rounded.astype(np.float32).sum(-1) + u8_pointer.astype(np.float32).sum(-1)
+
+    args = np.ones((3, 5), np.float16), np.ones((3, 5), np.uint8)
+    for form in ("fast", "plain"):
+        fast = ft.optimize(bf16_value, args, machine=REFERENCE, form=form)
+        np.testing.assert_array_equal(fast(*args), bf16_value(*args))
+
+
+def node_model(node: onnx.NodeProto, kind: int, opset: int, *, domain: str = "") -> onnx.ModelProto:
+    x, y = (helper.make_tensor_value_info(name, kind, [1, 2, 4, 4]) for name in ("x", node.output[0]))
+    graph = helper.make_graph([node], "one", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid(domain, opset)])
+
+
+def test_onnx_nodes_by_either_name_of_the_domain_and_before_their_time() -> None:
+    from frittata.frontends.onnx.importer import from_onnx
+
+    relu = helper.make_node("Relu", ["x"], ["y"], domain="ai.onnx")
+    for kind in (TensorProto.FLOAT, TensorProto.FLOAT16):
+        assert from_onnx(node_model(relu, kind, 17, domain="ai.onnx")).model.main.outputs[0].shape == (1, 2, 4, 4)
+        early = node_model(helper.make_node("Gelu", ["x"], ["y"]), kind, 17)
+        assert from_onnx(early).model.main.outputs[0].shape == (1, 2, 4, 4)
+    pool = helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[1, 1])
+    assert from_onnx(node_model(pool, TensorProto.FLOAT16, 19)).model.main.outputs[0].dtype == "f16"
+    quantize = helper.make_node("QuantizeLinear", ["x", "x"], ["y"], output_dtype=TensorProto.INT4)
+    with pytest.raises(ModelError, match=f"output_dtype {TensorProto.INT4}"):
+        from_onnx(node_model(quantize, TensorProto.FLOAT, 21))
+    window = helper.make_node("ConvInteger", ["x", "x"], ["y"], bogus=1)
+    with pytest.raises(ModelError, match="attribute bogus"):
+        from_onnx(node_model(window, TensorProto.UINT8, 17))
