@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 from frittata.egraph import dtypes
 from frittata.egraph.dtypes import DType
@@ -90,20 +90,9 @@ def _matmul_integer(a: Term, b: Term, a_zero: Term | None = None, b_zero: Term |
     return idioms.matmul(idioms.cast(_centred(a, a_zero, -2), "i32"), idioms.cast(_centred(b, b_zero, -1), "i32"))
 
 
-def _conv_integer(
-    x: Term,
-    w: Term,
-    x_zero: Term | None = None,
-    w_zero: Term | None = None,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Term:
+def _conv_integer(x: Term, w: Term, x_zero: Term | None = None, w_zero: Term | None = None, **window: Any) -> Term:
     image, weights = (idioms.cast(_centred(*given), "i32") for given in ((x, x_zero, 1), (w, w_zero, 0)))
-    return rows_layers.conv(image, weights, None, auto_pad, dilations, group, kernel_shape, pads, strides)
+    return rows_layers.conv(image, weights, **window)
 
 
 def _linear_matmul(
@@ -132,15 +121,9 @@ def _linear_conv(
     y_scale: Term,
     y_zero: Term,
     bias: Term | None = None,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    **window: Any,
 ) -> Term:
-    window = auto_pad, dilations, group, kernel_shape, pads, strides
-    product = _conv_integer(x, w, x_zero, w_zero, *window)
+    product = _conv_integer(x, w, x_zero, w_zero, **window)
     if bias is not None:
         product = tensor("add", product, _along(bias, product, 1))
     factor = tensor("div", tensor("mul", _wide(x_scale), _wide(w_scale)), _wide(y_scale))
@@ -155,8 +138,8 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "DequantizeLinear": (Row(_dequantized),),
     "QuantizeLinear": (Row(_quantized),),
     "MatMulInteger": (Row(_matmul_integer),),
-    "ConvInteger": (Row(_conv_integer),),
+    "ConvInteger": (Row(_conv_integer, forwards=rows_layers.conv),),
     "QLinearMatMul": (Row(_linear_matmul),),
-    "QLinearConv": (Row(_linear_conv),),
+    "QLinearConv": (Row(_linear_conv, forwards=rows_layers.conv),),
 }
 """What each operator means, by opset."""

@@ -36,13 +36,15 @@ class Row:
 
     `meaning` takes a term for each operand, None for one that is left out, and attributes by name; a parameter called
     `results` is given the number of results that are asked for. Operands in `known` come as arrays, and have to be
-    known at import; those in `numbers` come as numbers where they are known and have no axes.
+    known at import; those in `numbers` come as numbers where they are known and have no axes. `forwards` is what the
+    meaning hands further attributes to.
     """
 
     meaning: Callable[..., Any]
     known: tuple[int, ...] = ()
     numbers: tuple[int, ...] = ()
     since: int = 1
+    forwards: Callable[..., Any] | None = None
 
     def __call__(self, operands: Sequence[Any], attributes: dict[str, Any], results: int) -> tuple[Any, ...]:
         """Return the results; None stands for one without a definition.
@@ -53,7 +55,8 @@ class Row:
         if "results" in parameters:
             attributes = {**attributes, "results": results}
         kinds = {parameter.kind for parameter in parameters.values()}
-        extra = sorted(attributes.keys() - parameters.keys())
+        further = signature(self.forwards).parameters.keys() if self.forwards else set[str]()
+        extra = sorted(attributes.keys() - parameters.keys() - further)
         positional = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters.values())
         if extra:
             raise UnsupportedOpError(f"attribute {', '.join(extra)}")
