@@ -86,9 +86,9 @@ def holds(dtype: DType, other: DType) -> bool:
     return (other, dtype) != ("i64", "f64") and bool(np.can_cast(to_numpy(other), to_numpy(dtype), "safe"))
 
 
-def eps(dtype: DType) -> float:
-    """Return the distance from 1 to the next larger value of a floating-point dtype."""
-    return float(ml_dtypes.finfo(to_numpy(dtype)).eps)
+def finfo(dtype: DType) -> Any:
+    """Return what numpy's `finfo` says of a floating-point dtype, and of bfloat16, which it does not know."""
+    return ml_dtypes.finfo(to_numpy(dtype))
 
 
 def itemsize(dtype: DType) -> int:

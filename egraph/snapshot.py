@@ -125,7 +125,7 @@ def _differ_by_rounding(nodes: list[Node]) -> bool:
     constants = [node.attrs[0] for node in nodes if node.op == "const"]
     if not all(dtypes.is_float(c.dtype) for c in constants):
         return False
-    tolerance = 16 * max(dtypes.eps(c.dtype) for c in constants)
+    tolerance = 16 * max(float(dtypes.finfo(c.dtype).eps) for c in constants)
     return all(isclose(c.value, constants[0].value, rel_tol=tolerance) for c in constants)
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from frittata import cache
@@ -200,6 +199,6 @@ def _compared(name: str, got: Any, expected: Array, slack: Array, factor: float)
         if not alike or not np.isfinite(got[is_number]).all():
             return Comparison(name, type_, np.inf)
         size = np.sqrt(np.mean(np.square(wanted[is_number]))) if is_number.any() else 0.0
-        allowed = factor * _TOLERANCE[dtype] * (np.abs(wanted) + size) + slack + float(ml_dtypes.finfo(got.dtype).tiny)
+        allowed = factor * _TOLERANCE[dtype] * (np.abs(wanted) + size) + slack + float(dtypes.finfo(dtype).tiny)
         error = np.abs(got.astype(np.float64) - wanted)[is_number] / allowed[is_number]
     return Comparison(name, type_, float(error.max(initial=0.0)))

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
-
 from frittata.egraph import dtypes
 from frittata.egraph.errors import UnsupportedOpError
 from frittata.egraph.ops.registry import element, tensor
@@ -168,7 +166,7 @@ def _nan_to_num(x: Term, nan: float | None = None, high: float | None = None, lo
     if not dtypes.is_float(x.dtype):
         return x
     kind, x = x.dtype, idioms.cast(x, dtypes.wide(x.dtype))
-    greatest = float(ml_dtypes.finfo(dtypes.to_numpy(kind)).max)
+    greatest = float(dtypes.finfo(kind).max)
     out = tensor("where", tensor("ne", x, x), _like(x, nan or 0.0), x)
     top, bottom = _like(x, greatest if high is None else high), _like(x, -greatest if low is None else low)
     out = tensor("where", tensor("eq", x, _like(x, math.inf)), top, out)

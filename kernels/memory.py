@@ -57,10 +57,9 @@ def _to_register(builder: Builder, value: Value, lane: Lane) -> Value:
 def _to_memory(builder: Builder, value: Value, pointer: Value) -> Value:
     """Return what is stored of a value at a pointer."""
     lane = lane_of(value)
-    kind = pointer.type.pointee
-    if lane.dtype == "bool":
-        return builder.zext(value, lane.memory_type)
-    return value if kind == lane.scalar else narrow.narrowed(builder, value, kind)
+    if pointer.type.pointee != lane.memory_scalar:
+        return narrow.narrowed(builder, value, pointer.type.pointee)
+    return builder.zext(value, lane.memory_type) if lane.dtype == "bool" else value
 
 
 def load(builder: Builder, lane: Lane, pointer: Value, offset: Index = 0) -> Value:
@@ -129,7 +128,7 @@ def store_masked(builder: Builder, value: Value, pointer: Value, offset: Index, 
         return store(builder, value, pointer, offset)
     if isinstance(count, int):
         return _store_parts(builder, value, pointer, as_index(offset), count)
-    if pointer.type.pointee not in (lane.scalar, I8 if lane.dtype == "bool" else None):
+    if pointer.type.pointee != lane.memory_scalar:
         return _store_by_halves(builder, value, pointer, as_index(offset), count)
     address = advance(builder, pointer, offset)
     arguments = [_to_memory(builder, value, pointer), address, I32(lane.itemsize), valid_mask(builder, lane, count)]

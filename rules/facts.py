@@ -10,7 +10,6 @@ from fractions import Fraction
 from math import frexp, isfinite, prod
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from frittata.egraph import dtypes, indexing, shapes
@@ -160,7 +159,7 @@ def is_power_of_two(c: Scalar) -> bool:
     """Whether a floating-point constant and its reciprocal are both powers of two within the normal range."""
     if not dtypes.is_float(c.dtype) or not isfinite(c.value) or abs(frexp(c.value)[0]) != 0.5:
         return False
-    tiny = float(ml_dtypes.finfo(dtypes.to_numpy(c.dtype)).tiny)
+    tiny = float(dtypes.finfo(c.dtype).tiny)
     return tiny <= abs(c.value) <= 1 / tiny
 
 
