@@ -16,7 +16,7 @@ from frittata.kernels.tiles import CACHE_LINE_BYTES
 MOST_ROWS = 6
 MOST_BLOCK_ROWS = 96
 _BLOCK_BYTES = 300_000
-_WAY_BYTES = 4096
+WAY_BYTES = 4096
 """How far lines lie apart that fall into one set of a first-level cache: 64 sets of lines of 64 bytes."""
 _LEAST_SHARED_BYTES = 4 << 20
 
@@ -67,7 +67,7 @@ def block_rows(depth: int, itemsize: int, most: int = MOST_BLOCK_ROWS) -> int:
 
 def collide(stride: int, itemsize: int) -> bool:
     """Whether rows so many elements apart have all their beginnings in one set of a first-level cache."""
-    return stride != 0 and stride * itemsize % _WAY_BYTES == 0
+    return stride != 0 and stride * itemsize % WAY_BYTES == 0
 
 
 def pitch(depth: int, itemsize: int) -> int:

@@ -23,6 +23,7 @@ from frittata.kernels.holding import is_worth_holding
 from frittata.kernels.lookups import LookedUp, Place, lookups_in
 from frittata.kernels.lowered import aligned
 from frittata.kernels.memory import MOST_COLUMNS, column_steps
+from frittata.kernels.packing import WAY_BYTES
 from frittata.kernels.points import Point, Points, asked, place_of, reduction
 from frittata.kernels.processor import processor
 from frittata.kernels.tiles import CACHE_LINE_BYTES
@@ -38,8 +39,8 @@ _SINGLE_SHARE = 0.25
 """What a root or a quotient of one lane costs, of what a vector costs: their unit is as slow for a vector as it is."""
 _SLOW = frozenset({"sqrt", "rsqrt", "div", "reciprocal"})
 _MOST_TILE_ROWS = 64
-_WAYS, _WAY_BYTES = 8, 4096
-"""Of a first-level cache: lines that its sets hold at least, and what lies in one line of each of them."""
+_WAYS = 8
+"""How many lines a set of a first-level cache holds at least."""
 _LEAST_FETCHED_BYTES = 1024
 """From this length of a row on, the next one is fetched ahead: the processor itself stops at each page."""
 _MOST_HELD_BYTES = 1 << 20
@@ -171,7 +172,7 @@ class Passes:
         at = tuple(self.frame.index.get(axis, Affine()) for axis in range(-rank, 0))
         step = indexing.flatten(at, self.frame.shape).factor_of(self.tile_loop.key) or 0
         item = max(dtypes.itemsize(point.term.dtype) for point in self.outputs)
-        near = _WAYS * _WAY_BYTES // gcd(step * item, _WAY_BYTES)
+        near = _WAYS * WAY_BYTES // gcd(step * item, WAY_BYTES)
         return min(_MOST_TILE_ROWS, max(CACHE_LINE_BYTES // item, near))
 
     def _tile_lanes(self, extent: int) -> int:
