@@ -180,6 +180,7 @@ class Template(Protocol):
 
     One that has `in_place = True` also takes `part` bodies: it stores each value where `at` says and nothing else.
     One that has `opaque = True` takes opaque operators, and is not asked for anything else.
+    One whose results are not equal to what bodies say but for rounding has the level of such rules as its `level`.
     One whose estimates take long has a method `least_s(bodies, machine)`, which says in less that it takes no less.
     """
 
@@ -202,6 +203,11 @@ def least_s(template: Template, bodies: tuple[Term, ...], machine: Machine) -> f
     """Return seconds than which a template will estimate no less; 0 if it does not say."""
     bound: Callable[[tuple[Term, ...], Machine], float] | None = getattr(template, "least_s", None)
     return 0.0 if bound is None else bound(bodies, machine)
+
+
+def level_of(template: Template) -> str:
+    """Return the loosest level of numerics that a template asks for."""
+    return getattr(template, "level", "exact")
 
 
 def takes_opaque(template: Template) -> bool:

@@ -19,7 +19,7 @@ from frittata.egraph.balance import balanced
 from frittata.egraph.errors import ModelError, RuleError
 from frittata.egraph.machine import Machine
 from frittata.egraph.model import Model
-from frittata.egraph.program import Program, Template
+from frittata.egraph.program import Program, Template, level_of
 from frittata.egraph.saturate import Saturation, saturate
 from frittata.egraph.shapes import Sym
 from frittata.extract.choose import Extraction, extract
@@ -263,7 +263,7 @@ def admitted(options: Options, own: Sequence[Family]) -> tuple[Family, ...]:
         if unknown:
             raise RuleError(f"pipeline {options.pipeline.name!r} names no family: {', '.join(sorted(unknown))}")
         families = tuple(family for family in families if family.name in wanted or family in own)
-    levels = _LEVELS[: _LEVELS.index(options.numerics) + 1]
+    levels = _levels(options)
     kept = [
         replace(f, rules=tuple(r for r in f.rules if _is_admitted(r, options, levels)))
         for f in families
@@ -355,9 +355,15 @@ def _example_arrays(
     return [arguments.of(value, keeps) for value in values]
 
 
+def _levels(options: Options) -> tuple[str, ...]:
+    """Return the levels of numerics that take part."""
+    return _LEVELS[: _LEVELS.index(options.numerics) + 1]
+
+
 def templates_for(options: Options) -> tuple[Template, ...]:
     """Return the templates that the target has under the options."""
-    return targets.by_name(options.target).templates(options.form, options.library)
+    every = targets.by_name(options.target).templates(options.form, options.library)
+    return tuple(template for template in every if level_of(template) in _levels(options))
 
 
 def _this_machine(folder: Path) -> Machine:

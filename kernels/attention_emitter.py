@@ -15,6 +15,7 @@ from frittata.kernels.expressions import Expr
 from frittata.kernels.flow import for_range
 from frittata.kernels.gemm_emitters import Code, Emit
 from frittata.kernels.index_values import Along, IndexValues
+from frittata.kernels.multiply_adds import plain
 from frittata.kernels.simd import I64, Builder, Lane, Value
 from frittata.kernels.tiles import emit_panels_tile, unroll_for
 
@@ -38,13 +39,13 @@ class AttentionCode:
     def keys(self) -> Code:
         """The code that packs keys and fills rows of queries."""
         work = self.plan.work.scores
-        return Code(work, self.plan.key_tile, self.operands, work.dtype)
+        return Code(work, self.plan.key_tile, self.operands, plain(work.dtype))
 
     @cached_property
     def values(self) -> Code:
         """The code that packs values and stores results."""
         work = self.plan.work.values
-        return Code(work, self.plan.value_tile, self.operands, work.dtype)
+        return Code(work, self.plan.value_tile, self.operands, plain(work.dtype))
 
     @property
     def _lane(self) -> Lane:

@@ -197,7 +197,10 @@ def leaves_beside(product: Term, roots: Iterable[Term]) -> set[Term]:
 
 
 def only_product(bodies: tuple[Term, ...], op: str) -> Term | None:
-    """Return the one contraction of bodies that are point-wise in it, of floats and of constant shapes; else None."""
+    """Return the one contraction of bodies that are point-wise in it, of constant shapes; None otherwise.
+
+    Products of integers are those of matrices only.
+    """
     elements = [body.args[0] for body in bodies if body.op in BODIES]
     every = list(terms.walk(*elements))
     found = [term for term in every if term.op in (*BINDERS, "at", "scan")]
@@ -205,7 +208,8 @@ def only_product(bodies: tuple[Term, ...], op: str) -> Term | None:
     if len(elements) < len(bodies) or len(found) != 1 or len(products) != 1 or not _is_static(every):
         return None
     product = products[0]
-    if not dtypes.is_float(product.dtype) or any(body.shape != bodies[0].shape for body in bodies):
+    is_number = dtypes.is_float(product.dtype) or (op == "dot" and dtypes.is_integer(product.dtype))
+    if not is_number or any(body.shape != bodies[0].shape for body in bodies):
         return None
     seen = seen_as(product, every)
     if is_under_view(elements, seen) or (seen is not product and op != "dot"):

@@ -17,6 +17,7 @@ from frittata.kernels.flow import for_range
 from frittata.kernels.gemm_schedule import Source
 from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.intrinsics import table_pointer
+from frittata.kernels.multiply_adds import MultiplyAdd
 from frittata.kernels.packing import RegisterTile, pitch
 from frittata.kernels.processor import processor
 from frittata.kernels.simd import I64, Builder, Index, Lane, Value
@@ -46,13 +47,13 @@ class DepthPart:
 class Code:
     """Emits the pieces of one kernel, whose table starts with its `operands` and goes on with its results.
 
-    Panels of the right side hold values of the dtype `panel`, which are widened where they are used.
+    Rows and panels hold lanes as `multiply` wants them, and the depth is counted in its turns.
     """
 
     work: Contraction
     tile: RegisterTile
     operands: tuple[Term, ...]
-    panel: str
+    multiply: MultiplyAdd
 
     @property
     def lanes(self) -> int:
@@ -61,8 +62,13 @@ class Code:
 
     @property
     def lane(self) -> Lane:
-        """The type of a vector of the product."""
+        """The type of a vector of the product, and of what rows and panels are loaded in: the values of a few steps."""
         return Lane(self.work.dtype, self.lanes)
+
+    @property
+    def turns(self) -> int:
+        """The depth, in turns of the loop over it."""
+        return self.multiply.turns(self.work.depth)
 
     @property
     def width(self) -> int:
@@ -86,34 +92,34 @@ class Code:
         def emit(builder: Builder, table: Value, g: Value, i: Value, j: Value, *others: Value) -> None:
             work, lanes = self.work, self.lanes
             *addresses, part, sums = others
-            lanes_at = (Lane(self.panel), self.lane, self.lane, self.lane)
+            lanes_at = (Lane(self.multiply.panel), self.lane, self.lane, self.lane)
             places = zip(lanes_at, (*addresses, sums), strict=True)
             panel, row, ahead, sums = (memory.pointer_from_address(builder, lane, at) for lane, at in places)
             pointers = self.pointers(builder, table)
             variables: dict[int | str, Value] = {"g": g, "j": j}
             variables.update({f"i{r}": builder.add(i, I64(r)) for r in range(rows)})
-            runs: tuple[Run, ...] = ((work.depth, 1),)
+            runs: tuple[Run, ...] = ((self.turns, 1),)
             if left == "direct":
                 a_pointers, runs = self._rows_in_place(builder, pointers, variables, rows)
             elif left == "packed":
-                a_pointers, runs = [memory.advance(builder, row, r) for r in range(rows)], ((work.depth, rows),)
+                a_pointers, runs = [memory.advance(builder, row, r) for r in range(rows)], ((self.turns, rows),)
             else:
-                apart = pitch(work.depth, work.itemsize)
+                apart = pitch(self.turns, work.itemsize)
                 a_pointers = [memory.advance(builder, row, r * apart) for r in range(rows)]
             before: Accumulators | None = None
             if depth.parts > 1:
                 (count, step), *inner = runs
-                each = count * depth.steps // work.depth
+                each = count * depth.steps // self.turns
                 moved = builder.mul(part, I64(each * step))
                 a_pointers = [memory.advance(builder, pointer, moved) for pointer in a_pointers]
                 runs = ((count - each * (depth.parts - 1) if depth.ends else each, step), *inner)
                 before = self._sums_before(builder, part, sums, rows)
             *outer, (length, stride) = runs
             tile = emit_window_tile(
-                builder, rows, self.tile.vectors, lanes, work.dtype, outer, length, a_pointers,
-                [memory.advance(builder, panel, p * work.depth * self.width) for p in range(panels)], before,
+                builder, rows, self.tile.vectors, lanes, self.multiply.sums, outer, length, a_pointers,
+                [memory.advance(builder, panel, p * self.turns * self.width) for p in range(panels)], before,
                 unroll=unroll_for(length), a_stride=stride, prefetch_pointer=ahead if lines else None,
-                prefetch_lines=lines, b_dtype=self.panel,
+                prefetch_lines=lines, multiply=self.multiply,
             )  # fmt: skip
             if not depth.ends:
                 for number, value in enumerate(value for row_sums in tile for value in row_sums):
@@ -138,11 +144,12 @@ class Code:
     def _rows_in_place(
         self, builder: Builder, pointers: Mapping[Term, Value], variables: Mapping[int | str, Value], rows: int
     ) -> tuple[list[Value], tuple[Run, ...]]:
-        found = self.work.left.rows(self.work.depth)
+        found = self.multiply.rows(self.work)
         assert found is not None
         values = IndexValues(builder, dict(variables))
         offsets = [found.start.substitute({"i": var(f"i{r}", self.work.rows)}) for r in range(rows)]
-        return [memory.advance(builder, pointers[found.leaf], values.first(at)) for at in offsets], found.runs
+        starts = (memory.advance(builder, pointers[found.leaf], values.first(at)) for at in offsets)
+        return [builder.bitcast(start, self.lane.scalar.as_pointer()) for start in starts], found.runs
 
     def epilogue(
         self,
@@ -200,7 +207,7 @@ class Code:
 
     def pack_panel(self) -> Emit:
         """Return what emits `pack(table, g, j, panel)`: the columns from j on of the right side, for all k."""
-        side, lanes = self.work.right, self.lanes
+        side, lanes = self.multiply.sides(self.work)[1], self.lanes
         transposing = moves_along(side, "k", lanes) and not moves_along(side, "j", lanes)
 
         def emit(builder: Builder, table: Value, g: Value, j: Value, panel: Value) -> None:
@@ -220,7 +227,7 @@ class Code:
         self, builder: Builder, pointers: Mapping[Term, Value], variables: dict[Any, Value], j: Value, target: Value
     ) -> None:
         """Read along j, all vectors of a panel side by side, and several steps of k where those are few."""
-        work, lanes = self.work, self.lanes
+        work, lanes, side, each = self.work, self.lanes, self.multiply.sides(self.work)[1], self.multiply.steps
         columns: list[tuple[Value, Along]] = []
         for vector in range(self.tile.vectors):
             at, valid = builder.add(j, I64(vector * lanes)), None
@@ -229,28 +236,34 @@ class Code:
                 valid = None if work.columns % lanes == 0 else valid
             columns.append((at, Along("j", lanes, lanes, valid)))
 
-        def steps(k: Value, count: int) -> list[Value]:
+        def steps(turn: Value, count: int) -> list[Value]:
+            """Pack `count` steps from the first of a turn on."""
+            k = builder.mul(turn, I64(each))
             places = [(u, *column) for u in range(count) for column in columns]
             emitters = [
                 ElementEmitter(builder, pointers, {**variables, "j": at, "k": builder.add(k, I64(u))}, along)
                 for u, at, along in places
             ]
-            first = builder.mul(k, I64(self.width))
-            for number, value in enumerate(side_by_side(emitters, work.right.element, work.right.index)):
-                memory.store(builder, value, target, builder.add(first, I64(number * lanes)))
+            first = builder.mul(turn, I64(self.width))
+            values = side_by_side(emitters, side.element, side.index)
+            for u in range(0, count, each):
+                for column in range(len(columns)):
+                    of_turn = values[u * len(columns) + column : (u + each) * len(columns) : len(columns)]
+                    at = builder.add(first, I64(u // each * self.width + column * lanes))
+                    memory.store(builder, self.multiply.joined(builder, of_turn), target, at)
             return []
 
-        together = max(1, SIDE_BY_SIDE // len(columns))
-        rest = work.depth % together
-        for_range(builder, 0, work.depth - rest, together, [], lambda k, _: steps(k, together))
-        if rest:
-            steps(I64(work.depth - rest), rest)
+        together = max(1, SIDE_BY_SIDE // len(columns) // each)
+        turns = work.depth // (together * each) * together
+        for_range(builder, 0, turns, together, [], lambda turn, _: steps(turn, together * each))
+        if turns * each < work.depth:
+            steps(I64(turns), work.depth - turns * each)
 
     def _pack_transposed(
         self, builder: Builder, pointers: Mapping[Term, Value], variables: dict[Any, Value], at: Value, target: Value
     ) -> None:
         """Read along k, for as many columns as there are lanes, and turn the square around in registers."""
-        work, lanes = self.work, self.lanes
+        work, lanes, side, each = self.work, self.lanes, self.multiply.sides(self.work)[1], self.multiply.steps
         last = I64(work.columns - 1)
         columns = [simd.minimum(builder, builder.add(at, I64(c)), last) for c in range(lanes)]
 
@@ -259,9 +272,11 @@ class Code:
             lines: list[Value] = []
             for column in columns:
                 emitter = ElementEmitter(builder, pointers, {**variables, "j": column, "k": k}, along)
-                lines.append(emitter.emit(work.right.element, work.right.index))
-            for n, value in enumerate(simd.transpose(builder, lines)[: valid or lanes]):
-                memory.store(builder, value, target, builder.mul(builder.add(k, I64(n)), I64(self.width)))
+                lines.append(emitter.emit(side.element, side.index))
+            turned, first = simd.transpose(builder, lines)[: valid or lanes], builder.udiv(k, I64(each))
+            for n in range(0, len(turned), each):
+                at = builder.mul(builder.add(first, I64(n // each)), I64(self.width))
+                memory.store(builder, self.multiply.joined(builder, turned[n : n + each]), target, at)
 
         def step(k: Value, _: list[Value]) -> list[Value]:
             square(k, None)
@@ -276,9 +291,10 @@ class Code:
         """Return what emits `fill(table, g, i, row)`: row i of the left side, for all k."""
 
         def emit(builder: Builder, table: Value, g: Value, i: Value, row: Value) -> None:
-            target = memory.pointer_from_address(builder, self.lane, row)
+            kind = Lane(self.multiply.left)
+            target = memory.pointer_from_address(builder, kind, row)
             pointers = self.pointers(builder, table)
-            side, lanes, depth = self.work.left, self.lanes, self.work.depth
+            side, lanes, depth = self.multiply.sides(self.work)[0], self.lanes, self.work.depth
 
             def vectors(starts: Sequence[Value], valid: int | None) -> list[Value]:
                 along = Along("k", lanes, lanes, valid)
@@ -296,6 +312,8 @@ class Code:
             for_range(builder, block, whole, lanes, [], lambda k, _: vectors([k], None))
             if whole < depth:
                 vectors([I64(whole)], depth - whole)
+            for k in range(depth, self.turns * self.multiply.steps):
+                memory.store(builder, simd.constant(kind, 0), target, k)
 
         return emit
 

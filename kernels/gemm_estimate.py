@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from frittata.egraph import program, shapes, terms
-from frittata.egraph.indexing import Affine
+from frittata.egraph import dtypes, program, shapes, terms
+from frittata.egraph.indexing import Affine, Var
 from frittata.egraph.machine import Machine
 from frittata.egraph.ops import registry
 from frittata.egraph.program import Estimate
 from frittata.egraph.terms import Term
-from frittata.kernels.contractions import Contraction, Side, apart_beside, loads_of
+from frittata.kernels.contractions import Contraction, InPlace, Side, apart_beside, loads_of
 from frittata.kernels.gemm_emitters import moves_along, stores_columns
 from frittata.kernels.gemm_kernel import sizes_of
 from frittata.kernels.gemm_schedule import Schedule, Sizes, schedule, tile_cycles
 from frittata.kernels.index_values import Along, IndexValues
+from frittata.kernels.multiply_adds import MultiplyAdd, choose
 from frittata.kernels.packing import tile_rows
 from frittata.kernels.points import Points
 from frittata.kernels.roofline import balance
@@ -34,6 +35,11 @@ _CLAMPED_UNITS = 30.0
 """The same where the index may be clamped: lane by lane."""
 _FAR_UNITS = 50.0
 """The same where neighbours along every axis lie in other cache lines: the second-level cache is waited for."""
+_QUOTIENT_STEPS = 3.5
+"""Additions of whole vectors that a quotient or a remainder of one index is worth: processors divide lane by lane.
+
+Source: Zen 5: windows of 7 x 7 of an image of three planes.
+"""
 _LINE = CACHE_LINE_BYTES // 4
 """Elements of float32."""
 _STRIDED_ROWS = 1.4
@@ -45,32 +51,46 @@ _SCATTER_STEPS = 1.6
 
 
 def estimate(
-    work: Contraction, constants: frozenset[str], machine: Machine, pack_units: float | None = None
+    work: Contraction,
+    constants: frozenset[str],
+    machine: Machine,
+    multiply: MultiplyAdd | None = None,
+    pack_units: float | None = None,
 ) -> Estimate:
     """Predict the time; `pack_units` overrides what packing an element of the right side takes."""
-    sizes = sizes_of(work, constants)
+    multiply = multiply or choose(work, constants)
+    sizes = sizes_of(work, constants, multiply)
     plan = schedule(sizes)
     share = balance(plan.chunks, machine)
-    arithmetic = (
-        _fma_units(sizes, plan, _run_cycles(work, sizes)) * _apart(work, sizes) / (machine.fma_f32_per_s * share)
-    )
-    scalar = epilogue_units(work) + strided_units(work, sizes.lanes) + _scratch_units(work, sizes, plan, pack_units)
+    in_place = multiply.rows(work) if sizes.left == "direct" else None
+    steps = _fma_units(sizes, plan, _run_cycles(in_place)) * _apart(in_place) * multiply.slower
+    arithmetic = steps / (machine.fma_f32_per_s * share)
+    scalar = epilogue_units(work) + strided_units(work, sizes.lanes)
+    scalar += _scratch_units(work, sizes, plan, multiply, pack_units)
     scalar *= work.itemsize / 4
-    moved = moved_bytes(work.bodies)
+    wider = _wider_bytes(work, sizes, multiply)
+    moved = moved_bytes(work.bodies) + wider
     seconds = arithmetic + scalar / (machine.scalar_per_s * share) + machine.transfer_s(_read_between_tiles(work))
-    seconds = max(seconds, machine.transfer_s(moved, constant_bytes(work.bodies, constants)))
+    seconds = max(seconds, machine.transfer_s(moved, constant_bytes(work.bodies, constants) + wider))
     overhead = machine.launch_s + (machine.sync_s if plan.chunks > 1 else 0.0)
     return Estimate(overhead + seconds, work.flops + epilogue_units(work), moved)
 
 
-def _apart(work: Contraction, sizes: Sizes) -> float:
-    rows = work.left.rows(work.depth) if sizes.left == "direct" else None
+def _wider_bytes(work: Contraction, sizes: Sizes, multiply: MultiplyAdd) -> float:
+    """Return the bytes that packed panels have more than what they are packed from."""
+    if multiply.steps == 1 or sizes.right != "packed":
+        return 0.0
+    right = multiply.sides(work)[1]
+    more = max(0, dtypes.itemsize(multiply.right) - dtypes.itemsize(right.element.dtype))
+    return float(more * (work.batches if right.mentions("g") else 1) * work.depth * work.columns)
+
+
+def _apart(rows: InPlace | None) -> float:
     return _STRIDED_ROWS if rows is not None and abs(rows.step) > 1 else 1.0
 
 
-def _run_cycles(work: Contraction, sizes: Sizes) -> float:
+def _run_cycles(rows: InPlace | None) -> float:
     """Return what a tile spends between the runs of its rows."""
-    rows = work.left.rows(work.depth) if sizes.left == "direct" else None
     return (rows.count - 1) * _RUN_CYCLES if rows is not None else 0.0
 
 
@@ -112,14 +132,17 @@ def cost_of(*elements: Term) -> float:
     return sum(registry.get(t.op, "element").cost for t in terms.walk(*elements) if t.sort == "element")
 
 
-def _scratch_units(work: Contraction, sizes: Sizes, plan: Schedule, pack_units: float | None) -> float:
+def _scratch_units(
+    work: Contraction, sizes: Sizes, plan: Schedule, multiply: MultiplyAdd, pack_units: float | None
+) -> float:
     units = 0.0
+    left, right = multiply.sides(work)
     if sizes.right == "scratch":
-        each = pack_units if pack_units is not None else move_units(work.right, ("j", "k"), sizes.lanes)
-        units += each * sizes.batches * sizes.depth * sizes.columns * plan.row_parts
+        each = pack_units if pack_units is not None else move_units(right, ("j", "k"), sizes.lanes)
+        units += each * sizes.batches * work.depth * sizes.columns * plan.row_parts
     if sizes.left == "scratch":
-        each = move_units(work.left, ("k",), sizes.lanes)
-        units += each * sizes.batches * sizes.depth * sizes.rows * plan.panel_parts
+        each = move_units(left, ("k",), sizes.lanes)
+        units += each * sizes.batches * work.depth * sizes.rows * plan.panel_parts
     return units
 
 
@@ -129,6 +152,12 @@ def _is_far(offset: Affine) -> bool:
     axes = offset.variables() & {"i", "j", "k"}
     steps = [offset.evaluate(lambda key, axis=axis: int(key == axis)) - first for axis in axes]
     return bool(steps) and all(abs(step) >= _LINE for step in steps)
+
+
+def _quotients(offset: Affine, key: str) -> int:
+    """Return how many quotients and remainders an offset takes that differ along a variable."""
+    inner = [atom.of for atom, _ in offset.terms if not isinstance(atom, Var) and key in atom.of.variables()]
+    return len(inner) + sum(_quotients(of, key) for of in inner)
 
 
 def move_units(side: Side, keys: tuple[str, ...], lanes: int) -> float:
@@ -141,6 +170,8 @@ def move_units(side: Side, keys: tuple[str, ...], lanes: int) -> float:
         move = _CLAMPED_UNITS
     elif not any(smooth) and any(map(_is_far, known)):
         move = _FAR_UNITS
+    if not any(smooth):
+        move += _QUOTIENT_STEPS * lanes * sum(_quotients(offset, keys[0]) for offset in known)
     points = Points(side.index, {})
     walked = points.walk([points.at(side.element)])
     return move + sum(registry.get(point.term.op, "element").cost for point in walked)

@@ -14,6 +14,7 @@ from frittata.kernels.gemm_emitters import Code, DepthPart, Emit, lanes_of
 from frittata.kernels.gemm_schedule import Sizes, Source, part_sizes, schedule
 from frittata.kernels.intrinsics import make_tile_intrinsic
 from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch, Unread, aligned
+from frittata.kernels.multiply_adds import MultiplyAdd, choose
 from frittata.kernels.packing import collide, pitch, tile_rows
 from frittata.kernels.tiles import fetched_lines, unroll_for
 
@@ -21,36 +22,37 @@ PanelPacker = Callable[[Code], Emit]
 """Returns what emits `pack(table, g, j, panel)`."""
 
 
-def sizes_of(work: Contraction, constants: frozenset[str]) -> Sizes:
-    """Return the sizes of a contraction and where its sides are read from."""
+def sizes_of(work: Contraction, constants: frozenset[str], multiply: MultiplyAdd | None = None) -> Sizes:
+    """Return the sizes of a contraction, the depth in turns of `multiply`, and where its sides are read from."""
+    multiply = multiply or choose(work, constants)
     right: Source = "packed" if work.right.is_constant(constants) else "scratch"
-    extents = work.batches, work.rows, work.columns, work.depth
+    extents = work.batches, work.rows, work.columns, multiply.turns(work.depth)
     sizes = Sizes(*extents, lanes_of(work.dtype), work.itemsize, "packed", right)
     if work.left.is_constant(constants):
         return sizes
-    rows = work.left.rows(work.depth)
+    rows = multiply.rows(work)
     if rows is None:
         return replace(sizes, left="scratch")
     apart = rows.start.evaluate(lambda key: int(key == "i")) - rows.start.evaluate(lambda _: 0)
     return replace(
         sizes,
         left="direct",
-        reach=min(work.depth, -(-shapes.size(rows.leaf.shape) // (work.batches * work.rows))),
+        reach=min(sizes.depth, -(-shapes.size(rows.leaf.shape) // (work.batches * work.rows * multiply.steps))),
         runs=rows.runs[0][0] if len(rows.runs) > 1 else 0,
-        collide=collide(apart, work.itemsize),
+        collide=collide(apart, dtypes.itemsize(rows.leaf.dtype)),
     )
 
 
 def lower(
-    name: str, work: Contraction, constants: frozenset[str], pack: PanelPacker = Code.pack_panel
+    name: str,
+    work: Contraction,
+    constants: frozenset[str],
+    multiply: MultiplyAdd | None = None,
+    pack: PanelPacker = Code.pack_panel,
 ) -> LoweredKernel:
     """Write the kernel; `pack` makes the code that packs a panel of the right side at run time."""
-    return _Kernel(name, work, sizes_of(work, constants)).lowered(pack)
-
-
-def panel_dtype(work: Contraction, sizes: Sizes) -> str:
-    """Return the dtype of the panels of the right side: what is evaluated by each chunk is wide already."""
-    return work.right.stored.element.dtype if sizes.right == "packed" else work.dtype
+    multiply = multiply or choose(work, constants)
+    return _Kernel(name, work, sizes_of(work, constants, multiply), multiply).lowered(pack)
 
 
 class _Kernel:
@@ -60,24 +62,23 @@ class _Kernel:
     side. With a single block a panel is packed when it is needed; otherwise all panels of the chunk are packed first.
     """
 
-    def __init__(self, name: str, work: Contraction, sizes: Sizes) -> None:
+    def __init__(self, name: str, work: Contraction, sizes: Sizes, multiply: MultiplyAdd) -> None:
         self._name, self._work, self._sizes = name, work, sizes
         self._plan = schedule(sizes)
         self._tiling = tile_rows(work.rows, self._plan.tile.rows)
         self._operands = tuple(program.operands_of(*work.bodies))
-        panel = panel_dtype(work, sizes)
-        self._panel_item = dtypes.itemsize(panel)
-        self._code = Code(work, self._plan.tile, self._operands, panel)
+        self._panel_item = dtypes.itemsize(multiply.panel)
+        self._code = Code(work, self._plan.tile, self._operands, multiply)
         self._namespace: dict[str, Any] = {}
-        self._panel_bytes = work.depth * self._code.width * self._panel_item
-        apart = pitch(work.depth, work.itemsize) if sizes.left == "scratch" else work.depth
+        self._panel_bytes = sizes.depth * self._code.width * self._panel_item
+        apart = pitch(sizes.depth, work.itemsize) if sizes.left == "scratch" else sizes.depth
         self._row_bytes = apart * work.itemsize
         self._group = self._plan.tile.panels
         self._groups = -(-self._plan.panels // self._group)
         self._has_blocks = max(part_sizes(self._tiling.tiles, self._plan.row_parts)) > self._plan.block_tiles
-        in_place = work.left.rows(work.depth) if sizes.left == "direct" else None
+        in_place = multiply.rows(work) if sizes.left == "direct" else None
         self._run_length = in_place.length if in_place and sizes.runs else self._plan.depth
-        self._depth_parts = -(-work.depth // self._plan.depth)
+        self._depth_parts = -(-sizes.depth // self._plan.depth)
         self._part_bytes = self._plan.depth * self._code.width * self._panel_item
         self._panels_bytes = self._rows_bytes = 0
         if sizes.right == "scratch":
@@ -95,10 +96,10 @@ class _Kernel:
         setup: list[str] = []
         if sizes.right == "packed":
             setup.append(f"packed = table[{len(arguments)}]")
-            arguments.append(packed_panels(work, self._operands, self._code.width))
+            arguments.append(packed_panels(work, self._operands, self._code.width, self._code.multiply))
         if sizes.left == "packed":
             setup.append(f"rows = table[{len(arguments)}]")
-            arguments.append(packed_rows(work, self._operands, self._tiling))
+            arguments.append(packed_rows(work, self._operands, self._tiling, self._code.multiply))
         if self._sums_offset + self._sums_bytes:
             scratch = Scratch(self._sums_offset + self._sums_bytes)
             setup.append(f"scratch = table[{len(arguments)}] + chunk*{scratch.stride_bytes}")
@@ -113,7 +114,7 @@ class _Kernel:
             f"def {self._name}(table, chunk):",
             *_indented([*setup, *self._parts(), *self._batches()]),
         ]
-        key = "\n".join([structure(work.bodies), str(plan), str(sizes)])
+        key = "\n".join([structure(work.bodies), str(plan), str(sizes), str(self._code.multiply)])
         text = "\n".join(lines) + "\n"
         return LoweredKernel(self._name, text, self._namespace, plan.chunks, tuple(arguments), key)
 
@@ -128,7 +129,10 @@ class _Kernel:
         s = self._sizes
         batches = f"{s.batches} x " if s.batches > 1 else ""
         tile = f"{self._tiling.large_rows} rows x {self._group * self._code.width} columns"
-        return f"{batches}({s.rows}, {s.depth}) x ({s.depth}, {s.columns}): tiles of {tile}"
+        depth, multiply = self._work.depth, self._code.multiply
+        several = f", {multiply.steps} products of {multiply.left} and {multiply.right} in a lane"
+        what = f"{batches}({s.rows}, {depth}) x ({depth}, {s.columns})"
+        return f"{what}: tiles of {tile}{several if multiply.steps > 1 else ''}"
 
     # ---- loops -------------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,8 @@ class Processor:
     """`width`: the bytes of a vector register; `registers`: how many there are.
 
     `fuses`: a multiplication and an addition are one instruction. `permutes`: so is to pick floats within 16 bytes by a
-    vector of positions. `halves`: so is to convert to and from float16.
+    vector of positions. `halves`: so is to convert to and from float16. `multiplies_pairs`: so are two products of
+    int16 in a lane and their sum, `multiplies_bytes`: four of uint8 and int8, `multiplies_halves`: two of bfloat16.
     """
 
     width: int
@@ -29,16 +30,27 @@ class Processor:
     fuses: bool
     permutes: bool
     halves: bool
+    multiplies_pairs: bool = False
+    multiplies_bytes: bool = False
+    multiplies_halves: bool = False
 
 
 def processor_of(machine: str, features: Set[str]) -> Processor:
     """Return the processor of a machine, as `platform.machine()` names it, with LLVM's names of its features."""
     if machine.lower() in ("aarch64", "arm64"):
         return Processor(16, 32, fuses=True, permutes=False, halves=True)
-    has = {"fuses": "fma" in features, "permutes": "avx" in features, "halves": "f16c" in features}
+    has = {
+        "fuses": "fma" in features,
+        "permutes": "avx" in features,
+        "halves": "f16c" in features,
+        "multiplies_pairs": "sse2" in features,
+    }
     if features >= _AVX_512 and has["fuses"]:
+        has |= {"multiplies_bytes": "avx512vnni" in features, "multiplies_halves": "avx512bf16" in features}
         return Processor(64, 32, **has)
-    return Processor(32, 16, **has) if "avx2" in features and has["fuses"] else Processor(16, 16, **has)
+    if "avx2" in features and has["fuses"]:
+        return Processor(32, 16, multiplies_bytes="avxvnni" in features, **has)
+    return Processor(16, 16, **has)
 
 
 @cache

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from frittata.kernels import simd, vmath
 from frittata.kernels.flow import for_range
 from frittata.kernels.memory import advance, load, load_splat, prefetch
+from frittata.kernels.multiply_adds import MultiplyAdd, plain
 from frittata.kernels.simd import I64, Builder, Index, Lane, Value, as_index
 
 Accumulators = list[list[Value]]
@@ -41,18 +42,19 @@ def emit_panels_tile(
     b_stride: int | None = None,
     prefetch_pointer: Value | None = None,
     prefetch_lines: int = 1,
-    b_dtype: str | None = None,
+    multiply: MultiplyAdd | None = None,
 ) -> Accumulators:
     """Add `sum over k of a[row, k] * b[k, column]` to each accumulator, one fma a term, in the order of k.
 
     Shapes: a_pointers (rows), each to elements `a_stride` apart; each of b_pointers a panel (depth, vectors * lanes),
     whose rows are `b_stride` elements apart, unless they follow each other: several panels, side by side, are as many
     streams of b where rows are few; accumulators (rows, panels * vectors), panel by panel.
-    Panels of another `b_dtype` are widened where they are loaded.
+    With an instruction `multiply` for narrow values `dtype` is that of the sums, and all sizes count lanes.
     What `prefetch_pointer` points to, usually a part of the next panel, is fetched into the second-level cache,
     `prefetch_lines` lines every `unroll` steps: see `fetched_lines`.
     """
-    lane, stored = Lane(dtype, lanes), Lane(b_dtype or dtype, lanes)
+    lane, multiply = Lane(dtype, lanes), multiply or plain(dtype)
+    stored = Lane(multiply.panel, lanes)
     columns = [(panel, lanes * vector) for panel in b_pointers for vector in range(vectors)]
     start = accumulators or zero_accumulators(rows, len(columns), lane)
 
@@ -65,7 +67,7 @@ def emit_panels_tile(
         for row in range(rows):
             a = load_splat(builder, lane, a_pointers[row], position)
             sums = values[row * len(b) : (row + 1) * len(b)]
-            results += [simd.fma(builder, a, right, total) for right, total in zip(b, sums, strict=True)]
+            results += [multiply.emit(builder, a, right, total) for right, total in zip(b, sums, strict=True)]
         return results
 
     def fetch(k: Value) -> None:
@@ -132,7 +134,7 @@ def emit_window_tile(
     a_stride: int = 1,
     prefetch_pointer: Value | None = None,
     prefetch_lines: int = 1,
-    b_dtype: str | None = None,
+    multiply: MultiplyAdd | None = None,
 ) -> Accumulators:
     """Like `emit_panels_tile` where a row is not one run: an implicit matrix product with windows of images as rows.
 
@@ -159,7 +161,7 @@ def emit_window_tile(
                 builder, rows, vectors, lanes, dtype, segment_length, pointers,
                 [advance(builder, pointer, at) for pointer in b_pointers], _grid(values, rows),
                 unroll=turns, a_stride=a_stride, prefetch_pointer=ahead, prefetch_lines=prefetch_lines,
-                b_dtype=b_dtype,
+                multiply=multiply,
             )  # fmt: skip
             return [value for row in tile for value in row]
         count, stride = segments[level]

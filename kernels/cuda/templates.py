@@ -76,7 +76,7 @@ class RowTemplate:
 
 
 class ProductTemplate:
-    """Tiles in shared memory and registers: bodies that are point-wise in one contraction of floats."""
+    """Tiles in shared memory and registers: bodies that are point-wise in one contraction."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -9,7 +9,7 @@ from frittata.egraph.program import Template
 from frittata.egraph.terms import Term
 from frittata.kernels.lowered import HostTemplate, KernelTemplate
 from frittata.kernels.templates.attention import ATTENTION
-from frittata.kernels.templates.contraction import CONTRACTION
+from frittata.kernels.templates.contraction import CONTRACTION, HALVES
 from frittata.kernels.templates.convolution import CHANNELS, CONVOLUTION
 from frittata.kernels.templates.host import OPAQUE
 from frittata.kernels.templates.library import LIBRARY
@@ -25,10 +25,10 @@ from frittata.kernels.templates.winograd import WINOGRAD
 from frittata.kernels.templates.write import WRITE
 
 TEMPLATES: tuple[KernelTemplate, ...] = (
-    POINTWISE, ROW, CONTRACTION, CONVOLUTION, CHANNELS, WINOGRAD, STENCIL, TAPS, ATTENTION, LIBRARY, SCAN,
+    POINTWISE, ROW, HALVES, CONTRACTION, CONVOLUTION, CHANNELS, WINOGRAD, STENCIL, TAPS, ATTENTION, LIBRARY, SCAN,
     SCATTER, NEST,
 )  # fmt: skip
-"""All templates; the last takes every body."""
+"""All templates, of two that cost the same the better one first; the last takes every body."""
 
 
 OPAQUE_TEMPLATES: tuple[KernelTemplate, ...] = (ORDER, WRITE)
@@ -61,9 +61,9 @@ def is_in_place(name: str) -> bool:
 
 
 def select(form: str, library: bool) -> tuple[Template, ...]:
-    """Return the templates to choose from; the plain form has one for all bodies, and no use for tiled convolutions."""
+    """Return the templates to choose from; the plain form has one for all bodies, and no use for other algorithms."""
     if form == "plain":
-        return (*(template for template in TEMPLATES if template is not WINOGRAD), *HOST_TEMPLATES)
+        return (*(template for template in TEMPLATES if template not in (WINOGRAD, HALVES)), *HOST_TEMPLATES)
     every = (*TEMPLATES, *OPAQUE_TEMPLATES, *HOST_TEMPLATES)
     return tuple(template for template in every if library or template is not LIBRARY)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from frittata.egraph import indexing, shapes, terms
 from frittata.egraph.errors import LoweringError
 from frittata.egraph.indexing import Affine, IndexMap, var
@@ -12,28 +14,47 @@ from frittata.kernels import gemm_kernel
 from frittata.kernels.contractions import Contraction, Index, Side, only_product, seen_as, split_index
 from frittata.kernels.gemm_estimate import estimate
 from frittata.kernels.lowered import LoweredKernel
+from frittata.kernels.multiply_adds import MultiplyAdd, choose
 
 
+@dataclass(eq=False)
 class ContractionTemplate:
-    """Takes bodies that are point-wise in one product of floats, whose operands are point-wise in buffers."""
+    """Takes bodies that are point-wise in one product, whose operands are point-wise in buffers.
 
-    name = "contraction"
-    in_place = True
+    `flushes`: those only that an instruction computes which takes denormal numbers for zeros.
+    """
+
+    name: str
+    flushes: bool
+    in_place: bool = True
+
+    @property
+    def level(self) -> str:
+        """How equal the results are to what bodies say."""
+        return "reassoc" if self.flushes else "exact"
 
     def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
         """Predict the time of the register tiles, of packing and of the epilogue; None for other bodies."""
-        work = describe(bodies)
-        return estimate(work, constants, machine) if work is not None else None
+        found = self._find(bodies, constants)
+        return estimate(found[0], constants, machine, found[1]) if found is not None else None
 
     def lower(self, name: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> LoweredKernel:
         """Write loops over panels and tiles around vector code."""
+        found = self._find(bodies, constants)
+        if found is None:
+            raise LoweringError(f"the {self.name} template takes bodies that are point-wise in one dot")
+        return gemm_kernel.lower(name, found[0], constants, found[1])
+
+    def _find(self, bodies: tuple[Term, ...], constants: frozenset[str]) -> tuple[Contraction, MultiplyAdd] | None:
         work = describe(bodies)
         if work is None:
-            raise LoweringError("the contraction template takes bodies that are point-wise in one dot")
-        return gemm_kernel.lower(name, work, constants)
+            return None
+        multiply = choose(work, constants, flushes=self.flushes)
+        return (work, multiply) if multiply.flushes == self.flushes else None
 
 
-CONTRACTION = ContractionTemplate()
+CONTRACTION = ContractionTemplate("contraction", flushes=False)
+HALVES = ContractionTemplate("halves", flushes=True)
 
 
 def describe(bodies: tuple[Term, ...]) -> Contraction | None:

@@ -47,7 +47,7 @@ class ConvolutionTemplate:
         if windows is None:
             return estimate(work, constants, machine)
         panels = schedule(sizes_of(work, constants)).tile.panels
-        return estimate(work, constants, machine, windows.units(lanes_of(work.dtype), panels))
+        return estimate(work, constants, machine, pack_units=windows.units(lanes_of(work.dtype), panels))
 
     def lower(self, name: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> LoweredKernel:
         """Write loops over panels of pixels and tiles of channels around vector code."""
@@ -55,7 +55,7 @@ class ConvolutionTemplate:
         if work is None:
             raise LoweringError("the convolution template takes bodies that are point-wise in one window_dot")
         pack = None if self.turned else window_packing.pack_windows(work)
-        return gemm_kernel.lower(name, work, constants, pack or Code.pack_panel)
+        return gemm_kernel.lower(name, work, constants, pack=pack or Code.pack_panel)
 
     def _work(self, bodies: tuple[Term, ...]) -> Contraction | None:
         work = describe(bodies)

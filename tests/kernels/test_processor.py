@@ -21,10 +21,15 @@ def test_kernels_are_written_for_the_processor(name: str) -> None:
 
 def test_registers_follow_from_features() -> None:
     avx512 = {"avx512f", "avx512vl", "avx512dq", "avx512bw"}
+    pairs = {"multiplies_pairs": True}
+    assert processor_of("x86_64", {"sse2"}) == Processor(16, 16, fuses=False, permutes=False, halves=False, **pairs)
     assert processor_of("x86_64", {"sse4.2"}) == Processor(16, 16, fuses=False, permutes=False, halves=False)
     assert processor_of("x86_64", {"avx"}) == Processor(16, 16, fuses=False, permutes=True, halves=False)
     avx2 = Processor(32, 16, fuses=True, permutes=True, halves=True)
     assert processor_of("AMD64", {"avx", "avx2", "fma", "f16c"}) == avx2
     assert processor_of("x86_64", {"avx", "avx2", "fma", "avx512f"}).width == 32
     assert processor_of("x86_64", {"avx", "avx2", "fma"} | avx512) == Processor(64, 32, True, True, halves=False)
+    new = processor_of("x86_64", {"avx", "avx2", "fma", "sse2", "avx512vnni", "avx512bf16"} | avx512)
+    assert (new.multiplies_pairs, new.multiplies_bytes, new.multiplies_halves) == (True, True, True)
+    assert processor_of("x86_64", {"avx2", "fma", "avxvnni"}).multiplies_bytes
     assert processor_of("arm64", set()) == Processor(16, 32, fuses=True, permutes=False, halves=True)

@@ -371,6 +371,9 @@ def _contractions() -> Iterator[Case]:
     yield Case("attention", (build(element("dot", softmax(scores, -1, 9), load("v", 2, 9, 16), depth=9), 2, 7, 16),))
     whole = element("dot", load("a", 4, 3, dtype="i64"), load("b", 3, 5, dtype="i64"), depth=3)
     yield Case("dot-i64", (build(whole, 4, 5),))
+    sides = (("a", (7, 37), "u8"), ("b", (37, 17), "i8"))
+    bytes_ = (element("cast", load(name, *shape, dtype=dtype), dtype="i32") for name, shape, dtype in sides)
+    yield Case("dot-bytes", (build(element("dot", *bytes_, depth=37), 7, 17),))
 
 
 def window(

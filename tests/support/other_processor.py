@@ -43,7 +43,7 @@ TARGETS = {
 CASES = (
     *("unary-f32", "exp-f32", "tanh-f32", "erf-f32", "sigmoid-f32", "casts", "transpose", "causal", "folded-look-ups"),
     *("scan-sum-2", "scan-line", "fold-max", "fold-nan", "softmax-130", "softmax-f64", "layer-norm", "column"),
-    *("pool-max", "dot-7x33x17", "dot-64x40x48", "dot-f64", "linear-layer-norm", "attention"),
+    *("pool-max", "dot-7x33x17", "dot-64x40x48", "dot-f64", "dot-bytes", "linear-layer-norm", "attention"),
     *("move-u8", "cast-i8", "sum-i16", "dot-i8", "where-bf16", "cast-bf16", "cast-f16", "sum-f16", "dot-bf16"),
     *("window-3x3-s1-p1-d1-g1", "window-3x3-s1-p1-d1-g6", "window-3x3-s2-p0-d1-g2"),
 )
