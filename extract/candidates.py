@@ -8,7 +8,7 @@ What is held at an outer loop level, rather than recomputed, the templates decid
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -39,7 +39,7 @@ from frittata.extract.cuts import (
 )
 from frittata.extract.evaluated import always_evaluated
 from frittata.extract.layouts import computed
-from frittata.extract.prices import Prices, structure
+from frittata.extract.prices import Prices, as_priced, structure
 from frittata.extract.views import Views, is_view, leaf_of
 from frittata.extract.work import Works
 
@@ -208,7 +208,7 @@ class Enumerator:
 
     def _price(self, bodies: tuple[Term, ...]) -> tuple[str, Estimate] | None:
         """Ask every template, once for each structure: equal layers share the answer."""
-        key = structure(bodies, self._is_constant)
+        key = structure(bodies, self._is_constant, as_priced)
         if key not in self._prices:
             constants = frozenset(leaf.attrs[0] for leaf in operands_of(*bodies) if self._is_constant(leaf))
             best: tuple[str, Estimate] | None = None
@@ -291,7 +291,7 @@ class Enumerator:
             if self._may_cut(node.args[0], inline):
                 found.extend(self._load(node, context))
         settled = found and any(node.args[0] in self._settled for node in loads)
-        if not settled or self._tells_places(class_) or (self._has_narrow and self._widens(class_)):
+        if not settled or self._tells_places(class_) or class_ in self.cuts.shown:
             for node in inline:
                 bodies, met = yield self._apply(class_, node, context)
                 low = min(low, met)
@@ -342,14 +342,6 @@ class Enumerator:
     @cached_property
     def _has_narrow(self) -> bool:
         return any(isinstance(type_, str) and dtypes.is_narrow(type_) for type_ in self.snapshot.types)
-
-    def _widens(self, class_: int, steps: int = 4) -> bool:
-        """Whether an element shows narrow values as wide ones: a kernel that does so itself reads less."""
-        return any(
-            (node.op == "cast" and dtypes.is_narrow(str(self.snapshot.types[node.args[0]])))
-            or (steps and node.op == "reindex" and self._widens(node.args[0], steps - 1))
-            for node in self.snapshot.nodes[class_]
-        )
 
     def _load(self, node: Node, context: Shape) -> list[Body]:
         (tensor,) = node.args
@@ -426,20 +418,28 @@ class Enumerator:
         Inside of a kernel, a part of a tensor is as good as the tensor; but some kernel has to compute that part.
 
         The best of each kind is kept in any case, for what may stand over a body depends on its kind; and so is the
-        best of those with each contraction, for a sum of two has bodies with one, and with the other.
+        best of those with each contraction, for a sum of two has bodies with one, and with the other; and of those that
+        compute it by each algorithm, and of values of each dtype.
         """
         unique = {body.term: body for body in found if not self._repeats(body)}
         ranked = sorted(unique.values(), key=self._rank)
         kept: list[Body] = []
         kinds: set[Any] = set()
         for body in ranked:
-            kind = body.kind, body.binders if body.anchor is not None else None
+            kind = body.kind, self._way(body)
             if len(kept) >= OPTION_LIMIT and kind in kinds:
                 continue
             if not any(self._dominates(other, body, of_kernels) for other in kept):
                 kept.append(body)
                 kinds.add(kind)
         return kept
+
+    def _way(self, body: Body) -> Hashable:
+        """Return what is computed by a contraction, and by which instructions; None if a body has none."""
+        if body.anchor is None:
+            return None
+        read = {leaf.dtype for leaf in operands_of(body.anchor)} if self._has_narrow else set[str]()
+        return body.binders, body.anchor.op, frozenset(read)
 
     def _repeats(self, body: Body) -> bool:
         """Whether a body computes anew what was computed for some of its loads, where that could be stored instead.

@@ -19,7 +19,7 @@ from itertools import product
 
 import networkx as nx
 
-from frittata.egraph import shapes
+from frittata.egraph import dtypes, shapes
 from frittata.egraph.errors import ModelError
 from frittata.egraph.indexing import IndexMap
 from frittata.egraph.ops import registry
@@ -55,6 +55,10 @@ _APART = 64
 _MOST_PARTS = 8
 """What joins more parts is written part by part, or by a kernel of its own."""
 
+_SHIFTS = ("reindex", "add", "sub", "mul")
+_MOST_SHIFTS = 4
+"""What may stand between a narrow element and what is stored wide of it, and how much of it."""
+
 _SINK = -1
 
 _Axis = tuple[int, shapes.Dim]
@@ -69,13 +73,14 @@ class Cuts:
     is what a contraction slides over, which would compute it for each place of the window.
     `meeting` has the immediate post-dominators of classes of both sorts, where all of their uses meet again.
     `exchanged` are the element classes that may be had from another layout of theirs, all if it is None: those that are
-    stored in some layout.
+    stored in some layout. `shown` are the element classes that show narrow values as wide ones.
     """
 
     may: frozenset[int]
     must: frozenset[int]
     meeting: Mapping[int, int]
     exchanged: frozenset[int] | None = None
+    shown: frozenset[int] = frozenset()
 
     def leads_to(self, class_: int, other: int) -> bool:
         """Whether all uses of a class are for computing the other."""
@@ -86,7 +91,8 @@ class Cuts:
 
 def everywhere(snapshot: Snapshot) -> Cuts:
     """Let kernels end at every tensor, and nowhere by force."""
-    return Cuts(frozenset(c for c, sort in enumerate(snapshot.sorts) if sort == "tensor"), frozenset(), {})
+    tensors = frozenset(c for c, sort in enumerate(snapshot.sorts) if sort == "tensor")
+    return Cuts(tensors, frozenset(), {}, shown=frozenset(_shown_narrow(snapshot, _extents(snapshot))))
 
 
 def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
@@ -117,10 +123,14 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
     may |= joined_under_folds(snapshot) & graph.nodes
     may |= computed_again(snapshot, graph, may, dear)
     may |= _now_and_then(snapshot, may)
+    shown = _shown_narrow(snapshot, known.extents)
+    narrow, wide = _stored_narrow(snapshot, graph, may, shown)
+    may = may - (wide - outputs) | (narrow & graph.nodes)
+    must -= wide - outputs
     exchanged = _exchanged(snapshot, must | outputs)
     may.update(node.args[0] for class_ in exchanged for node in snapshot.nodes[class_] if node.op == "load")
     meeting = {c: other for c, other in meeting.items() if c != _SINK}
-    return Cuts(frozenset(may), frozenset(must), meeting, exchanged)
+    return Cuts(frozenset(may), frozenset(must), meeting, exchanged, frozenset(shown))
 
 
 def _now_and_then(snapshot: Snapshot, cut: Collection[int]) -> set[int]:
@@ -151,6 +161,88 @@ def _now_and_then(snapshot: Snapshot, cut: Collection[int]) -> set[int]:
         for user, node in users.get(class_, ()):
             if user not in depth and all(arg in depth for arg in node.args):
                 heappush(ready, (1 + max(depth[a] for a in node.args), user, 1 + max(since[a] for a in node.args)))
+    return found
+
+
+def _shown_narrow(snapshot: Snapshot, extents: Mapping[int, shapes.Shape]) -> dict[int, set[int]]:
+    """Return the element classes that show narrow values as wide ones, each with the classes of those values.
+
+    They may be shifted and scaled by single numbers.
+    """
+    if not any(isinstance(type_, str) and dtypes.is_narrow(type_) for type_ in snapshot.types):
+        return {}
+
+    def shown(class_: int, steps: int) -> set[int]:
+        found: set[int] = set()
+        for node in snapshot.nodes[class_]:
+            if node.op == "cast" and dtypes.is_narrow(str(snapshot.types[node.args[0]])):
+                found.add(node.args[0])
+            elif steps and node.op in _SHIFTS:
+                many = [arg for arg in node.args if shapes.strip(extents.get(arg, ()))]
+                if len(many) == 1:
+                    found |= shown(many[0], steps - 1)
+        return found
+
+    elements = (class_ for class_, sort in enumerate(snapshot.sorts) if sort == "element")
+    every = ((class_, shown(class_, _MOST_SHIFTS)) for class_ in elements)
+    return {class_: found for class_, found in every if found}
+
+
+def _stored_narrow(
+    snapshot: Snapshot, graph: nx.DiGraph[int], cut: Collection[int], shown: Mapping[int, set[int]]
+) -> tuple[set[int], set[int]]:
+    """Return the narrow tensors that may be stored in place of wide ones, and the wide ones that need not be.
+
+    The latter are shown of integers, and are integers themselves, or no product reads them that is none of integers as
+    well: those read the narrow ones.
+    """
+    counted = _counted(snapshot) if shown else set[int]()
+    narrow: set[int] = set()
+    wide: set[int] = set()
+    for class_, found in shown.items():
+        tensors = {node.args[0] for node in snapshot.nodes[class_] if _loads(node, cut)}
+        loaded = {node.args[0] for c in found for node in snapshot.nodes[c] if node.op == "load"}
+        if not tensors or not loaded:
+            continue
+        narrow |= loaded
+        if all(dtypes.is_integer(str(snapshot.types[c])) for c in found):
+            is_integer = dtypes.is_integer(str(snapshot.types[class_]))
+            if is_integer or _products_of(snapshot, graph, class_) <= counted:
+                wide |= tensors
+    return narrow, wide
+
+
+def _products_of(snapshot: Snapshot, graph: nx.DiGraph[int], class_: int) -> set[int]:
+    """Return the contractions that read an element, through views and margins too."""
+    found: set[int] = set()
+    seen, stack = {class_}, [class_]
+    while stack:
+        current = stack.pop()
+        for user in graph.successors(current) if current in graph else ():
+            nodes = [node for node in snapshot.nodes[user] if current in node.args] if user != _SINK else []
+            if any(node.op in CONTRACTIONS for node in nodes):
+                found.add(user)
+            if user not in seen and any(node.op in ("reindex", "where", "build", "load") for node in nodes):
+                seen.add(user)
+                stack.append(user)
+    return found
+
+
+def _counted(snapshot: Snapshot) -> set[int]:
+    """Return the element classes that are sums of products of integers, shifted and scaled."""
+    users: dict[int, set[int]] = {}
+    found: set[int] = set()
+    for class_, nodes in enumerate(snapshot.nodes):
+        for node in nodes:
+            if node.op in CONTRACTIONS and snapshot.types[class_] == "i32":
+                found.add(class_)
+            if node.op in (*_SHIFTS, "cast", "fma"):
+                for arg in node.args:
+                    users.setdefault(arg, set()).add(class_)
+    new = set(found)
+    for _ in range(_MOST_SHIFTS):
+        new = {user for class_ in new for user in users.get(class_, ())} - found
+        found |= new
     return found
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from statistics import median
 from typing import Any
 
 from frittata.egraph import terms
 from frittata.egraph.program import Estimate, Kernel, Program
 from frittata.egraph.slices import sliced
-from frittata.egraph.terms import Term
+from frittata.egraph.terms import Scalar, Term
 
 
 @dataclass
@@ -57,10 +58,12 @@ def key_of(template: str, bodies: tuple[Term, ...], constants: Collection[str]) 
     return hashlib.sha256(repr((template, found)).encode()).hexdigest()
 
 
-def structure(bodies: tuple[Term, ...], is_constant: Callable[[Term], bool]) -> tuple[Any, ...]:
+def structure(
+    bodies: tuple[Term, ...], is_constant: Callable[[Term], bool], number_of: Callable[[Scalar], Any] = lambda c: c
+) -> tuple[Any, ...]:
     """Return what bodies are up to the names of their operands and where in them the parts begin that they read.
 
-    Constants are known before run time.
+    Constants are known before run time. `number_of` a number in them says which others it is as good as.
     """
     bodies, _ = sliced(bodies, is_constant)
     position: dict[Term, int] = {}
@@ -69,9 +72,17 @@ def structure(bodies: tuple[Term, ...], is_constant: Callable[[Term], bool]) -> 
         position[term] = len(position)
         if term.op == "input":
             rows.append((term.type, is_constant(term)))
+        elif term.op == "const":
+            rows.append((term.op, term.type, number_of(term.attrs[0])))
         else:
             rows.append((term.op, term.attrs, *(position[arg] for arg in term.args)))
     return (*rows, *(position[body] for body in bodies))
+
+
+def as_priced(number: Scalar) -> Any:
+    """Return what prices depend on of a number: that it is a float, unless it changes nothing or bounds something."""
+    value = number.value
+    return value if number.dtype not in ("f32", "f64") or value in (0.0, 1.0, -1.0) or not isfinite(value) else None
 
 
 def keys(program: Program) -> list[tuple[Kernel, str]]:

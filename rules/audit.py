@@ -102,7 +102,7 @@ def check(family: Family, seed: int = 0) -> tuple[AuditResult, ...]:
     return found
 
 
-def audit(rule: Rule, seed: int = 0, instances: int = 60, attempts: int = 60000) -> AuditResult:
+def audit(rule: Rule, seed: int = 0, instances: int = 60, attempts: int = 160_000) -> AuditResult:
     """Try an equation on random instances of its left side, up to the first counterexample."""
     rng = np.random.default_rng((seed, zlib.crc32(rule.full_name.encode())))
     tried = skipped = 0

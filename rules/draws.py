@@ -12,6 +12,7 @@ from frittata.egraph.terms import Scalar
 
 DIMS = (1, 1, 2, 3, 3, 4, 5, 7)
 DTYPES = ("f64", "f64", "f64", "f32", "f32", "i32", "i64", "bool")
+STORED = (*NARROW, *("u8", "i8") * 4)
 NUMBERS = (0.0, -0.0, 1.0, -1.0, 2.0, 3.0, 0.5, 1.5, -2.5, 0.1, 7.0, 0.0625, 1e-3)
 MOST_ELEMENTS = 400
 
@@ -33,7 +34,7 @@ def random_shape(rng: np.random.Generator) -> Shape:
 
 def random_dtype(rng: np.random.Generator, op: Op) -> str:
     """Draw a dtype of values that an operator may take."""
-    return str(rng.choice((*DTYPES, *NARROW) if op.carries else DTYPES))
+    return str(rng.choice((*DTYPES, *STORED) if op.carries else DTYPES))
 
 
 def random_scalar(rng: np.random.Generator, dtype: str) -> Scalar:

@@ -184,7 +184,46 @@ def scales(s: TensorType, w: TensorType, axis: int) -> bool:
     return set(varies) <= {axis} and shapes.broadcast(s.shape, shape(w)) == shape(w)
 
 
+def are_summed(x: str, w: str, depth: int) -> bool:
+    """Whether values are integers of 8 or 16 bits, of which an i32 holds the sum of so many products."""
+    if not all(dtypes.is_integer(dtype) and dtypes.is_narrow(dtype) for dtype in (x, w)):
+        return False
+    return depth << 8 * (dtypes.itemsize(x) + dtypes.itemsize(w)) < 2**31
+
+
+def touch(kernel: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...]) -> bool:
+    """Whether every window reads some of an image, not padding alone."""
+    return all(p == 0 or (d == 1 and p < k) for k, p, d in zip(kernel, padding, dilation, strict=True))
+
+
+def is_stored(c: Scalar, dtype: str) -> bool:
+    """Whether a number is a value of a dtype of integers."""
+    info = np.iinfo(dtypes.to_numpy(dtype))
+    return isfinite(c.value) and int(c.value) == c.value and info.min <= c.value <= info.max
+
+
+def stored(c: Scalar, dtype: str) -> Scalar:
+    """Return a number as a value of a dtype of integers."""
+    return Scalar.of(int(c.value), dtype)
+
+
+def unsigned(dtype: str) -> str:
+    """Return the unsigned dtype of bytes for one of bytes, any other as it is."""
+    return "u8" if dtype == "i8" else dtype
+
+
+def to_unsigned(dtype: str) -> int:
+    """Return what makes values of a dtype ones of `unsigned` of it."""
+    return 128 if dtype == "i8" else 0
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "unsigned": unsigned,
+    "to_unsigned": to_unsigned,
+    "touch": touch,
+    "is_stored": is_stored,
+    "stored": stored,
+    "are_summed": are_summed,
     "shape": shape,
     "dtype": dtype,
     "rank": rank,

@@ -38,7 +38,7 @@ def _wide(x: Term) -> Term:
     return idioms.cast(x, dtypes.wide(x.dtype))
 
 
-def _dequantized(
+def dequantized(
     x: Term,
     scale: Term,
     zero: Term | None = None,
@@ -47,18 +47,21 @@ def _dequantized(
     output_dtype: int = 0,
 ) -> Term:
     factor = _wide(_along(scale, x, axis, block_size))
-    result = _scaled(_centred(x, zero, axis, block_size), factor)
+    kind = factor.dtype if dtypes.is_narrow(x.dtype) else "i32"  # float32 holds integers of 17 bits
+    result = _scaled(_centred(x, zero, axis, block_size, kind), factor)
     return idioms.cast(result, _dtype(output_dtype) if output_dtype else scale.dtype)
 
 
-def _centred(x: Term, zero: Term | None, axis: int, block: int = 0) -> Term:
-    """Return x - zero point, in i32 unless the zero point is 0."""
+def _centred(x: Term, zero: Term | None, axis: int, block: int = 0, kind: DType = "i32") -> Term:
+    """Return x - zero point, in a wide dtype unless the zero point is 0."""
     if zero is None or (zero.op == "full" and not zero.attrs[0].value):
         return x
-    return tensor("sub", idioms.cast(x, "i32"), idioms.cast(_along(zero, x, axis, block), "i32"))
+    if zero.op == "full":
+        return tensor("sub", idioms.cast(x, kind), idioms.scalar(zero.attrs[0].value, kind))
+    return tensor("sub", idioms.cast(x, kind), idioms.cast(_along(zero, x, axis, block), kind))
 
 
-def _quantized(
+def quantized(
     x: Term,
     scale: Term,
     zero: Term | None = None,
@@ -135,8 +138,8 @@ def _scaled(product: Term, factor: Term) -> Term:
 
 
 ROWS: dict[str, tuple[Row, ...]] = {
-    "DequantizeLinear": (Row(_dequantized),),
-    "QuantizeLinear": (Row(_quantized),),
+    "DequantizeLinear": (Row(dequantized),),
+    "QuantizeLinear": (Row(quantized),),
     "MatMulInteger": (Row(_matmul_integer),),
     "ConvInteger": (Row(_conv_integer, forwards=rows_layers.conv),),
     "QLinearMatMul": (Row(_linear_matmul),),
