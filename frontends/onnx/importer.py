@@ -32,7 +32,7 @@ from frittata.egraph.terms import Scalar, Term
 from frittata.frontends import idioms, narrow
 from frittata.frontends.calls import Call
 from frittata.frontends.onnx.definitions import Definition, specialized
-from frittata.frontends.onnx.rows import ROWS
+from frittata.frontends.onnx.rows import ROWS, ROWS_BY_DOMAIN
 from frittata.frontends.onnx.tables import DTYPE_BY_ONNX, NAME_BY_DOMAIN, Row
 
 MOST_FOLDED = 4096
@@ -270,7 +270,7 @@ class _Importer:
 
     def _row(self, node: NodeProto) -> Row | None:
         """Return the newest row that is not newer than the model's opset."""
-        rows = ROWS.get(node.op_type, ()) if NAME_BY_DOMAIN.get(node.domain, node.domain) == "" else ()
+        rows = ROWS_BY_DOMAIN.get(NAME_BY_DOMAIN.get(node.domain, node.domain), {}).get(node.op_type, ())
         fitting = [row for row in rows if row.since <= self._opset(node)]
         return max(fitting, key=lambda row: row.since) if fitting else None
 

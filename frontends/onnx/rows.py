@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frittata.frontends.onnx import rows_layers, rows_math, rows_quantized, rows_recurrent, rows_views
+from frittata.frontends.onnx import rows_layers, rows_math, rows_microsoft, rows_quantized, rows_recurrent, rows_views
 from frittata.frontends.onnx.tables import Row
 
 ROWS: dict[str, tuple[Row, ...]] = {
@@ -13,3 +13,6 @@ ROWS: dict[str, tuple[Row, ...]] = {
     **rows_quantized.ROWS,
 }
 """What each operator of the default domain means: the newest row that is not newer than the model's opset."""
+
+ROWS_BY_DOMAIN: dict[str, dict[str, tuple[Row, ...]]] = {"": ROWS, "com.microsoft": rows_microsoft.ROWS}
+"""The same for each domain."""

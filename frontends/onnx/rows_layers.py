@@ -151,7 +151,7 @@ def _reached(x: Term, kernel: Ints, stride: Ints, dilation: Ints, low: Ints, hig
     return tuple(ends)
 
 
-def _avg_pool(
+def avg_pool(
     x: Term,
     kernel_shape: Sequence[int],
     auto_pad: str = "NOTSET",
@@ -281,7 +281,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "Conv": (Row(conv),),
     "ConvTranspose": (Row(_conv_transpose),),
     "MaxPool": (Row(_max_pool),),
-    "AveragePool": (Row(_avg_pool),),
+    "AveragePool": (Row(avg_pool),),
     "GlobalAveragePool": (_global("mean"),),
     "GlobalMaxPool": (_global("max"),),
     "BatchNormalization": (Row(_batch_norm),),
