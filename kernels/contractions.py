@@ -79,19 +79,23 @@ class Side:
         return all(leaf.attrs[0] in constants for leaf in program.operands_of(self.element))
 
     @cached_property
-    def stored(self) -> Side:
-        """The operand as it can be kept until it is used: what it is cast from, if that is a narrow dtype."""
+    def kept(self) -> Side:
+        """The operand without the casts around it that change no value."""
         views: list[IndexMap] = []
         element = self.element
-        while element.op == "reindex":
-            views.append(element.attrs[0])
+        while element.op in ("reindex", "cast"):
+            if element.op == "cast" and not dtypes.holds(element.dtype, element.args[0].dtype):
+                break
+            views += element.attrs[:1] if element.op == "reindex" else []
             element = element.args[0]
-        if element.op != "cast" or not dtypes.is_narrow(element.args[0].dtype):
-            return self
-        (element,) = element.args
         for view in reversed(views):
             element = registry.make("reindex", "element", (element,), (view,))
         return Side(element, self.index)
+
+    @property
+    def stored(self) -> Side:
+        """The operand as it can be kept until it is used: what it is cast from, if that is a narrow dtype."""
+        return self.kept if dtypes.is_narrow(self.kept.element.dtype) else self
 
     def plain(self) -> tuple[Term, Affine] | None:
         """Return the buffer and the offset if the operand only reads one, without clamping any index."""

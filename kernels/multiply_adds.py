@@ -15,8 +15,6 @@ from typing import Any
 from llvmlite import ir
 
 from frittata.egraph import dtypes
-from frittata.egraph.indexing import IndexMap
-from frittata.egraph.ops import registry
 from frittata.kernels import simd
 from frittata.kernels.contractions import Contraction, InPlace, Side
 from frittata.kernels.intervals import interval, lies_in, of_dtype
@@ -98,7 +96,7 @@ class MultiplyAdd:
 
     def sides(self, work: Contraction) -> tuple[Side, Side]:
         """Return what is multiplied, as it is evaluated into rows and panels."""
-        return (work.left, work.right) if self.steps == 1 else (kept(work.left), kept(work.right))
+        return (work.left, work.right) if self.steps == 1 else (work.left.kept, work.right.kept)
 
     def rows(self, work: Contraction) -> InPlace | None:
         """Return the rows of the left side if they can be used where they lie; their runs count lanes, not values."""
@@ -127,7 +125,7 @@ def choose(work: Contraction, constants: frozenset[str], *, flushes: bool = Fals
     single = plain(work.dtype, work.right.stored.element.dtype if packed else None)
     if work.product.op != "dot" or work.itemsize * 8 != _LANE_BITS:
         return single
-    left, right = kept(work.left), kept(work.right)
+    left, right = work.left.kept, work.right.kept
     if left.element.dtype == right.element.dtype == "bf16":
         return MultiplyAdd(2, "bf16", "bf16", "f32") if flushes and processor().multiplies_halves else single
     ends = [interval(side.element) for side in (left, right)]
@@ -144,20 +142,6 @@ def choose(work: Contraction, constants: frozenset[str], *, flushes: bool = Fals
 
 def _fit(ends: Sequence[Any], pair: Sequence[str]) -> bool:
     return all(lies_in(found, of_dtype(dtype)) for found, dtype in zip(ends, pair, strict=True))
-
-
-def kept(side: Side) -> Side:
-    """Return an operand without the casts around it that change no value, all but dtypes being equal."""
-    views: list[IndexMap] = []
-    element = side.element
-    while element.op in ("reindex", "cast"):
-        if element.op == "cast" and not dtypes.holds(element.dtype, element.args[0].dtype):
-            break
-        views += element.attrs[:1] if element.op == "reindex" else []
-        element = element.args[0]
-    for view in reversed(views):
-        element = registry.make("reindex", "element", (element,), (view,))
-    return Side(element, side.index)
 
 
 class _Bfloat(ir.Type):

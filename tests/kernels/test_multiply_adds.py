@@ -17,7 +17,7 @@ from frittata.kernels import multiply_adds
 from frittata.kernels.gemm_kernel import sizes_of
 from frittata.kernels.intervals import interval
 from frittata.kernels.multiply_adds import MultiplyAdd, choose
-from frittata.kernels.processor import Processor, processor
+from frittata.kernels.processor import processor
 from frittata.kernels.templates.contraction import CONTRACTION, HALVES, describe
 from frittata.options import Options
 from frittata.pipeline import templates_for
@@ -176,10 +176,6 @@ def test_pairs_of_halves_are_not_exact(monkeypatch: Any) -> None:
     assert HALVES.estimate((build(mixed, 8, 32),), frozenset("b"), REFERENCE) is None
     with_processor(monkeypatch)
     assert HALVES.estimate((body,), frozenset("b"), REFERENCE) is None
-
-
-def test_without_bfloat16_instructions_no_pairs() -> None:
-    assert Processor(64, 32, True, True, True).multiplies_halves is False
 
 
 @pytest.mark.parametrize(
