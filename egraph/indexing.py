@@ -67,6 +67,13 @@ class Affine:
     constant: int = 0
     terms: tuple[tuple[Atom, int], ...] = ()
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.constant, self.terms))
+
     def __add__(self, other: Affine | int) -> Affine:
         if isinstance(other, int):
             return Affine(self.constant + other, self.terms)

@@ -8,7 +8,7 @@ expressions of the variables "g", "i", "j" and "k".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
@@ -261,20 +261,33 @@ def loads_of(*elements: Term, index: Index, beside: Term | None = None) -> Itera
 
     What is computed `beside` a term is looked at, the term itself is not.
     """
-    seen: set[tuple[Term, frozenset[tuple[int, Affine]]]] = set()
-    stack: list[tuple[Term, Index]] = [(element, index) for element in reversed(elements)]
+    for leaf, (offset,) in loads_at(elements, (index,), beside):
+        yield leaf, offset
+
+
+def loads_at(
+    elements: Sequence[Term], places: Sequence[Index], beside: Term | None = None
+) -> Iterator[tuple[Term, list[Affine | None]]]:
+    """As `loads_of` at several places, with the offsets at each: what places have in common is computed once."""
+    seen: set[tuple[Term, int]] = set()
+    number_of: dict[tuple[frozenset[tuple[int, Affine]], ...], int] = {}
+
+    def numbered(places: Sequence[Index]) -> tuple[Sequence[Index], int]:
+        return places, number_of.setdefault(tuple(frozenset(at.items()) for at in places), len(number_of))
+
+    stack = [(element, *numbered(places)) for element in reversed(elements)]
     while stack:
-        element, at = stack.pop()
-        key = (element, frozenset(at.items()))
-        if element is beside or key in seen:
+        element, at, number = stack.pop()
+        if element is beside or (element, number) in seen:
             continue
-        seen.add(key)
+        seen.add((element, number))
         if element.op == "load":
-            yield element.args[0], _offset(element.args[0], at)
+            yield element.args[0], [_offset(element.args[0], place) for place in at]
         elif element.op == "reindex":
-            stack.append((element.args[0], _mapped(element.attrs[0], element.args[0], at)))
+            inner = element.args[0]
+            stack.append((inner, *numbered(_mapped(element.attrs[0], inner, at))))
         else:
-            stack.extend((arg, at) for arg in reversed(element.args))
+            stack.extend((arg, at, number) for arg in reversed(element.args))
 
 
 def apart_beside(product: Term, bodies: tuple[Term, ...], place: Index, values: IndexValues) -> int:
@@ -285,7 +298,7 @@ def apart_beside(product: Term, bodies: tuple[Term, ...], place: Index, values: 
 
 def _offset(leaf: Term, index: Index) -> Affine | None:
     shape = shapes.concrete(leaf.shape)
-    at = tuple(index.get(a, Affine()) if shape[a] != 1 else Affine() for a in range(-len(shape), 0))
+    at = tuple(index.get(a, _FIRST) if shape[a] != 1 else _FIRST for a in range(-len(shape), 0))
     inside = all(_is_within(i, extent) for i, extent in zip(at, shape, strict=True))
     return indexing.flatten(at, shape) if inside else None
 
@@ -295,21 +308,29 @@ def _is_within(at: Affine, extent: int) -> bool:
     return low >= 0 and high < extent
 
 
+_FIRST = Affine()
+"""The index on an axis of extent 1."""
 _OUTSIDE = Affine(-1)
 """Stands for an index that is clamped: no load takes it for one inside."""
 
 
-def _mapped(mapping: IndexMap, inner: Term, index: Index) -> dict[int, Affine]:
+def _mapped(mapping: IndexMap, inner: Term, places: Sequence[Index]) -> list[dict[int, Affine]]:
+    """Return where a view reads for each of several places."""
     rank = len(mapping.source)
     extents = shapes.concrete(mapping.result)
-    value: dict[int | str, Affine] = {a: index.get(a, Affine()) for a in range(-len(extents), 0)}
-    out: dict[int, Affine] = {}
-    for i in range(rank):
-        if shapes.dim_at(inner.shape, i - rank) == 1:
+    out: list[dict[int, Affine]] = [{} for _ in places]
+    for axis in range(-rank, 0):
+        if shapes.dim_at(inner.shape, axis) == 1:
             continue
-        used = mapping.sources[i].variables()
-        inside = all(_is_within(value[a], extents[a]) for a in range(-len(extents), 0) if a in used)
-        out[i - rank] = mapping.sources[i].substitute(value) if inside else _OUTSIDE
+        source = mapping.sources[axis]
+        used = [a for a in range(-len(extents), 0) if a in source.variables()]
+        found: dict[tuple[Affine, ...], Affine] = {}
+        for place, result in zip(places, out, strict=True):
+            values = tuple(place.get(a, _FIRST) for a in used)
+            if values not in found:
+                inside = all(_is_within(value, extents[a]) for a, value in zip(used, values, strict=True))
+                found[values] = source.substitute(dict(zip(used, values, strict=True))) if inside else _OUTSIDE
+            result[axis] = found[values]
     return out
 
 
@@ -350,7 +371,8 @@ def strided_view(side: Side, extents: Mapping[str, int]) -> Callable[[Array], Ar
     """
     element, index = side.element, side.index
     while element.op == "reindex":
-        element, index = element.args[0], _mapped(element.attrs[0], element.args[0], index)
+        (index,) = _mapped(element.attrs[0], element.args[0], (index,))
+        element = element.args[0]
     if element.op != "load":
         return None
     leaf = element.args[0]

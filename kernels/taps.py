@@ -21,7 +21,7 @@ from frittata.egraph import dtypes, program, shapes, terms
 from frittata.egraph.indexing import Affine, var
 from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd
-from frittata.kernels.contractions import loads_of, split_index
+from frittata.kernels.contractions import loads_at, split_index
 from frittata.kernels.element_emitter import ElementEmitter
 from frittata.kernels.flow import for_range
 from frittata.kernels.index_values import Along
@@ -172,10 +172,10 @@ class Taps:
         clamped = apart = 0
         extents = {"i": self.rows, "x": self.pixels, "k": self.turns}
         middle: dict[int | str, Affine] = {key: Affine(extent // 2) for key, extent in extents.items()}
-        for _, index in self.steps():
-            within = {axis: at.substitute(middle) for axis, at in index.items()}
-            every = (loads_of(self.folded.element, index=at) for at in (index, within))
-            for (leaf, offset), (_, inside) in zip(*every, strict=True):
+        places = [index for _, index in self.steps()]
+        within = [{axis: at.substitute(middle) for axis, at in index.items()} for index in places]
+        for leaf, offsets in loads_at((self.folded.element,), [*places, *within]):
+            for offset, inside in zip(offsets[: len(places)], offsets[len(places) :], strict=True):
                 if offset is not None:
                     loads.add((leaf, offset))
                 else:
@@ -187,8 +187,8 @@ class Taps:
         """As `_loads`, quickly, where a pixel reads what its neighbour reads some elements further on."""
         loads: set[tuple[Term, Affine]] = set()
         index = self.index(0) | {-2: var("x", self.pixels)}
-        for place in self.places:
-            for leaf, offset in loads_of(self.folded.element, index={**index, **place}):
+        for leaf, offsets in loads_at((self.folded.element,), [{**index, **place} for place in self.places]):
+            for offset in offsets:
                 step = None if offset is None else offset.factor_of("x")
                 if offset is None or step is None:
                     return None

@@ -157,6 +157,19 @@ def test_what_each_lane_clamps_is_loaded_lane_by_lane() -> None:
     assert dear[0] > 3 * dear[1] and cheap[0] < 1.5 * cheap[1]
 
 
+def test_loads_that_fall_together_at_some_places_only() -> None:
+    """Pairs of neighbours, each element twice: at even places both are the same one."""
+    shape = (1, 6, 12, 5)
+    columns = indexing.var(-2, 12)
+    _, rows, _, channels = indexing.axes_of(shape)
+    halves = [
+        indexing.IndexMap((1, 6, 7, 5), shape, (indexing.Affine(), rows, (columns + n) // 2, channels)) for n in (0, 1)
+    ]
+    pairs = element("mul", *(reindex(load("x", 1, 6, 7, 5), half) for half in halves))
+    view = indexing.pool_map_last(shape, (3, 3), (1, 1), (1, 1), (1, 1), (6, 12))
+    check(Case("pairs", (build(over_window("max", reindex(pairs, view)), *shape),)), NAME)
+
+
 def over_last(margin: int) -> tuple[Term, tuple[int, ...]]:
     """Return windows of 3 x 3 over the last two axes, and the result's shape."""
     out = (58 + 2 * margin, 62 + 2 * margin)
