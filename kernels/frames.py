@@ -110,7 +110,7 @@ def choose_frame(bodies: tuple[Term, ...], exchanged: bool = False) -> Frame | N
     """Return the loops for bodies without folds over one element; None if they are not of this kind.
 
     Where the last axes are `exchanged` short rows lie side by side, and few columns, or those whose elements are
-    neighbours in memory, are folded each along the lanes; or there is no frame.
+    neighbours in memory, are folded each along the lanes, or along the axis before them; or there is no frame.
     """
     elements = [body.args[0] for body in bodies if body.op in BODIES]
     if len(elements) != len(bodies) or not all(map(is_known, terms.walk(*elements))):
@@ -167,7 +167,8 @@ def _frame(bodies: Sequence[Term], shape: tuple[int, ...], folded: dict[int, int
     elif len(groups) > 1 and (
         prod(extents[axis] for axis in groups[-1]) < lanes or _lies_along(groups[-2], folded, offsets)
     ):
-        frame = _with_roles(shape, extents, folded, [*groups[:-2], groups[-1], groups[-2]], False, lanes)
+        turned = [*groups[:-2], groups[-1], groups[-2]]
+        frame = _with_roles(shape, extents, folded, turned, groups[-2][0] not in folded, lanes)
     else:
         return None
     if not _is_smooth(frame, bodies) and not folded and _extent(shape, -1) == 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from kernel_cases import (
@@ -21,6 +23,7 @@ from kernel_cases import (
     softmax,
 )
 
+import frittata as ft
 from frittata.egraph import dtypes, indexing, shapes
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.terms import Term
@@ -78,6 +81,15 @@ def test_lanes_along_the_fold_are_cheaper_than_two_of_them_across() -> None:
     along = choose_frame(bodies, exchanged=True)
     assert along is not None and along.extent == 300 and not along.columns
     assert plan_passes(along, (bodies[0].args[0],)).units < plan(*bodies).units
+
+
+@pytest.mark.parametrize("shape", [(7, 4, 4), (5, 3, 40), (6, 2, 3, 4)])
+def test_few_columns_that_are_stored_across(shape: tuple[int, ...], tmp_path: Path) -> None:
+    """Neither of the last axes is folded, and the lanes run over the one that is stored side by side."""
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    for fold in (lambda x: np.mean(x, 0, keepdims=True), lambda x: x - np.mean(x, 0, keepdims=True)):
+        fast = ft.optimize(lambda x, fold=fold: np.swapaxes(fold(x), -1, -2), (x,), machine=REFERENCE, cache=tmp_path)
+        np.testing.assert_allclose(fast(x), np.swapaxes(fold(x.astype(np.float64)), -1, -2), atol=1e-6)
 
 
 @pytest.mark.parametrize("op", ["sum", "max"])
