@@ -87,9 +87,9 @@ def test_lanes_along_the_fold_are_cheaper_than_two_of_them_across() -> None:
 def test_few_columns_that_are_stored_across(shape: tuple[int, ...], tmp_path: Path) -> None:
     """Neither of the last axes is folded, and the lanes run over the one that is stored side by side."""
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    for fold in (lambda x: np.mean(x, 0, keepdims=True), lambda x: x - np.mean(x, 0, keepdims=True)):
-        fast = ft.optimize(lambda x, fold=fold: np.swapaxes(fold(x), -1, -2), (x,), machine=REFERENCE, cache=tmp_path)
-        np.testing.assert_allclose(fast(x), np.swapaxes(fold(x.astype(np.float64)), -1, -2), atol=1e-6)
+    for turned in (lambda x: np.mean(x, 0, keepdims=True), lambda x: x - np.mean(x, 0, keepdims=True)):
+        fast = ft.optimize(lambda x, f=turned: np.swapaxes(f(x), -1, -2), (x,), machine=REFERENCE, cache=tmp_path)
+        np.testing.assert_allclose(fast(x), np.swapaxes(turned(x.astype(np.float64)), -1, -2), atol=1e-6)
 
 
 @pytest.mark.parametrize("op", ["sum", "max"])
