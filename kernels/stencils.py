@@ -169,6 +169,8 @@ def only_fold(bodies: tuple[Term, ...]) -> Term | None:
     while chain[-1].op == "fold" and chain[-1].args[0].op == "fold":
         chain.append(chain[-1].args[0])
     is_chain = set(chain) == set(found) and len({term.attrs[0] for term in found}) == 1 and hole.op == "fold"
+    read = {*elements, *(arg for term in every if term not in chain for arg in term.args)}
+    is_chain = is_chain and read.isdisjoint(chain[1:])
     live = {term.attrs[1] for term in chain if term.op == "fold" and term.attrs[2] != 1}
     if not is_chain or len(live) < sum(term.attrs[2] != 1 for term in chain) or is_under_view(elements, hole):
         return None

@@ -129,6 +129,15 @@ def test_the_last_axis_is_never_folded() -> None:
     assert describe((build(fold("sum", load("x", 5, 9), -1, 9), 5, 1),)) is None
 
 
+def test_parts_of_a_fold_that_are_read_beside_it_are_refused() -> None:
+    view, shape = windows((1, 6, 12, 5))
+    inner = over_window("max", view)
+    whole = fold("max", inner, -4, 1)
+    assert describe((build(whole, *shape),)) is not None
+    assert describe((build(element("sub", inner, whole), *shape),)) is None
+    assert describe((build(whole, *shape), build(inner, *shape))) is None
+
+
 def test_folds_over_many_places_are_refused() -> None:
     assert describe((build(fold("sum", load("x", 100, 9), -2, 100), 1, 9),)) is None
     assert describe((build(fold("sum", fold("sum", load("x", 60, 60, 9), -2, 60), -3, 60), 1, 1, 9),)) is None
