@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import prod
 
 import numpy as np
@@ -13,22 +14,38 @@ from frittata.egraph.terms import Scalar
 DIMS = (1, 1, 2, 3, 3, 4, 5, 7)
 DTYPES = ("f64", "f64", "f64", "f32", "f32", "i32", "i64", "bool")
 STORED = (*NARROW, *("u8", "i8") * 4)
+MOST_RANK = 5
+MOST_SIZE = 4096
 NUMBERS = (0.0, -0.0, 1.0, -1.0, 2.0, 3.0, 0.5, 1.5, -2.5, 0.1, 7.0, 0.0625, 1e-3)
 MOST_ELEMENTS = 400
 
 Shape = tuple[int, ...]
 
 
-def random_dim(rng: np.random.Generator) -> int:
+class Dice(np.random.Generator):
+    """Random numbers; extents are also drawn from `sizes`: these, their double, what exceeds them.
+
+    A guard such as `shape(x)[-1] % 64 == 0` is seldom met by small primes.
+    """
+
+    def __init__(self, seed: tuple[int, ...], sizes: Collection[int] = ()) -> None:
+        super().__init__(np.random.PCG64(seed))
+        large = [size for size in sizes if max(DIMS) < size <= MOST_SIZE]
+        self.dims = (*DIMS, *(dim for size in large for dim in (size, size, size + 1, 2 * size)))
+        self.most_elements = max([MOST_ELEMENTS, *(16 * size for size in large)])
+        self.most_rank = max([MOST_RANK, *(size for size in sizes if size <= max(DIMS))])
+
+
+def random_dim(dice: Dice) -> int:
     """Draw an extent: often 1, often a prime."""
-    return int(rng.choice(DIMS))
+    return int(dice.choice(dice.dims))
 
 
-def random_shape(rng: np.random.Generator) -> Shape:
+def random_shape(dice: Dice) -> Shape:
     """Draw a shape of rank 0 to 5."""
     while True:
-        shape = tuple(random_dim(rng) for _ in range(int(rng.integers(0, 6))))
-        if prod(shape) <= MOST_ELEMENTS:
+        shape = tuple(random_dim(dice) for _ in range(int(dice.integers(0, dice.most_rank + 1))))
+        if prod(shape) <= dice.most_elements:
             return shape
 
 

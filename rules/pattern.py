@@ -156,3 +156,22 @@ def nodes(pattern: Pattern) -> Iterator[Node]:
         yield pattern
         for arg in pattern.args:
             yield from nodes(arg)
+
+
+def numbers_in(rule: Rule) -> set[float]:
+    """Return the numbers that the sides of a rule mention, those in attributes too."""
+    every = [node for binding in (*rule.left, *rule.right) for node in nodes(binding.pattern)]
+    operands = {float(arg.value) for node in every for arg in node.args if isinstance(arg, Number)}
+    attrs = (attr for node in every for attr in node.attrs if isinstance(attr, Expression))
+    return operands.union(*map(_constants, attrs))
+
+
+def sizes_in(rule: Rule) -> set[int]:
+    """Return the integers that the guard of a rule mentions."""
+    guards = (condition.expression for condition in rule.conditions if condition.expression is not None)
+    return {int(value) for value in set[float]().union(*map(_constants, guards)) if value.is_integer() and value > 0}
+
+
+def _constants(expression: Expression) -> set[float]:
+    every = (node.value for node in ast.walk(expression.tree) if isinstance(node, ast.Constant))
+    return {float(value) for value in every if isinstance(value, int | float)}

@@ -9,15 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from frittata.egraph import indexing
 from frittata.egraph.ops.elements import FOLDS
 from frittata.egraph.ops.indices import SCATTERS
 from frittata.egraph.ops.registry import REQUIRED, Op
 from frittata.egraph.ops.winograd import TRANSFORMS
 from frittata.egraph.terms import Type
-from frittata.rules.draws import Shape, narrowed, random_dim, random_dtype, random_scalar, spread
+from frittata.rules.draws import Dice, Shape, narrowed, random_dim, random_dtype, random_scalar, spread
 
 
 class Mismatch(Exception):
@@ -40,7 +38,7 @@ class Place:
     goal: Goal
     given: Mapping[str, Any]
     known: tuple[Type | None, ...]
-    rng: np.random.Generator
+    rng: Dice
 
     def attr(self, label: str, otherwise: Callable[[], Any]) -> Any:
         """Return an attribute: as given, or drawn."""
@@ -247,7 +245,7 @@ def _channels_first(place: Place) -> Proposal:
     return (Goal((batch, *spatial, channels), place.goal.dtype),), {}
 
 
-def _permutation(rng: np.random.Generator, rank: int) -> tuple[int, ...]:
+def _permutation(rng: Dice, rank: int) -> tuple[int, ...]:
     """Draw a permutation: often none at all, or of images one that takes the last axis behind the first."""
     if rng.random() < 0.25:
         return tuple(range(rank))
@@ -263,7 +261,7 @@ def _reshape(place: Place) -> Proposal:
     }
 
 
-def regrouped(rng: np.random.Generator, shape: Shape) -> Shape:
+def regrouped(rng: Dice, shape: Shape) -> Shape:
     """Draw a shape of the same size: prime factors in order, grouped anew, with some extents 1."""
     if rng.random() < 0.25:
         return shape
@@ -346,7 +344,7 @@ def _scan(place: Place) -> Proposal:
     return (place.goal,), {"op": op, "axis": axis, "extent": place.attr("extent", lambda: place.goal.shape[axis])}
 
 
-def _integer(rng: np.random.Generator) -> str:
+def _integer(rng: Dice) -> str:
     return str(rng.choice(("i32", "i64")))
 
 
@@ -524,7 +522,7 @@ def _reindex(place: Place) -> Proposal:
     return (Goal(mapping.source, place.goal.dtype),), {"map": mapping}
 
 
-def random_map(rng: np.random.Generator, result: Shape) -> indexing.IndexMap:
+def random_map(rng: Dice, result: Shape) -> indexing.IndexMap:
     """Draw a permutation, a reshape or a slice whose result has this shape."""
     rank = len(result)
     kind = rng.integers(0, 3)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +14,17 @@ from frittata.egraph.errors import ModelError
 from frittata.egraph.ops import registry
 from frittata.egraph.terms import Term
 from frittata.rules import facts
-from frittata.rules.draws import narrowed, random_dtype, random_scalar, random_shape
+from frittata.rules.draws import Dice, narrowed, random_dtype, random_scalar, random_shape
+from frittata.rules.facts import NotApplicable
 from frittata.rules.matching import Bindings, holds, number, same
-from frittata.rules.pattern import AttrVariable, Expression, Node, Number, Pattern, Rule, Variable
+from frittata.rules.pattern import AttrVariable, Condition, Expression, Node, Number, Pattern, Rule, Variable
 from frittata.rules.proposals import Goal, Mismatch, Place, propose
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+MOST_EDGE = 1e4
+MOST_LARGE = 150.0
+"""A product of two exponentials of such numbers is finite in float64."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +35,12 @@ class Instance:
     leaves: tuple[Term, ...]
 
 
-def draw_instances(rule: Rule, rng: np.random.Generator, attempts: int) -> Iterator[Instance]:
+def draw_instances(rule: Rule, rng: Dice, attempts: int) -> Iterator[Instance]:
     """Yield instances of the left side that satisfy the guard, out of so many attempts."""
     for _ in range(attempts):
         try:
             bindings = _Draw(rule, rng).bindings()
-        except (Mismatch, ModelError, facts.NotApplicable):
+        except (Mismatch, ModelError, NotApplicable):
             continue
         if holds(rule.conditions, bindings):
             roots = [bindings.term_by_name[binding.name] for binding in rule.left]
@@ -42,10 +48,27 @@ def draw_instances(rule: Rule, rng: np.random.Generator, attempts: int) -> Itera
             yield Instance(bindings, tuple(leaves))
 
 
+def obstacle(rule: Rule, dice: Dice, attempts: int = 1000) -> str:
+    """Return why a part of the guard had no value on any left side that was drawn, empty if each has one at times."""
+    reasons: dict[Condition, str] = {}
+    fine: set[Condition] = set()
+    for _ in range(attempts):
+        with contextlib.suppress(Mismatch, ModelError, NotApplicable):
+            env = _Draw(rule, dice).bindings().environment()
+            for condition in rule.conditions:
+                try:
+                    if condition.expression is not None:
+                        facts.evaluate(condition.expression, env)
+                    fine.add(condition)
+                except NotApplicable as reason:
+                    reasons[condition] = str(reason)
+    return next((reason for condition, reason in reasons.items() if condition not in fine), "")
+
+
 class _Draw:
     """One attempt. Draws top-down: a goal for the root, from it goals for operands, down to the variables."""
 
-    def __init__(self, rule: Rule, rng: np.random.Generator) -> None:
+    def __init__(self, rule: Rule, rng: Dice) -> None:
         self.rule = rule
         self.rng = rng
         self.constants = {name for condition in rule.conditions for name in condition.constants}
@@ -148,6 +171,30 @@ def _values(shape: tuple[int, ...], dtype: str, rng: np.random.Generator, kind: 
         odd = rng.choice([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0], shape)
         out = np.where(rng.random(shape) < 0.3, odd, out)
     return out.astype(to)
+
+
+def draw_edges(
+    leaves: tuple[Term, ...], rng: np.random.Generator, numbers: Collection[float]
+) -> dict[str, Array]:
+    """Draw values at and beside multiples of the numbers that a rule mentions, halves, and large ones.
+
+    There clamps begin, roundings jump, and what is negligible near zero is not.
+    """
+    return {leaf.attrs[0]: _edges(shapes.concrete(leaf.shape), leaf.dtype, rng, numbers) for leaf in leaves}
+
+
+def _edges(shape: tuple[int, ...], dtype: str, rng: np.random.Generator, numbers: Collection[float]) -> Array:
+    to = dtypes.to_numpy(dtype)
+    if dtype == "bool":
+        return rng.integers(0, 2, shape).astype(to)
+    if dtypes.is_integer(dtype):
+        small = [n for n in numbers if abs(n) < MOST_EDGE] or [0.0]
+        return (np.trunc(rng.choice(small, shape)) * rng.choice([-1, 1], shape) + rng.integers(-2, 3, shape)).astype(to)
+    steps = [1.0, *(step for n in numbers if n for step in (n, 1 / n) if abs(step) < MOST_EDGE)]
+    near = rng.choice(steps, shape) * rng.choice([-2, -1, -0.5, 0.5, 1, 1.5, 2, 2.5], shape)
+    near = near * (1 + rng.choice([0, 0, 1e-4, -1e-4, 0.1], shape))
+    large = rng.uniform(-MOST_LARGE, MOST_LARGE, shape)
+    return np.where(rng.random(shape) < 0.3, large, near).astype(to)
 
 
 def with_nans(values: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:

@@ -45,6 +45,13 @@ def test_built_in_rule_is_sound(rule: Rule) -> None:
         "a: gelu(x) => gelu_tanh(x) [approx(1e-6)]",
         "a: x * 0 => full(scalar(0, dtype(x)), shape(x)) [loose]",
         "a: conv_winograd(x, w, p, 2) => conv_winograd(x, w, p, 4) [reassoc]",  # a NaN spreads to the whole tile
+        "a: floor(x + 0.5) => round(x) [reassoc]",
+        "a: round(x) => floor(x + 0.5) [reassoc]",
+        "a: min(relu(x), 100.0) => relu(x) [reassoc]",
+        "a: relu(x) => min(relu(x), 100.0) [reassoc]",
+        "a: sigmoid(x) => min(sigmoid(x), 0.99995) [reassoc]",
+        "a: floor(x * 0.001) => floor(x * 0.00100001) [reassoc]",
+        "a: relu(x) => gelu(x) if shape(x)[-1] == 768",
         # Reading p from the right side would bring a NaN of w into it, and from the left side lose it.
         "a: p = matmul(x, v), q = matmul(x, w) => y = matmul(x, v + w), p = y - q if shape(v) == shape(w) [reassoc]",
     ],
@@ -63,6 +70,9 @@ def test_wrong_rule_is_refused_with_a_counterexample(text: str) -> None:
         "a: conv_winograd(x, w, p, 2) => conv_winograd(x, w, p, 4) [loose]",
         "sort element\na: max(x, 0) => where(gt(x, 0), x, 0) if is_integer(dtype(x))",
         "a: p = exp(x), q = neg(x) => y = neg(q), p = exp(y)",
+        "a: relu(relu(x)) => relu(x) if shape(x)[-1] % 32 == 0 and shape(x)[-1] >= 64",
+        "a: matmul(matmul(x, v), w) => matmul(x, matmul(v, w)) if shape(v) == (768, 64) [reassoc]",
+        "a: relu(relu(x)) => relu(x) if rank(x) == 6",
     ],
 )
 def test_right_rule_passes(text: str) -> None:
@@ -90,6 +100,13 @@ def test_guard_that_is_hardly_ever_true_fails_the_audit() -> None:
     found = audited("a: relu(relu(x)) => relu(x) if shape(x) == (2, 3, 5, 4)")
     assert found.counterexample is None
     assert "instances satisfy the guard" in found.failure
+
+
+@pytest.mark.parametrize("guard", ["shape(x)[9] == 2", "rank(x) // 0 == 1"])
+def test_guard_that_never_has_a_value_says_why(guard: str) -> None:
+    family = parse_family(f"a: relu(relu(x)) => relu(x) if {guard}", "my.rules", "my")
+    with pytest.raises(RuleError, match=r"only 0 instances .*; .*(out of range|by zero)[^$]*loosen the guard"):
+        check(family)
 
 
 def test_check_names_the_place_of_a_wrong_rule() -> None:

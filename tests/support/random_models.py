@@ -22,6 +22,7 @@ from frittata.egraph.interpret import Interpreter
 from frittata.egraph.model import Function, Model
 from frittata.egraph.ops import registry
 from frittata.egraph.terms import TensorType, Term, walk
+from frittata.rules.draws import Dice
 from frittata.rules.facts import NotApplicable
 from frittata.rules.proposals import Goal, Mismatch, Place, propose
 
@@ -49,7 +50,7 @@ class Sample:
         return f"Sample of scale {self.scale:.3g}; leaf i has leaf_value(i, ...):\n{self.model}"
 
 
-def proposal(name: str, goal: Goal, rng: np.random.Generator) -> tuple[tuple[Goal, ...], Mapping[str, Any]] | None:
+def proposal(name: str, goal: Goal, rng: Dice) -> tuple[tuple[Goal, ...], Mapping[str, Any]] | None:
     """Propose operands and attributes with which an operator gives a type, None if this time it does not."""
     op = registry.get(name)
     try:
@@ -75,7 +76,7 @@ def made_of(name: str, args: list[Term], attrs: Mapping[str, Any], type_: Tensor
 @cache
 def operators(dtype: str) -> list[str]:
     """Return the operators on tensors that can give a dtype."""
-    rng = np.random.default_rng(0)
+    rng = Dice((0,))
     names = [name for name in registry.names("tensor") if registry.get(name).operands and name not in ("build", "part")]
     goals = [Goal(shape, dtype) for shape in SHAPES * 4]
     return [name for name in names if any(proposal(name, goal, rng) for goal in goals)]
@@ -124,7 +125,7 @@ class _Grower:
 
     def _operator(self, goal: Goal, type_: TensorType, budget: int) -> Term | None:
         names = operators(goal.dtype)
-        rng = np.random.default_rng(self.draw(st.integers(0, 2**16)))  # hypothesis itself would repeat few operators
+        rng = Dice((self.draw(st.integers(0, 2**16)),))  # hypothesis itself would repeat few operators
         name = names[rng.integers(len(names))]
         proposed = proposal(name, goal, rng)
         if proposed is None:
