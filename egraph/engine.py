@@ -9,6 +9,7 @@ exponential to load.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -109,9 +110,26 @@ _ALWAYS = ("t_full", "e_const")
 """Operators that the facts mention."""
 
 
+_processes: set[int] = set()
+"""The process that egglog runs in, and those that it is a fork of."""
+
+
+def _new_egraph() -> bindings.EGraph:
+    """Return an empty e-graph.
+
+    Raises: SaturationError in a fork of a process that has run egglog: its threads are not there, and it would wait for
+        them for ever.
+    """
+    if _processes - {os.getpid()}:
+        do = "start processes with the method 'spawn', or fork before the first optimize; compiled models run in forks"
+        raise SaturationError("a fork of a process that has optimized a model cannot optimize another", do=do)
+    _processes.add(os.getpid())
+    return bindings.EGraph()
+
+
 @cache
 def _parse(text: str) -> tuple[Any, ...]:
-    return tuple(bindings.EGraph().parse_program(text))
+    return tuple(_new_egraph().parse_program(text))
 
 
 @dataclass
@@ -128,7 +146,7 @@ class Engine:
     """One e-graph in egglog, of those operators that can occur in it: declaring one takes a millisecond."""
 
     def __init__(self, keys: Iterable[str]) -> None:
-        self._egraph = bindings.EGraph()
+        self._egraph = _new_egraph()
         self.ops = [registry.by_key(key) for key in sorted({*keys, *_ALWAYS})]
         self._number_by_term: dict[Term, int] = {}
         self._seen_by_table: dict[str, set[Any]] = {}

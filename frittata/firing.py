@@ -16,6 +16,7 @@ from frittata.egraph.snapshot import Snapshot
 from frittata.egraph.terms import Term, walk
 from frittata.extract.constants import Folder
 from frittata.options import Options
+from frittata.report import Report
 from frittata.rules import library
 from frittata.rules.matching import Bindings, first_false, match_attrs, match_rule, number
 from frittata.rules.parse import parse_family
@@ -39,7 +40,8 @@ class Miss:
 class RuleAccount:
     """What became of one rule. Print it, or take its parts.
 
-    `absent` says why it took no part, "" if it did. `kernels` are the chosen ones that stand on it.
+    `absent` says why it took no part, "" if it did. `kernels` are the chosen ones that hold what it made, or what was
+    derived from that, `folded` the constants that do.
     """
 
     rule: Rule
@@ -47,12 +49,14 @@ class RuleAccount:
     matches: int
     nodes: int
     kernels: tuple[str, ...]
+    folded: tuple[str, ...]
     miss: Miss | None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the account as data that `json.dumps` takes."""
         miss = None if self.miss is None else vars(self.miss)
-        return {**vars(self), "rule": self.rule.full_name, "kernels": list(self.kernels), "miss": miss}
+        lists = {"kernels": [*self.kernels], "folded": [*self.folded]}
+        return {**vars(self), **lists, "rule": self.rule.full_name, "miss": miss}
 
     def __str__(self) -> str:
         lines = [f"{self.rule.full_name}, {self.rule.location}", f"  {' '.join(str(self.rule).split())}"]
@@ -62,7 +66,7 @@ class RuleAccount:
             made = f" and made {_counted(self.nodes, 'node')}" if self.nodes else ""
             lines.append(f"It matched {_counted(self.matches, 'time')}{made}.")
             if self.rule.kind != "transform":
-                lines.append(f"On it stand: {', '.join(self.kernels) or 'no kernel; what was chosen is cheaper'}.")
+                lines.append(self._outcome())
         else:
             lines.append("It took part and matched nothing.")
             if self.miss is not None:
@@ -70,6 +74,15 @@ class RuleAccount:
             else:
                 lines.append("There is nothing that its left side begins with.")
         return "\n".join(lines)
+
+    def _outcome(self) -> str:
+        """Say what of the program holds what the rule made."""
+        found = [*self.kernels, *(f"{name}, folded before run time" for name in self.folded)]
+        if found:
+            return f"On it stand: {', '.join(found)}."
+        if not self.nodes:
+            return "What it makes was there already: it joined what is equal, and no kernel shows for which side."
+        return "No kernel holds a node that it made: others were cheaper, or it showed that one of them is equal."
 
 
 def account_of(account: Account, name: str) -> RuleAccount:
@@ -84,7 +97,7 @@ def account_of(account: Account, name: str) -> RuleAccount:
         every = " or ".join(other.full_name for _, other in ((family, rule), *others))
         raise RuleError(f"{1 + len(others)} rules are called {name!r}", do=f"name one of them: {every}")
     if rule.full_name not in {other.full_name for f in done.families for other in f.rules}:
-        return RuleAccount(rule, _absence(family, rule, done.options), 0, 0, (), None)
+        return RuleAccount(rule, _absence(family, rule, done.options), 0, 0, (), (), None)
     kernels = tuple(view.name for view in account.kernels if rule.full_name in view.rules)
     snapshot = account.snapshot
     if rule.kind == "equation":
@@ -96,7 +109,8 @@ def account_of(account: Account, name: str) -> RuleAccount:
         search = Search(lambda term: [term], lambda term: term, lambda term: f"{term.op} of type {term.type}")
     numbers = {key for key, other in done.saturation.rule_names.items() if other == rule.full_name}
     nodes = sum(node.rule in numbers for class_ in snapshot.nodes for node in class_)
-    return RuleAccount(rule, "", matches, nodes, kernels, None if matches else search.nearest(rule, places))
+    folded = tuple(row.name for row in Report(account, lambda **_: None).folded if rule.full_name in row.rules)
+    return RuleAccount(rule, "", matches, nodes, kernels, folded, None if matches else search.nearest(rule, places))
 
 
 def _absence(family: Family, rule: Rule, options: Options) -> str:

@@ -107,3 +107,19 @@ def test_the_search_finds_what_saturation_matched(tmp_path: Path) -> None:
     for rule in matched:
         miss = search_of(snapshot).nearest(rule, range(len(snapshot.nodes)))
         assert miss is not None and miss.why.startswith("all of it fits, but saturation"), rule.full_name
+
+
+def test_what_is_folded_stands_on_rules(tmp_path: Path) -> None:
+    layers = nn.Sequential(nn.Linear(32, 64, bias=False), nn.Linear(64, 8, bias=False)).eval()
+    fast = ft.optimize(layers, (torch.randn(4, 32),), machine=REFERENCE, cache=tmp_path)
+    found = fast.explain_rule("linear_algebra/chain-matmuls")
+    assert len(fast.kernels) == len(found.folded) == 1
+    assert f"{found.folded[0]}, folded before run time" in str(found)
+
+
+def test_a_rule_that_only_joins_gives_no_price_as_reason(tmp_path: Path) -> None:
+    (tmp_path / "mine.rules").write_text("root: max(sqrt(x), 0.0) => sqrt(x) [reassoc]")
+    rules: dict[str, Any] = {"machine": REFERENCE, "cache": tmp_path, "rules": [tmp_path / "mine.rules"]}
+    fast = ft.optimize(lambda x: np.tanh(np.maximum(np.sqrt(x), np.float32(0))), (X,), **rules)
+    found = fast.explain_rule("mine/root")
+    assert found.matches and not found.nodes and "it joined what is equal" in str(found)
