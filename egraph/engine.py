@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
+from math import inf
 from typing import Any
 
 from egglog import bindings
@@ -110,20 +112,19 @@ _ALWAYS = ("t_full", "e_const")
 """Operators that the facts mention."""
 
 
-_processes: set[int] = set()
-"""The process that egglog runs in, and those that it is a fork of."""
+_PROCESS = os.getpid()
+"""The process that egglog was loaded in, which starts threads."""
 
 
 def _new_egraph() -> bindings.EGraph:
     """Return an empty e-graph.
 
-    Raises: SaturationError in a fork of a process that has run egglog: its threads are not there, and it would wait for
-        them for ever.
+    Raises: SaturationError in a fork of the process that loaded egglog: its threads are not there, and it would wait
+        for them for ever.
     """
-    if _processes - {os.getpid()}:
+    if os.getpid() != _PROCESS:
         do = "start processes with the method 'spawn', or fork before the first optimize; compiled models run in forks"
         raise SaturationError("a fork of a process that has optimized a model cannot optimize another", do=do)
-    _processes.add(os.getpid())
     return bindings.EGraph()
 
 
@@ -215,8 +216,11 @@ class Engine:
         """Convert a column that holds a number."""
         return self._egraph.value_to_i64(value)
 
-    def answer(self, rows_by_table: dict[str, list[Any]]) -> int:
-        """Evaluate the plans of all new matches and insert the results in one batch; return how many were new."""
+    def answer(self, rows_by_table: dict[str, list[Any]], deadline: float = inf) -> int:
+        """Evaluate the plans of all new matches and insert the results in one batch; return how many were new.
+
+        After the deadline, a time of `perf_counter`, what is left waits for the next answer.
+        """
         commands: list[Any] = []
         new = 0
         for plan in self._plans:
@@ -225,6 +229,8 @@ class Engine:
                 columns = tuple(row.inputs[plan.skip :])
                 if columns in seen:
                     continue
+                if time.perf_counter() > deadline:
+                    break
                 seen.add(columns)
                 given = tuple(map(self._egraph.value_to_i64, columns))
                 if max(given, default=0) >= CONFLICT:

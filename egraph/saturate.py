@@ -61,6 +61,9 @@ class Saturation:
     rule_names: dict[int, str]
 
 
+_EXPLODES = 10
+"""So many times the e-nodes of the round before are no growth that ends: the next round would do the same to them."""
+
 _STEPS = 4
 """How many egglog iterations run before Python answers guards and types."""
 
@@ -114,15 +117,17 @@ def _run_phase(engine: Engine, phase: Phase, known: set[str], around: Around) ->
     ruleset = f"phase_{phase.name}"
     engine.combine(ruleset, [family for family in phase.families if family in known])
     while True:
+        before = report.nodes
         with around(f"{phase.name} {report.rounds + 1}") as noted:
-            step, answered = _run_round(engine, ruleset, report)
+            step, answered = _run_round(engine, ruleset, report, start + phase.time_limit_s)
             if noted is not None:
                 noted.ended(None, report.nodes, sum(step.matches_by_rule.values()))
         now = time.perf_counter()
         if not step.updated and not answered:
             report.stop = StopReason.SATURATED
             break
-        if report.nodes > phase.node_limit:
+        growth = report.nodes / before if before else 1.0
+        if report.nodes * (growth if growth > _EXPLODES else 1) > phase.node_limit:
             report.stop = StopReason.NODES
             break
         if now - start > phase.time_limit_s:
@@ -135,7 +140,7 @@ def _run_phase(engine: Engine, phase: Phase, known: set[str], around: Around) ->
     return report
 
 
-def _run_round(engine: Engine, ruleset: str, report: PhaseReport) -> tuple[Statistics, bool]:
+def _run_round(engine: Engine, ruleset: str, report: PhaseReport, deadline: float) -> tuple[Statistics, bool]:
     """Run some iterations and answer what they ask; return what they did, and whether answers may lead on."""
     step = engine.run(ruleset, _STEPS)
     report.rounds += 1
@@ -143,7 +148,7 @@ def _run_round(engine: Engine, ruleset: str, report: PhaseReport) -> tuple[Stati
     before = time.perf_counter()
     rows = engine.freeze()
     report.nodes = sum(len(r) for name, r in rows.items() if name[:2] in ("t_", "e_"))
-    answered = engine.answer(rows)
+    answered = engine.answer(rows, deadline)
     report.between_rounds_s += time.perf_counter() - before
     return step, bool(answered)
 
