@@ -148,6 +148,37 @@ def _cosh(x: Term) -> Term:
     return _times(tensor("add", e, tensor("reciprocal", e)), 0.5)
 
 
+_FAR = 2.0**28
+"""From here on what an inverse hyperbolic function is of is as good as its double, halved."""
+
+
+def _asinh(x: Term) -> Term:
+    """log(1 + a + a^2 / (1 + sqrt(1 + a^2))) with a = |x|, log(2 a) far out, and the sign of x."""
+    a = tensor("abs", x)
+    square = tensor("square", a)
+    bend = tensor("div", square, _plus(tensor("sqrt", _plus(square, 1)), 1))
+    size = tensor("where", _above(a, _FAR), _of_double(a), tensor("log1p", tensor("add", a, bend)))
+    return tensor("where", tensor("lt", x, _like(x, 0)), tensor("neg", size), size)
+
+
+def _acosh(x: Term) -> Term:
+    """log(1 + t + sqrt(t) sqrt(t + 2)) with t = x - 1, and log(2 x) far out."""
+    t = _plus(x, -1)
+    root = tensor("mul", tensor("sqrt", t), tensor("sqrt", _plus(t, 2)))
+    return tensor("where", _above(x, _FAR), _of_double(x), tensor("log1p", tensor("add", t, root)))
+
+
+def _of_double(x: Term) -> Term:
+    return _plus(tensor("log", x), math.log(2))
+
+
+def _atanh(x: Term) -> Term:
+    """log(1 + 2 a / (1 - a)) / 2 with a = |x|, and the sign of x."""
+    a = tensor("abs", x)
+    size = _times(tensor("log1p", tensor("div", _times(a, 2), tensor("sub", _like(x, 1), a))), 0.5)
+    return tensor("where", tensor("lt", x, _like(x, 0)), tensor("neg", size), size)
+
+
 def _logaddexp(x: Term, y: Term) -> Term:
     """max + log1p(exp(-distance)); equal operands, infinite ones among them, are told apart."""
     x, y = idioms.promoted_floats(x, y)
@@ -357,6 +388,9 @@ ROWS: dict[str, Row] = {
     "aten.atan2.default": _atan2,
     "aten.sinh.default": _unary(_sinh),
     "aten.cosh.default": _unary(_cosh),
+    "aten.asinh.default": _unary(_asinh),
+    "aten.acosh.default": _unary(_acosh),
+    "aten.atanh.default": _unary(_atanh),
     "aten.logaddexp.default": _logaddexp,
     "aten.logsumexp.default": _logsumexp,
     "aten.copysign.Tensor": _copysign,

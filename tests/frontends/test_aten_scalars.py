@@ -21,6 +21,7 @@ UNARY: dict[str, Forward] = {
     "logarithms": lambda x: (torch.log1p(x), torch.log2(x), torch.log10(x)),
     "exponentials": lambda x: (torch.expm1(x), torch.exp2(x), torch.sinh(x), torch.cosh(x)),
     "angles": lambda x: (torch.atan(x), torch.asin(x), torch.acos(x), torch.tan(x)),
+    "inverses": lambda x: (torch.asinh(x), torch.acosh(x), torch.atanh(x)),
     "rounding": lambda x: (torch.trunc(x), torch.fix(x), x.round(decimals=2), x.round(decimals=-1)),
     "fractions": lambda x: torch.frac(x),
     "classes": lambda x: (x.isnan(), x.isinf(), x.isfinite(), x.isposinf(), x.isneginf(), x.signbit()),
@@ -97,7 +98,7 @@ def test_evenly_spaced_values() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["logarithms", "exponentials", "angles", "elu", "softplus", "shrinking", "with numbers"]
+    "name", ["logarithms", "exponentials", "angles", "inverses", "elu", "softplus", "shrinking", "with numbers"]
 )
 def test_it_compiles(name: str) -> None:
     assert_compiled(UNARY[name], X)
