@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from frittata.egraph.terms import Scalar, Term
 from frittata.frontends import idioms, narrow
 from frittata.frontends.calls import Call
 from frittata.frontends.onnx.definitions import Definition, specialized
+from frittata.frontends.onnx.files import loaded
 from frittata.frontends.onnx.rows import ROWS, ROWS_BY_DOMAIN
 from frittata.frontends.onnx.tables import DTYPE_BY_ONNX, NAME_BY_DOMAIN, Row
 
@@ -97,8 +97,32 @@ def from_onnx(
 
     Raises: UnsupportedOpError that lists all operators without a row, with counts; ModelError.
     """
-    model: ModelProto = onnx.load(source) if isinstance(source, str | PathLike) else source
-    return _Importer(model, dict(dims or {})).run(args, known or {})
+    model = loaded(source)
+    return _Importer(model, _checked_dims(dims or {}, model)).run(args, known or {})
+
+
+def _checked_dims(dims: Mapping[str, Any], model: ModelProto) -> dict[str, int]:
+    """Return the extents by name, if the inputs have symbolic dims of these names."""
+    axes = (dim for given in declared_inputs(model.graph) for dim in given.type.tensor_type.shape.dim)
+    named = dict.fromkeys(dim.dim_param for dim in axes if dim.dim_param)
+    unknown = sorted(str(name) for name in dims if name not in named)
+    if unknown:
+        known = f"its symbolic dims are {', '.join(named)}" if named else "it has no symbolic dims"
+        raise ModelError(f"dims={{...}}: no input has a dim {', '.join(unknown)}", do=f"{known}: bind only those")
+    return {name: _checked_extent(extent, f"dims={{{name!r}: ...}}") for name, extent in dims.items()}
+
+
+def _checked_extent(extent: Any, where: str) -> int:
+    if isinstance(extent, bool) or not isinstance(extent, int | np.integer) or extent < 0:
+        raise ModelError(f"{extent!r} is no extent", where=where, do="give an integer, at least 1")
+    return int(extent)
+
+
+def _shape_of(arg: Any, name: str) -> tuple[int, ...]:
+    """Return the shape of an example, which a tuple gives itself."""
+    if not isinstance(arg, tuple):
+        return tuple(np.shape(arg))
+    return tuple(_checked_extent(extent, f"axis {at} of input {name}") for at, extent in enumerate(arg))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
 def declared_inputs(graph: GraphProto) -> list[ValueInfoProto]:
@@ -179,7 +203,8 @@ class _Importer:
         if args and len(args) != len(declared):
             names = ", ".join(value.name for value in declared)
             raise ModelError(f"the model takes {len(declared)} arguments ({names}), got {len(args)}")
-        given = [arg if isinstance(arg, tuple) else tuple(np.shape(arg)) for arg in args] or [None] * len(declared)
+        names = [value.name for value in declared]
+        given = [_shape_of(arg, name) for arg, name in zip(args, names, strict=False)] or [None] * len(declared)
         return [self._input(value, shape) for value, shape in zip(declared, given, strict=True)]
 
     def _input(self, declared: ValueInfoProto, given: tuple[int, ...] | None) -> Term:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import onnx
-from onnx import ModelProto, ValueInfoProto
+from onnx import ValueInfoProto
 
 from frittata.egraph.errors import ModelError
+from frittata.frontends.onnx.files import loaded
 from frittata.frontends.onnx.importer import ImportedOnnx, arguments_of, declared_inputs, from_onnx
 from frittata.frontends.symbolic import Axis, Linear, Symbolic
 
@@ -18,7 +18,7 @@ def of_onnx(source: Any) -> Symbolic:
 
     Raises: ModelError if it has none, or inputs whose rank is not known.
     """
-    model: ModelProto = source if isinstance(source, ModelProto) else onnx.load(source)
+    model = loaded(source)
     inputs = tuple((declared.name, _axes(declared)) for declared in declared_inputs(model.graph))
     names = [name for name, _ in inputs]
 

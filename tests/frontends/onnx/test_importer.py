@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from exported import drawn, to_onnx
 from onnx import AttributeProto, TensorProto, helper
+from onnx.external_data_helper import set_external_data
 from torch import Tensor, nn
 
 import frittata as ft
@@ -128,6 +129,59 @@ def test_symbolic_dims_are_bound_by_examples_or_by_name() -> None:
         from_onnx(model)
     with pytest.raises(ModelError, match="axis 1 of input x is 7, not 8"):
         from_onnx(model, [(3, 8)])
+
+
+@pytest.mark.parametrize(
+    ("dims", "message"),
+    [
+        ({"batch": -3}, r"-3 is no extent\n  where: dims={'batch': ...}\n  to do: give an integer"),
+        ({"batch": 2.5}, "2.5 is no extent"),
+        ({"batch": "3"}, "'3' is no extent"),
+        ({"batch": True}, "True is no extent"),
+        ({"batch": 0}, "input x is empty"),
+        ({"batch": 3, "rows": 4}, r"no input has a dim rows\n  to do: its symbolic dims are batch"),
+    ],
+)
+def test_dims_that_bind_nothing_are_refused(dims: dict[str, Any], message: str) -> None:
+    module, x = MODELS["mlp"]()
+    model = to_onnx(drawn(module), x, dynamic_axes={"x": {0: "batch"}})
+    with pytest.raises(ModelError, match=message):
+        from_onnx(model, dims=dims)
+    numbers: Any = {"batch": np.int64(3)}
+    assert from_onnx(model, dims=numbers).model.main.inputs[0].shape == (3, 7)
+
+
+def test_shapes_of_examples_are_of_integers() -> None:
+    module, x = MODELS["mlp"]()
+    model = to_onnx(drawn(module), x, dynamic_axes={"x": {0: "batch"}})
+    with pytest.raises(ModelError, match=r"-3 is no extent\n  where: axis 0 of input x"):
+        from_onnx(model, [(-3, 7)])
+    with pytest.raises(ModelError, match="it has no symbolic dims"):
+        from_onnx(to_onnx(drawn(module), x), dims={"batch": 3})
+
+
+@pytest.mark.parametrize("dynamic_shapes", [None, True])
+def test_a_file_that_is_no_model_is_an_error_that_keeps_its_cause(tmp_path: Path, dynamic_shapes: Any) -> None:
+    text, empty, outer = (tmp_path / name for name in ("text.onnx", "empty.onnx", "outer.onnx"))
+    text.write_text("a text\n")
+    empty.touch()
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [3], np.ones(3, np.float32).tobytes(), raw=True)
+    set_external_data(weight, "gone.bin")
+    weight.ClearField("raw_data")
+    outer.write_bytes(graph([helper.make_node("Mul", ["x", "w"], ["y"])], ["y"], [weight]).SerializeToString())
+    for path, message, cause in (
+        (tmp_path / "none.onnx", "none.onnx cannot be read: No such file", FileNotFoundError),
+        (tmp_path, "cannot be read: Is a directory", IsADirectoryError),
+        (text, "text.onnx is no ONNX model", Exception),
+        (outer, "outer.onnx has weights that cannot be read", Exception),
+        (empty, "empty.onnx is no ONNX model: it has no graph", None),
+    ):
+        with pytest.raises(ModelError, match=message) as error:
+            ft.optimize(str(path), machine=REFERENCE, dynamic_shapes=dynamic_shapes)
+        assert error.value.do
+        assert isinstance(error.value.__cause__, cause) if cause else error.value.__cause__ is None
+    with pytest.raises(ModelError, match="a int is no ONNX model"):
+        from_onnx(3)
 
 
 def graph(nodes: Sequence[Any], outputs: Sequence[str], initializers: Sequence[Any] = (), **options: Any) -> Any:
