@@ -160,6 +160,11 @@ class Value:
         """Whether an operand is left out."""
         return self.array is None and self.term is None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no values; there are no terms of such tensors."""
+        return self.array is not None and not self.array.size
+
 
 _Scope = dict[str, Value | None]
 """Values by name; None is lost, because it depends on an operator without a row."""
@@ -312,6 +317,8 @@ class _Importer:
         for at, (name, value) in enumerate(zip(node.input, values, strict=True)):
             if value.is_absent:
                 operands.append(None)
+            elif row.joins and value.is_empty:
+                continue
             elif at in row.known:
                 if value.array is None:
                     raise UnsupportedOpError(f"operand {at} is computed at run time")
@@ -355,6 +362,9 @@ class _Importer:
     def _type(self, value: Value, name: str) -> TypeProto:
         if value.is_absent:
             return TypeProto()
+        if value.array is not None and value.is_empty:
+            kind = helper.np_dtype_to_tensor_dtype(value.array.dtype)
+            return helper.make_tensor_type_proto(kind, value.array.shape)
         term = self._term(value, name)
         return helper.make_tensor_type_proto(_ONNX_BY_DTYPE[term.dtype], shapes.concrete(term.shape))
 
@@ -399,7 +409,9 @@ class _Importer:
     def _constant(self, array: Array, weight: bool, name: str) -> Term:
         """Return one value everywhere as a number, else a param; a weight is a param whatever it holds."""
         kind = dtype_of(helper.np_dtype_to_tensor_dtype(array.dtype), f"constant {name}")
-        if array.size and not weight and _is_uniform(array):
+        if not array.size:
+            raise ModelError(f"{name} is empty: shape {shapes.fmt(array.shape)}", do="tensors need at least one value")
+        if not weight and _is_uniform(array):
             return idioms.filled(array.flat[0].item(), array.shape, kind)
         while self._params.get(name, array) is not array:
             name += "'"

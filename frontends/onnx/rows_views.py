@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import lcm, prod
 from typing import Any
@@ -56,20 +56,37 @@ def _concat(*parts: Term, axis: int = 1) -> Term:
 def _split(x: Term, split: Any = None, axis: int = 0, num_outputs: int | None = None, results: int = 1) -> Any:
     extent = idioms.number(x.shape[axis])
     size = -(-extent // (num_outputs or results))
-    equal = [min(size, extent - start) for start in range(0, extent, size)]
-    return idioms.split(x, equal if split is None else _ints(split), axis)
+    sizes = [min(size, extent - start) for start in range(0, extent, size)] if split is None else _ints(split)
+    starts = [sum(sizes[:at]) for at in range(len(sizes))]
+    parts = zip(starts, sizes, strict=True)
+    return tuple(
+        idioms.take_slice(x, axis, start, 1, length) if length else _empty(x, {axis: 0}) for start, length in parts
+    )
 
 
-def _slice(x: Term, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Term:
+def _empty(x: Term, extents: Mapping[int, int]) -> Any:
+    """Return an array of the dtype and shape of x but for these extents: there are no terms of empty tensors."""
+    shape = list(map(idioms.number, x.shape))
+    for axis, extent in extents.items():
+        shape[axis] = extent
+    return np.empty(shape, dtypes.to_numpy(x.dtype))
+
+
+def _slice(x: Term, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
     begins, stops = _ints(starts), _ints(ends)
     places = range(len(begins)) if axes is None else _ints(axes)
     strides = [1] * len(begins) if steps is None else _ints(steps)
-    for axis, start, stop, step in zip(places, begins, stops, strides, strict=True):
-        kept = range(*slice(start, stop, step).indices(idioms.number(x.shape[axis])))
-        if step > 0 or not kept:
-            x = idioms.take_slice(x, axis, kept.start, step, len(kept))
+    kept = {
+        axis: range(*slice(start, stop, step).indices(idioms.number(x.shape[axis])))
+        for axis, start, stop, step in zip(places, begins, stops, strides, strict=True)
+    }
+    if not all(kept.values()):
+        return _empty(x, {axis: len(places) for axis, places in kept.items()})
+    for axis, places in kept.items():
+        if places.step > 0:
+            x = idioms.take_slice(x, axis, places.start, places.step, len(places))
         else:
-            x = idioms_windows.resample(x, axis, len(kept), kept.start, step)
+            x = idioms_windows.resample(x, axis, len(places), places.start, places.step)
     return x
 
 
@@ -263,7 +280,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "Squeeze": (Row(_squeeze, known=(1,)),),
     "Unsqueeze": (Row(_unsqueeze, known=(1,)),),
     "Flatten": (Row(_flatten),),
-    "Concat": (Row(_concat),),
+    "Concat": (Row(_concat, joins=True),),
     "Split": (Row(_split, known=(1,)),),
     "Slice": (Row(_slice, known=(1, 2, 3, 4)),),
     "Expand": (Row(_expand, known=(1,)),),
