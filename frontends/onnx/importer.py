@@ -275,9 +275,9 @@ class _Importer:
         if node.op_type in ("If", "Shape", "Size"):  # these ask about values or shapes, not about terms
             ask = self._if if node.op_type == "If" else self._shape
             return () if is_lost else ask(node, values, scope, place)
-        if not is_lost and all(map(_is_foldable, values)) and node.op_type not in _NOT_FOLDED and not node.domain:
+        if not is_lost and all(map(_is_foldable, values)) and self._has_reference(node, row):
             arrays = self._fold(node, values)
-            if row is None or all(map(_is_short, arrays)):
+            if arrays is not None and (row is None or all(map(_is_short, arrays))):
                 return [Value(array) for array in arrays]
         if row is None and function is None:
             raise UnsupportedOpError(node.op_type)
@@ -303,6 +303,12 @@ class _Importer:
         rows = ROWS_BY_DOMAIN.get(NAME_BY_DOMAIN.get(node.domain, node.domain), {}).get(node.op_type, ())
         fitting = [row for row in rows if row.since <= self._opset(node)]
         return max(fitting, key=lambda row: row.since) if fitting else None
+
+    def _has_reference(self, node: NodeProto, row: Row | None) -> bool:
+        """Whether ONNX's reference computes what a node means; of operators with several rows it knows the newest."""
+        if node.domain or node.op_type in _NOT_FOLDED:
+            return False
+        return row is None or row is ROWS[node.op_type][-1]
 
     def _function(self, node: NodeProto) -> Definition | None:
         """Return what defines an operator by others: a function of the model, or ONNX itself."""
@@ -368,15 +374,26 @@ class _Importer:
         term = self._term(value, name)
         return helper.make_tensor_type_proto(_ONNX_BY_DTYPE[term.dtype], shapes.concrete(term.shape))
 
-    def _fold(self, node: NodeProto, values: Sequence[Value]) -> list[Array]:
-        """Compute a node with ONNX's reference."""
+    def _fold(self, node: NodeProto, values: Sequence[Value]) -> list[Array] | None:
+        """Compute a node with ONNX's reference; None if that refuses."""
         copy = NodeProto()
         copy.CopyFrom(node)
+        feeds: dict[str, Array] = {}
         for at, value in enumerate(values):
-            copy.input[at] = "" if value.is_absent else f"operand_{at}"
-        feeds = {f"operand_{at}": value.array for at, value in enumerate(values)}
-        evaluator = ReferenceEvaluator(copy, opsets={"": 1, **self._opset_by_domain})
-        return [np.asarray(array) for array in evaluator.run(None, feeds)]
+            copy.input[at] = "" if value.array is None else f"operand_{at}"
+            if value.array is not None:
+                feeds[f"operand_{at}"] = value.array
+        given = [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in feeds.items()
+        ]
+        results = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+        graph = helper.make_graph([copy], "known", given, results)  # of a node alone it would take the newest opset
+        try:
+            found = iter(ReferenceEvaluator(graph, opsets={"": 1, **self._opset_by_domain}).run(None, feeds))
+        except Exception:  # it checks little, and fails in whatever way numpy does; rows say what is wrong
+            return None
+        return [np.asarray(next(found) if name else ()) for name in node.output]
 
     def _if(self, node: NodeProto, values: Sequence[Value], scope: _Scope, place: str) -> list[Value | None]:
         """Import the branch that a known condition takes."""

@@ -109,3 +109,21 @@ def test_empty_parts_are_joined() -> None:
     agrees(model_of(nodes, operands, known, 17), operands)
     with pytest.raises(ModelError, match=r"c is empty: shape 1x0"):
         from_onnx(model_of([*nodes[:2], helper.make_node("Mul", ["c", "x"], ["y0"])], operands, known, 17))
+
+
+# ---- folding ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("opset", [9, 12])
+def test_what_is_known_is_folded_as_the_opset_of_the_model_says(opset: int) -> None:
+    nodes = [
+        helper.make_node("Unsqueeze", ["count"], ["shape"], axes=[0]),
+        helper.make_node("Softmax", ["numbers"], ["shares"], axis=0),
+        helper.make_node("Reshape", ["x", "shape"], ["row"]),
+        helper.make_node("Mul", ["row", "share"], ["y0"]),
+    ]
+    nodes.insert(2, helper.make_node("ReduceMax", ["shares"], ["share"], keepdims=0))
+    scalar = [helper.make_node("Constant", [], ["numbers"], value=numpy_helper.from_array(np.ones((2, 2), np.float32)))]
+    operands = {"x": drawn(1, 3)}
+    model = model_of([*scalar, *nodes], operands, {"count": np.array(3)}, opset)
+    agrees(model, operands, lambda x: x[0] / 4)
