@@ -23,7 +23,7 @@ def _index(x: Term, indices: list[Term | None]) -> Term:
 
 def _index_put(x: Term, indices: list[Term | None], values: Term, accumulate: bool = False) -> Term:
     _refuse_bytes(indices)
-    return idioms_indices.index_put(x, indices, values, accumulate)
+    return idioms_indices.index_put(x, indices, values, "sum" if accumulate else "set")
 
 
 def _refuse_bytes(indices: list[Term | None]) -> None:

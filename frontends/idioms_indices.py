@@ -45,10 +45,18 @@ def one_hot(indices: Term, classes: int, dtype: str = "i64") -> Term:
     return take(eye(classes, classes, dtype), indices, -2)
 
 
-def eye(rows: Dim, columns: Dim, dtype: str) -> Term:
-    """Return ones on the diagonal."""
-    same = element("eq", element("iota", axis=-2, extent=rows), element("iota", axis=-1, extent=columns))
+def eye(rows: Dim, columns: Dim, dtype: str, offset: int = 0) -> Term:
+    """Return ones on a diagonal."""
+    row = element("iota", axis=-2, extent=rows)
+    row = element("add", row, _number(offset)) if offset else row
+    same = element("eq", row, element("iota", axis=-1, extent=columns))
     return idioms.cast(tensor("build", same, shape=(rows, columns)), dtype)
+
+
+def numbers(extent: int, axis: int) -> Term:
+    """Return 0, 1, ... along an axis counted from the right, and axes of extent 1 after it."""
+    shape = (extent, *(1,) * (-axis - 1))
+    return tensor("build", element("iota", axis=axis, extent=extent), shape=shape)
 
 
 def advanced(x: Term, indices: Sequence[Term | None]) -> Term:
@@ -58,9 +66,9 @@ def advanced(x: Term, indices: Sequence[Term | None]) -> Term:
     """
     places = _placed(x, indices)
     if len(places) == 1:
-        ((at, looked_up),) = places.items()
-        return take(x, looked_up, at - len(x.shape))
-    return _looked_up(x, places)
+        ((at, found),) = places.items()
+        return take(x, found, at - len(x.shape))
+    return looked_up(x, places)
 
 
 def _placed(x: Term, indices: Sequence[Term | None]) -> dict[int, Term]:
@@ -71,10 +79,11 @@ def _placed(x: Term, indices: Sequence[Term | None]) -> dict[int, Term]:
     return {at: wrapped(i, x.shape[at]) for at, i in places.items()}
 
 
-def _looked_up(x: Term, places: dict[int, Term]) -> Term:
-    """Look up several axes at once: they stand in front, apart from those of the result.
+def looked_up(x: Term, places: dict[int, Term]) -> Term:
+    """Look up several axes at once, at indices that are not negative.
 
-    The axes of the indices stand where the first of theirs was if they are neighbours, else in front.
+    The axes of the indices stand where the first of theirs was if they are neighbours, else in front. Those that are
+    looked up are put in front, apart from those of the result.
     """
     rank, count = len(x.shape), len(places)
     wide = shapes.broadcast(*(i.shape for i in places.values()))
@@ -149,14 +158,14 @@ def index_write(x: Term, axis: int, indices: Term, source: Term, how: str = "set
     return tensor("scatter", x, places, idioms.expand(source, shape), axis=axis, reduce=how)
 
 
-def index_put(x: Term, indices: Sequence[Term | None], values: Term, accumulate: bool = False) -> Term:
-    """Write values where advanced indexing would read them.
+def index_put(x: Term, indices: Sequence[Term | None], values: Term, how: str = "set") -> Term:
+    """Write or combine values where advanced indexing would read them.
 
     Raises: UnsupportedOpError for masks with more than one value.
     """
     given = [i for i in indices if i is not None]
     if len(given) == 1 and given[0].dtype == "bool":
-        return _put_masked(x, indices, given[0], values, accumulate)
+        return _put_masked(x, indices, given[0], values, how)
     places = _placed(x, indices)
     numbers = sorted(places)
     others = [at for at in range(len(x.shape)) if at not in places]
@@ -169,7 +178,7 @@ def index_put(x: Term, indices: Sequence[Term | None], values: Term, accumulate:
     count, rest = shapes.size(wide), shapes.size(tuple(x.shape[at] for at in others))
     flat = idioms.reshape(idioms.permute(x, [*numbers, *others]), (shapes.size(tuple(extents)), rest))
     source = idioms.reshape(idioms.permute(idioms.expand(values, read), order), (count, rest))
-    written = index_write(flat, 0, linear, source, "sum" if accumulate else "set")
+    written = index_write(flat, 0, linear, source, how)
     back = idioms.reshape(written, (*extents, *(x.shape[at] for at in others)))
     return idioms.permute(back, [[*numbers, *others].index(at) for at in range(len(x.shape))])
 
@@ -188,14 +197,14 @@ def _linear(indices: list[Term], extents: list[int]) -> Term:
     return tensor("where", wrong, idioms.scalar(-1, "i64"), joined)
 
 
-def _put_masked(x: Term, indices: Sequence[Term | None], mask: Term, values: Term, accumulate: bool) -> Term:
+def _put_masked(x: Term, indices: Sequence[Term | None], mask: Term, values: Term, how: str) -> Term:
     at = list(indices).index(mask)
-    if shapes.size(values.shape) != 1:
+    if shapes.size(values.shape) != 1 or how not in ("set", "sum"):
         raise UnsupportedOpError("writing several values by a mask")
     after = len(x.shape) - at - len(mask.shape)
     condition = idioms.reshape(mask, (*mask.shape, *(1,) * after))
     value = idioms.reshape(idioms.cast(values, x.dtype), ())
-    return tensor("where", condition, tensor("add", x, value) if accumulate else value, x)
+    return tensor("where", condition, tensor("add", x, value) if how == "sum" else value, x)
 
 
 def slice_scatter(x: Term, source: Term, axis: int, start: int, step: int) -> Term:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import (
     AttributeProto,
     GraphProto,
@@ -33,7 +32,7 @@ from frittata.frontends.calls import Call
 from frittata.frontends.onnx.definitions import Definition, specialized
 from frittata.frontends.onnx.files import loaded
 from frittata.frontends.onnx.rows import ROWS, ROWS_BY_DOMAIN
-from frittata.frontends.onnx.tables import DTYPE_BY_ONNX, NAME_BY_DOMAIN, Row
+from frittata.frontends.onnx.tables import DTYPE_BY_ONNX, NAME_BY_DOMAIN, Row, dtype_of
 
 MOST_FOLDED = 4096
 """How many values an array may have that is computed at import: shapes and indices are short, weights are not."""
@@ -458,17 +457,6 @@ _NOT_FOLDED = frozenset(
 """Operators that give another result each time."""
 
 _ONNX_BY_DTYPE = {name: kind for kind, name in DTYPE_BY_ONNX.items()}
-
-
-def dtype_of(kind: int, what: str) -> dtypes.DType:
-    """Return our name of a dtype.
-
-    Raises: ModelError that says `what` has it, if there is none.
-    """
-    if kind not in DTYPE_BY_ONNX:
-        known = ", ".join(DTYPE_BY_ONNX.values())
-        raise ModelError(f"{what} has {onnx.TensorProto.DataType.Name(kind)}", do=f"convert to one of {known}")
-    return DTYPE_BY_ONNX[kind]
 
 
 def _opsets(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:

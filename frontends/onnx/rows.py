@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from frittata.frontends.onnx import rows_layers, rows_math, rows_microsoft, rows_quantized, rows_recurrent, rows_views
+from frittata.frontends.onnx import (
+    rows_indices,
+    rows_layers,
+    rows_math,
+    rows_microsoft,
+    rows_quantized,
+    rows_recurrent,
+    rows_sampling,
+    rows_views,
+)
 from frittata.frontends.onnx.tables import Row
 
 ROWS: dict[str, tuple[Row, ...]] = {
     **rows_math.ROWS,
     **rows_layers.ROWS,
     **rows_views.ROWS,
+    **rows_indices.ROWS,
+    **rows_sampling.ROWS,
     **rows_recurrent.ROWS,
     **rows_quantized.ROWS,
 }

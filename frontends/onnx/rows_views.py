@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
-from math import lcm, prod
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,9 @@ from onnx import TensorProto, numpy_helper
 
 from frittata.egraph import dtypes
 from frittata.egraph.errors import UnsupportedOpError
-from frittata.egraph.ops.registry import element, tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms, idioms_indices, idioms_windows
-from frittata.frontends.onnx.tables import DTYPE_BY_ONNX, Row
+from frittata.frontends.onnx.tables import Row, dtype_of
 
 
 def _ints(values: Any) -> list[int]:
@@ -30,6 +28,17 @@ def _reshape(x: Term, shape: Any, allowzero: int = 0) -> Term:
 
 def _transpose(x: Term, perm: Sequence[int] | None = None) -> Term:
     return idioms.permute(x, range(len(x.shape))[::-1] if perm is None else perm)
+
+
+def _compress(x: Term, condition: Any, axis: int | None = None) -> Any:
+    """Keep the values at which a known condition holds, run by run; those after its end are none of them."""
+    if axis is None:
+        x, axis = idioms.reshape(x, (-1,)), 0
+    holds = np.flatnonzero(condition)
+    if not len(holds):
+        return _empty(x, {axis: 0})
+    runs = np.split(holds, np.flatnonzero(np.diff(holds) != 1) + 1)
+    return idioms_windows.concat([idioms.take_slice(x, axis, int(run[0]), 1, len(run)) for run in runs], axis)
 
 
 def _squeeze(x: Term, axes: Any = None) -> Term:
@@ -131,124 +140,11 @@ def _space_to_depth(x: Term, blocksize: int, mode: str = "DCR") -> Term:
     return idioms.reshape(idioms.permute(split, (0, 3, 5, 1, 2, 4)), (batch, channels * blocksize**2, h, w))
 
 
-# ---- resizing --------------------------------------------------------------------------------------------------------
-
-
-def _places(mode: str, extent: int, length: int, scale: Fraction) -> tuple[Fraction, Fraction]:
-    """Return where the first value stands in the source and how far apart they are."""
-    step = 1 / scale
-    match mode:
-        case "asymmetric":
-            return Fraction(0), step
-        case "half_pixel":
-            return step / 2 - Fraction(1, 2), step
-        case "pytorch_half_pixel":
-            return (step / 2 - Fraction(1, 2), step) if length > 1 else (Fraction(0), step)
-        case "half_pixel_symmetric":
-            shift = Fraction(extent, 2) * (1 - Fraction(length) / (extent * scale))
-            return shift + step / 2 - Fraction(1, 2), step
-        case "align_corners":
-            return Fraction(0), (extent - 1) / (extent * scale - 1) if length > 1 else Fraction(0)
-        case _:
-            raise UnsupportedOpError(f"coordinate_transformation_mode {mode}")
-
-
-def _nearest(x: Term, axis: int, length: int, first: Fraction, step: Fraction, mode: str) -> Term:
-    """Read one axis at first + i * step, rounded: in units of 1 / by, all of that is whole."""
-    by = lcm(first.denominator, step.denominator, 2)
-    shift = {"floor": 0, "ceil": by - 1, "round_prefer_ceil": by // 2, "round_prefer_floor": by // 2 - 1}
-    return idioms_windows.resample(x, axis, length, int(first * by) + shift[mode], int(step * by), by)
-
-
-def _resize(
-    x: Term,
-    roi: Any = None,
-    scales: Any = None,
-    sizes: Any = None,
-    antialias: int = 0,
-    axes: Sequence[int] | None = None,
-    coordinate_transformation_mode: str = "half_pixel",
-    cubic_coeff_a: float = -0.75,
-    exclude_outside: int = 0,
-    extrapolation_value: float = 0.0,
-    keep_aspect_ratio_policy: str = "stretch",
-    mode: str = "nearest",
-    nearest_mode: str = "round_prefer_floor",
-) -> Term:
-    if mode not in ("nearest", "linear") or keep_aspect_ratio_policy != "stretch":
-        raise UnsupportedOpError(f"mode {mode}, {keep_aspect_ratio_policy}")
-    rank = len(x.shape)
-    chosen = [axis % rank for axis in (axes or range(rank))]
-    by_scale = bool(np.size(scales)) if scales is not None else False
-    asked: Any = scales if by_scale else sizes
-    for axis, wanted in zip(chosen, np.atleast_1d(asked), strict=True):
-        extent = idioms.number(x.shape[axis])
-        scale = Fraction(float(wanted)).limit_denominator(1000) if by_scale else Fraction(int(wanted), extent)
-        length = (extent * scale).__floor__()
-        if scale == 1:
-            continue
-        if antialias and scale < 1:
-            raise UnsupportedOpError("antialias")
-        first, step = _places(coordinate_transformation_mode, extent, length, scale)
-        if mode == "linear":
-            x = idioms_windows.linear(x, axis - rank, length, first, step)
-        else:
-            x = _nearest(x, axis - rank, length, first, step, nearest_mode)
-    return x
-
-
-def _upsample(x: Term, scales: Any, mode: str = "nearest") -> Term:
-    return _resize(x, None, scales, None, coordinate_transformation_mode="asymmetric", mode=mode, nearest_mode="floor")
-
-
-# ---- computed indices ------------------------------------------------------------------------------------------------
-
-
-def _gather(x: Term, indices: Any, axis: int = 0) -> Term:
-    if not isinstance(indices, Term):
-        return idioms.select(x, axis, indices)
-    return idioms_indices.take(x, idioms_indices.wrapped(indices, x.shape[axis]), axis)
-
-
-def _gather_elements(x: Term, indices: Term, axis: int = 0) -> Term:
-    return idioms_indices.gather(x, idioms_indices.wrapped(indices, x.shape[axis]), axis)
-
-
-_REDUCE = {"none": "set", "add": "sum", "mul": "prod", "max": "max", "min": "min"}
-
-
-def _scatter_elements(x: Term, indices: Term, updates: Term, axis: int = 0, reduction: str = "none") -> Term:
-    places = idioms_indices.wrapped(indices, x.shape[axis])
-    return idioms_indices.scatter(x, axis, places, updates, _REDUCE[reduction])
-
-
-def _arg(op: str) -> Row:
-    def row(x: Term, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Term:
-        at = idioms.negative_axis(axis, len(x.shape))
-        found = tensor(op, idioms_indices.flip(x, [at]) if select_last_index else x, axis=at)
-        if select_last_index:
-            found = tensor("sub", idioms.scalar(idioms.number(x.shape[at]) - 1, "i64"), found)
-        return found if keepdims else idioms.squeeze(found, [at])
-
-    return Row(row)
-
-
-def _cumsum(x: Term, axis: Any, exclusive: int = 0, reverse: int = 0) -> Term:
-    at = idioms.negative_axis(int(np.asarray(axis).item()), len(x.shape))
-    out = idioms_indices.flip(x, [at]) if reverse else x
-    out = tensor("cumsum", out, axis=at)
-    if exclusive:
-        rest = (0,) * (-at - 1)
-        out = idioms_windows.pad(out, (1, *rest), (-1, *rest))
-    return idioms_indices.flip(out, [at]) if reverse else out
-
-
-def _top_k(x: Term, k: Any, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Term, Term]:
-    return idioms_indices.first_of(x, int(np.asarray(k).item()), axis, bool(largest))
-
-
 def _trilu(x: Term, k: Any = None, upper: int = 1) -> Term:
     return idioms.triangle(x, "ge" if upper else "le", 0 if k is None else int(np.asarray(k).item()))
+
+
+# ---- constants -------------------------------------------------------------------------------------------------------
 
 
 def _constant_of_shape(shape: Any, value: TensorProto | None = None) -> Any:
@@ -258,20 +154,8 @@ def _constant_of_shape(shape: Any, value: TensorProto | None = None) -> Any:
 
 
 def _eye_like(x: Term, dtype: int | None = None, k: int = 0) -> Term:
-    if k:
-        raise UnsupportedOpError(f"k={k}")
     rows, columns = x.shape
-    return idioms_indices.eye(rows, columns, x.dtype if dtype is None else DTYPE_BY_ONNX[dtype])
-
-
-def _one_hot(indices: Term, depth: Any, values: Term, axis: int = -1) -> Term:
-    """Compare with 0, 1, ... along a new axis; negative indices count from the end, others outside give no one."""
-    count, rank = int(np.asarray(depth).item()), len(indices.shape) + 1
-    at = idioms.negative_axis(axis, rank)
-    places = idioms.unsqueeze(idioms_indices.wrapped(idioms.cast(indices, "i64"), count), at)
-    classes = tensor("build", element("iota", axis=-1, extent=count), shape=(count,))
-    same = tensor("eq", places, idioms.reshape(classes, (count, *(1,) * (-at - 1))))
-    return tensor("where", same, idioms.select(values, 0, 1), idioms.select(values, 0, 0))
+    return idioms_indices.eye(rows, columns, x.dtype if dtype is None else dtype_of(dtype, "the result"), k)
 
 
 ROWS: dict[str, tuple[Row, ...]] = {
@@ -281,6 +165,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "Unsqueeze": (Row(_unsqueeze, known=(1,)),),
     "Flatten": (Row(_flatten),),
     "Concat": (Row(_concat, joins=True),),
+    "Compress": (Row(_compress, known=(1,)),),
     "Split": (Row(_split, known=(1,)),),
     "Slice": (Row(_slice, known=(1, 2, 3, 4)),),
     "Expand": (Row(_expand, known=(1,)),),
@@ -288,18 +173,8 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "Pad": (Row(_pad, known=(1, 2, 3)),),
     "DepthToSpace": (Row(_depth_to_space),),
     "SpaceToDepth": (Row(_space_to_depth),),
-    "Upsample": (Row(_upsample, known=(1,)),),
-    "Resize": (Row(_upsample, known=(1,)), Row(_resize, known=(1, 2, 3), since=11)),
-    "Gather": (Row(_gather, numbers=(1,)),),
-    "GatherElements": (Row(_gather_elements),),
-    "ScatterElements": (Row(_scatter_elements),),
-    "ArgMax": (_arg("argmax"),),
-    "ArgMin": (_arg("argmin"),),
-    "TopK": (Row(_top_k, known=(1,)),),
-    "CumSum": (Row(_cumsum, known=(1,)),),
     "Trilu": (Row(_trilu, known=(1,)),),
     "ConstantOfShape": (Row(_constant_of_shape, known=(0,)),),
-    "OneHot": (Row(_one_hot, known=(1,)),),
     "EyeLike": (Row(_eye_like),),
     "Range": (Row(lambda first, last, step: np.arange(first, last, step, dtype=first.dtype), known=(0, 1, 2)),),
 }

@@ -10,7 +10,7 @@ from typing import Any
 from onnx import TensorProto
 
 from frittata.egraph.dtypes import DType
-from frittata.egraph.errors import UnsupportedOpError
+from frittata.egraph.errors import ModelError, UnsupportedOpError
 
 DTYPE_BY_ONNX: dict[int, DType] = {
     TensorProto.BOOL: "bool",
@@ -25,6 +25,18 @@ DTYPE_BY_ONNX: dict[int, DType] = {
     TensorProto.FLOAT: "f32",
     TensorProto.DOUBLE: "f64",
 }
+
+
+def dtype_of(kind: int, what: str) -> DType:
+    """Return our name of a dtype.
+
+    Raises: ModelError that says `what` has it, if there is none.
+    """
+    if kind not in DTYPE_BY_ONNX:
+        known = ", ".join(DTYPE_BY_ONNX.values())
+        raise ModelError(f"{what} has {TensorProto.DataType.Name(kind)}", do=f"convert to one of {known}")
+    return DTYPE_BY_ONNX[kind]
+
 
 NAME_BY_DOMAIN = {"ai.onnx": ""}
 """The default domain has two names."""

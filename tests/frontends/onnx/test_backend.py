@@ -22,9 +22,7 @@ REFUSED = (
     r"operand \d is computed at run time",
     r"the condition is computed at run time",
     r"powers of integers",
-    r"Resize \((antialias|mode cubic|mode nearest, not_|coordinate_transformation_mode tf_crop)",
     r"MaxPool \(result 1\)",
-    r"EyeLike \(k=1\)",
 )
 LEAST_RIGHT = 1250
 

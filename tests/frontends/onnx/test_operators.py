@@ -8,7 +8,10 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+import torch
+import torch.nn.functional as F
 from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
@@ -25,6 +28,10 @@ RNG = np.random.default_rng(0)
 
 def drawn(*shape: int) -> Array:
     return RNG.standard_normal(shape).astype(np.float32)
+
+
+def integers(low: int, high: int, *shape: int, dtype: Any = np.int64) -> Array:
+    return RNG.integers(low, high, shape).astype(dtype)
 
 
 def ints(*values: int) -> Array:
@@ -81,6 +88,111 @@ def agrees(model: ModelProto, given: Mapping[str, Array], law: Law | None = None
             for mine, right, kind in zip(ours, arrays, kinds, strict=True):
                 assert np.shape(mine) == right.shape and dtypes.from_numpy(right.dtype) == kind, who
                 np.testing.assert_allclose(mine, right, rtol=1e-4, atol=1e-5, err_msg=who)
+
+
+NONE = np.zeros(0, np.float32)
+IMAGE = drawn(2, 3, 5, 6)
+
+LOOK_UPS: list[tuple[str, dict[str, Array], dict[str, Any]]] = [
+    ("GatherND", {"x": drawn(3, 5, 7), "i": integers(-3, 3, 2, 4, 3)}, {}),
+    ("GatherND", {"x": drawn(3, 5, 7), "i": integers(-3, 3, 4, 2)}, {}),
+    ("GatherND", {"x": drawn(3, 5, 7), "i": ints(-2)}, {}),
+    ("GatherND", {"x": drawn(3, 5, 7), "i": ints(-2, 4, 0)}, {}),
+    ("GatherND", {"x": drawn(3, 5, 7), "i": integers(-5, 5, 3, 4, 1)}, {"batch_dims": 1}),
+    ("GatherND", {"x": drawn(3, 5, 7, 4), "I": integers(-4, 4, 3, 5, 2, 2)}, {"batch_dims": 2}),
+    ("ReverseSequence", {"x": drawn(6, 4, 2), "i": ints(3, 5, 1, 6)}, {}),
+    ("ReverseSequence", {"x": drawn(4, 6), "I": ints(3, 5, 1, 6)}, {"batch_axis": 0, "time_axis": 1}),
+    ("Compress", {"x": drawn(3, 7), "C": np.array([0, 1, 1, 0, 1], bool)}, {"axis": -1}),
+    ("Compress", {"x": drawn(3, 7), "C": np.arange(20) % 3 > 0}, {}),
+    ("EyeLike", {"x": drawn(3, 5)}, {"k": 1}),
+    ("EyeLike", {"x": drawn(3, 5)}, {"k": -2, "dtype": onnx.TensorProto.INT64}),
+]
+
+
+@pytest.mark.parametrize(("name", "operands", "options"), LOOK_UPS)
+def test_look_ups(name: str, operands: dict[str, Array], options: dict[str, Any]) -> None:
+    agrees(one(name, operands, **options), operands)
+
+
+@pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_scatter_at_several_axes(reduction: str, axes: int) -> None:
+    shape = (3, 5, 7)
+    places = np.stack(np.unravel_index(RNG.permutation(int(np.prod(shape[:axes])))[:3], shape[:axes]), -1)
+    places[0, 0] -= 3
+    if reduction != "none":  # without one, places have to differ
+        places = np.concatenate([places, places[:1]])
+    operands = {"x": drawn(*shape), "i": places[None], "u": drawn(1, len(places), *shape[axes:])}
+    agrees(one("ScatterND", operands, 18, reduction=reduction), operands, compiled=axes == 2)
+
+
+def test_running_products() -> None:
+    operands = {"x": drawn(3, 4), "A": np.array(-1)}
+    model = one("CumProd", operands, 26, exclusive=1, reverse=1)
+    before = np.concatenate([operands["x"][:, 1:], np.ones((3, 1), np.float32)], 1)
+    agrees(model, operands, lambda x, _: before[:, ::-1].cumprod(1)[:, ::-1])
+
+
+# ---- between values --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("placed", ["half_pixel", "asymmetric", "align_corners", "half_pixel_symmetric"])
+@pytest.mark.parametrize("options", [{}, {"exclude_outside": 1, "cubic_coeff_a": -0.5}])
+def test_cubic_resizing(placed: str, options: dict[str, Any]) -> None:
+    operands = {"x": IMAGE, "0": NONE, "1": NONE, "SIZES": ints(2, 3, 9, 4)}
+    model = one("Resize", operands, 19, mode="cubic", coordinate_transformation_mode=placed, **options)
+    agrees(model, operands, compiled=placed == "asymmetric")
+
+
+@pytest.mark.parametrize(("mode", "exclude"), [("linear", 0), ("cubic", 0), ("cubic", 1)])
+@pytest.mark.parametrize("sizes", [(2, 3, 2, 4), (2, 3, 9, 4)])
+def test_resizing_without_aliases(mode: str, exclude: int, sizes: tuple[int, ...]) -> None:
+    operands = {"x": IMAGE, "0": NONE, "1": NONE, "SIZES": ints(*sizes)}
+    agrees(one("Resize", operands, 19, mode=mode, exclude_outside=exclude, antialias=1), operands)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_resizing_of_a_part(mode: str) -> None:
+    part = np.array([0, 0, 0.1, 0.2, 1, 1, 0.9, 1.3], np.float32)
+    operands = {"x": IMAGE, "ROI": part, "0": NONE, "SIZES": ints(2, 3, 4, 7)}
+    placed = "tf_crop_and_resize"
+    model = one("Resize", operands, 18, mode=mode, coordinate_transformation_mode=placed, extrapolation_value=7.0)
+    agrees(model, operands)
+
+
+@pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
+def test_resizing_that_keeps_proportions(policy: str) -> None:
+    operands = {"x": IMAGE, "0": NONE, "1": NONE, "SIZES": ints(13, 9)}
+    agrees(one("Resize", operands, 18, mode="linear", axes=[2, 3], keep_aspect_ratio_policy=policy), operands)
+
+
+@pytest.mark.parametrize("corners", [0, 1])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+def test_samples_at_a_grid(mode: str, padding: str, corners: int) -> None:
+    operands = {"x": IMAGE, "g": drawn(2, 3, 4, 2) * np.float32(1.2)}
+    model = one("GridSample", operands, 20, mode=mode, padding_mode=padding, align_corners=corners)
+
+    def law(x: Array, grid: Array) -> Array:
+        image, places = torch.from_numpy(x), torch.from_numpy(grid)
+        return F.grid_sample(image, places, "bicubic", padding, bool(corners)).numpy()
+
+    is_moved = (mode, padding) == ("cubic", "border")  # by the reference alone, which puts places on the border first
+    agrees(model, operands, law if is_moved else None, compiled=mode == "linear" and not corners)
+
+
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+def test_samples_in_space(mode: str) -> None:
+    operands = {"x": drawn(1, 2, 4, 1, 5), "g": drawn(1, 3, 2, 2, 3) * np.float32(1.2)}
+    agrees(one("GridSample", operands, 20, mode=mode, padding_mode="reflection"), operands)
+
+
+def test_old_names_of_modes_of_samples() -> None:
+    operands = {"x": IMAGE, "g": drawn(2, 3, 4, 2)}
+    old, new = (one("GridSample", operands, *how) for how in ((16,), (20,)))
+    old.graph.node[0].attribute.append(helper.make_attribute("mode", "bicubic"))
+    new.graph.node[0].attribute.append(helper.make_attribute("mode", "cubic"))
+    assert from_onnx(old).model == from_onnx(new).model
 
 
 # ---- empty tensors ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,206 @@
+"""Reading between places: filters along an axis, and images at the places of a grid. Framework-neutral builders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import reduce
+from itertools import product
+from math import lcm
+
+from frittata.egraph import dtypes
+from frittata.egraph.errors import UnsupportedOpError
+from frittata.egraph.ops.registry import element, tensor
+from frittata.egraph.terms import Scalar, Term
+from frittata.frontends import idioms, idioms_indices, idioms_windows
+
+Filter = Callable[[Term], Term]
+"""The weight of a value by its distance, which is not negative."""
+
+
+def _like(x: Term, value: idioms.Number) -> Term:
+    return idioms.scalar(value, x.dtype)
+
+
+def _total(terms: Sequence[Term]) -> Term:
+    return reduce(lambda a, b: tensor("add", a, b), terms)
+
+
+def _horner(d: Term, *factors: float) -> Term:
+    """Return the polynomial of these factors, the highest power first."""
+    out = _like(d, factors[0])
+    for factor in factors[1:]:
+        out = tensor("add", tensor("mul", out, d), _like(d, factor))
+    return out
+
+
+def triangle(d: Term) -> Term:
+    """Return the filter of linear interpolation."""
+    return tensor("max", tensor("sub", _like(d, 1), d), _like(d, 0))
+
+
+def cubic(a: float) -> Filter:
+    """Return Keys' filter of cubic interpolation, which reaches over two values to each side."""
+
+    def weight(d: Term) -> Term:
+        near, far = _horner(d, a + 2, -(a + 3), 0, 1), _horner(d, a, -5 * a, 8 * a, -4 * a)
+        outer = tensor("where", tensor("lt", d, _like(d, 2)), far, _like(d, 0))
+        return tensor("where", tensor("le", d, _like(d, 1)), near, outer)
+
+    return weight
+
+
+def filtered(
+    x: Term,
+    axis: int,
+    length: int,
+    first: Fraction,
+    step: Fraction,
+    weigh: Filter,
+    reach: int,
+    width: Fraction = Fraction(1),
+    exclude: bool = False,
+) -> Term:
+    """Read one axis at first + i * step through a filter that reaches over so many values, stretched by `width`.
+
+    The first and the last value stand for those beyond them, which with `exclude` do not count. Weights add up to one.
+
+    Raises: UnsupportedOpError for integers, which frameworks round each in its way.
+    """
+    if not dtypes.is_float(x.dtype):
+        raise UnsupportedOpError(f"interpolation of {x.dtype}", do="convert to floats before, and round after")
+    by = lcm(first.denominator, step.denominator)
+    start, stride = int(first * by), int(step * by)
+    shape = (length, *(1,) * (-axis - 1))
+    scaled = element("mul", element("iota", axis=axis, extent=length), _integer(stride))
+    place = element("add", scaled, _integer(start))
+    rest = element("cast", element("mod", place, _integer(by)), dtype=x.dtype)
+    share = tensor("build", element("mul", rest, element("const", value=Scalar.of(1 / by, x.dtype))), shape=shape)
+    whole = tensor("build", element("floordiv", place, _integer(by)), shape=shape)
+    radius = -(-reach * width.numerator // width.denominator)
+    weights: list[Term] = []
+    values: list[Term] = []
+    for tap in range(1 - radius, radius + 1):
+        apart = tensor("abs", tensor("sub", share, _like(share, tap)))
+        weight = weigh(apart if width == 1 else tensor("div", apart, _like(apart, float(width))))
+        if exclude:
+            at = tensor("add", whole, _like(whole, tap))
+            weight = tensor("where", _within(at, idioms.number(x.shape[axis])), weight, _like(weight, 0))
+        weights.append(weight)
+        values.append(idioms_windows.resample(x, axis, length, start + tap * by, stride, by))
+    if exclude or width != 1:
+        total = _total(weights)
+        weights = [tensor("div", weight, total) for weight in weights]
+    return _total([tensor("mul", *pair) for pair in zip(values, weights, strict=True)])
+
+
+def _integer(value: int) -> Term:
+    return element("const", value=Scalar.of(value, "i64"))
+
+
+def _within(at: Term, extent: int) -> Term:
+    """Whether places stand in an axis."""
+    return tensor("and", tensor("ge", at, _like(at, 0)), tensor("le", at, _like(at, extent - 1)))
+
+
+# ---- grids -----------------------------------------------------------------------------------------------------------
+
+CUBIC = -0.75
+"""The parameter of the cubic filter in samples at a grid."""
+
+
+def grid_sample(x: Term, grid: Term, mode: str, padding: str, corners: bool) -> Term:
+    """Read images at places from -1 to 1, the last axis first; `mode` is "nearest", "linear" or "cubic".
+
+    Values beyond a border are zeros, those at it ("border") or mirror images ("reflection"). With `corners` -1 and 1
+    are the middles of the first and the last value, else their outer ends.
+    Shapes: x (batch, channels, *spatial), grid (batch, *places, rank), result (batch, channels, *places).
+
+    Raises: UnsupportedOpError for integers between which is read.
+    """
+    if mode != "nearest" and not dtypes.is_float(x.dtype):
+        raise UnsupportedOpError(f"interpolation of {x.dtype}", do="convert to floats before, and round after")
+    extents = [idioms.number(dim) for dim in x.shape[2:]]
+    grid = idioms.as_float(grid)
+    every = [
+        _taps(_denormalized(idioms.select(grid, -1, -1 - at), extent, corners), extent, mode, padding, corners)
+        for at, extent in enumerate(extents)
+    ]
+    parts: list[Term] = []
+    for taps in product(*every):
+        value = _read(x, [place for place, _ in taps])
+        for weight in (idioms.unsqueeze(weight, 1) for _, weight in taps if weight is not None):
+            zero = _like(value, 0)
+            value = (
+                tensor("where", weight, value, zero)
+                if weight.dtype == "bool"
+                else tensor("mul", value, idioms.cast(weight, x.dtype))
+            )
+        parts.append(value)
+    return _total(parts)
+
+
+def _denormalized(u: Term, extent: int, corners: bool) -> Term:
+    shifted = tensor("add", u, _like(u, 1))
+    if corners:
+        return tensor("mul", shifted, _like(u, (extent - 1) / 2))
+    return tensor("sub", tensor("mul", shifted, _like(u, extent / 2)), _like(u, 0.5))
+
+
+def _taps(u: Term, extent: int, mode: str, padding: str, corners: bool) -> list[tuple[Term, Term | None]]:
+    """Return the places of an axis that are read, and what each weighs."""
+    if mode == "nearest":
+        return [_tap(tensor("round", u), None, extent, padding, corners)]
+    if mode == "linear" and padding != "zeros":
+        u = _clamped(u, extent) if padding == "border" else _mirrored(u, extent, corners)
+    floor = tensor("floor", u)
+    share = tensor("sub", u, floor)
+    if mode == "linear":
+        weigh, numbers = triangle, range(2)
+    else:
+        weigh, numbers = cubic(CUBIC), range(-1, 3)
+    return [
+        _tap(
+            tensor("add", floor, _like(floor, number)),
+            weigh(tensor("abs", tensor("sub", share, _like(share, number)))),
+            extent,
+            padding,
+            corners,
+        )
+        for number in numbers
+    ]
+
+
+def _tap(at: Term, weight: Term | None, extent: int, padding: str, corners: bool) -> tuple[Term, Term | None]:
+    """Return a place within the axis, and its weight; that of a place beyond the border may be whether it counts."""
+    if padding == "zeros":
+        inside = _within(at, extent)
+        weight = inside if weight is None else tensor("where", inside, weight, _like(weight, 0))
+    if padding == "reflection":
+        at = _mirrored(at, extent, corners)
+    return idioms.cast(_clamped(at, extent), "i64"), weight
+
+
+def _clamped(u: Term, extent: int) -> Term:
+    return tensor("min", tensor("max", u, _like(u, 0)), _like(u, extent - 1))
+
+
+def _mirrored(u: Term, extent: int, corners: bool) -> Term:
+    """Reflect places at both ends, which are the middles of the outer values or their outer ends."""
+    low, span = (0.0, extent - 1) if corners else (-0.5, extent)
+    if not span:
+        return tensor("mul", u, _like(u, 0))
+    turn = tensor("mod", tensor("sub", u, _like(u, low)), _like(u, 2 * span))
+    return tensor("add", tensor("min", turn, tensor("sub", _like(u, 2 * span), turn)), _like(u, low))
+
+
+def _read(x: Term, places: Sequence[Term]) -> Term:
+    """Read values of all channels at places of the spatial axes, each (batch, *places)."""
+    batch, rank = idioms.number(x.shape[0]), len(places[0].shape) + 1
+    if batch == 1:
+        image = idioms.select(x, 0, 0)
+        found = idioms_indices.looked_up(image, {at + 1: idioms.select(i, 0, 0) for at, i in enumerate(places)})
+        return idioms.unsqueeze(found, 0)
+    by_axis = {0: idioms_indices.numbers(batch, 1 - rank), **{at + 2: i for at, i in enumerate(places)}}
+    found = idioms_indices.looked_up(x, by_axis)
+    return idioms.permute(found, (0, rank - 1, *range(1, rank - 1)))
