@@ -10,8 +10,10 @@ from frittata.egraph import shapes
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.elements import fold_identity
 from frittata.egraph.ops.registry import tensor
+from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import Term
-from frittata.frontends import idioms, idioms_indices, idioms_windows
+from frittata.frontends import aten_scalars, idioms, idioms_indices, idioms_windows
+from frittata.frontends.einsum import einsum
 from frittata.frontends.idioms import Number
 from frittata.frontends.onnx.tables import Row
 
@@ -119,24 +121,54 @@ def _max_pool(
     pads: Sequence[int] | None = None,
     storage_order: int = 0,
     strides: Sequence[int] | None = None,
-) -> tuple[Term, None]:
-    """Where the maxima stand has no definition here, and None says so."""
+    results: int = 1,
+) -> Term | tuple[Term, Term]:
     kernel, rank = tuple(kernel_shape), len(kernel_shape)
     stride, dilation = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
     low, high = _padding(x, kernel, stride, dilation, pads, auto_pad)
-    if low == high and all(2 * p <= d * (k - 1) + 1 for p, k, d in zip(low, kernel, dilation, strict=True)):
-        return idioms_windows.max_pool(x, kernel, stride, low, dilation, bool(ceil_mode)), None
+    fits = low == high and all(2 * p <= d * (k - 1) + 1 for p, k, d in zip(low, kernel, dilation, strict=True))
+    if results == 1 and fits:
+        return idioms_windows.max_pool(x, kernel, stride, low, dilation, bool(ceil_mode))
     high = _reached(x, kernel, stride, dilation, low, high, bool(ceil_mode))
-    return _windows(x, kernel, stride, dilation, low, high, "max", fold_identity("max", x.dtype).value), None
+    every = _windows(x, kernel, stride, dilation, low, high, fold_identity("max", x.dtype).value)
+    axes = list(range(-rank, 0))
+    found = idioms.reduce(every, "max", axes)
+    if results == 1:
+        return found
+    extents = tuple(map(idioms.number, x.shape[2:]))
+    plane = prod(extents)
+    place = idioms.reshape(idioms_indices.numbers(plane, -1), (1, 1, *extents))
+    places = _windows(place, kernel, stride, dilation, low, high, plane)
+    is_found = tensor("eq", every, idioms.reshape(found, (*found.shape, *(1,) * rank)))
+    first = idioms.reduce(tensor("where", is_found, places, idioms.scalar(plane, "i64")), "min", axes)
+    return found, _in_memory(first, x.shape, bool(storage_order))
 
 
-def _windows(
-    x: Term, kernel: Ints, stride: Ints, dilation: Ints, low: Ints, high: Ints, fold: str, nothing: Number
-) -> Term:
-    """Fold windows of a padded tensor: what pools are that have no operator of their own."""
+def _in_memory(place: Term, shape: Shape, by_columns: bool) -> Term:
+    """Return where a tensor of this shape has the values at places of its planes, whose axes may be stored reversed."""
+    batch, channels, *extents = map(idioms.number, shape)
+    rank, plane = len(extents), prod(extents)
+    if by_columns:
+        rest, place, stride = place, idioms.scalar(0, "i64"), plane
+        for extent in reversed(extents):
+            stride //= extent
+            axis = tensor("mod", rest, idioms.scalar(extent, "i64"))
+            place = tensor("add", place, tensor("mul", axis, idioms.scalar(stride, "i64")))
+            rest = tensor("floordiv", rest, idioms.scalar(extent, "i64"))
+    number = idioms.reshape(idioms_indices.numbers(batch * channels, -1), (batch, channels, *(1,) * rank))
+    return tensor("add", place, tensor("mul", number, idioms.scalar(plane, "i64")))
+
+
+def _windows(x: Term, kernel: Ints, stride: Ints, dilation: Ints, low: Ints, high: Ints, nothing: Number) -> Term:
+    """Return the windows of a padded tensor, the values of each on the last axes."""
     padded = idioms_windows.pad(x, low, high, nothing)
-    every = tensor("windows", padded, kernel=kernel, stride=stride, dilation=dilation)
-    return idioms.reduce(every, fold, list(range(-len(kernel), 0)))
+    return tensor("windows", padded, kernel=kernel, stride=stride, dilation=dilation)
+
+
+def _sums(x: Term, kernel: Ints, stride: Ints, dilation: Ints, low: Ints, high: Ints) -> Term:
+    """Sum windows, which zeros fill up."""
+    every = _windows(x, kernel, stride, dilation, low, high, 0)
+    return idioms.reduce(every, "sum", list(range(-len(kernel), 0)))
 
 
 def _reached(x: Term, kernel: Ints, stride: Ints, dilation: Ints, low: Ints, high: Ints, ceil: bool) -> Ints:
@@ -173,8 +205,40 @@ def avg_pool(
     if count_include_pad:
         ones = idioms_windows.pad(ones, low, tuple(map(min, high, reached)), 1)
         before, after = (0,) * rank, tuple(max(0, r - h) for r, h in zip(reached, high, strict=True))
-    counts = _windows(ones, kernel, stride, dilation, before, after, "sum", 0)
-    return tensor("div", _windows(x, kernel, stride, dilation, low, reached, "sum", 0), counts)
+    counts = _sums(ones, kernel, stride, dilation, before, after)
+    return tensor("div", _sums(x, kernel, stride, dilation, low, reached), counts)
+
+
+def _lp_pool(
+    x: Term,
+    kernel_shape: Sequence[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Sequence[int] | None = None,
+    p: float = 2,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Term:
+    kernel, rank = tuple(kernel_shape), len(kernel_shape)
+    stride, dilation = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
+    low, high = _padding(x, kernel, stride, dilation, pads, auto_pad)
+    high = _reached(x, kernel, stride, dilation, low, high, bool(ceil_mode))
+    total = _sums(idioms.power(tensor("abs", x), p), kernel, stride, dilation, low, high)
+    return idioms.power(total, 1 / p)
+
+
+def _global_lp_pool(x: Term, p: float = 2) -> Term:
+    return _norm(x, list(range(2 - len(x.shape), 0)), p)
+
+
+def _norm(x: Term, axes: list[int], p: float) -> Term:
+    return aten_scalars.ROWS["aten.linalg_vector_norm.default"](x, p, axes, True)
+
+
+def _lp_normalization(x: Term, axis: int = -1, p: int = 2) -> Term:
+    """Zeros stay zeros."""
+    norm, zero = _norm(x, [axis], p), idioms.scalar(0, x.dtype)
+    return tensor("where", tensor("eq", norm, zero), zero, tensor("div", x, norm))
 
 
 def _global(fold: str) -> Row:
@@ -265,6 +329,17 @@ def _softmax(x: Term, axis: int = -1) -> Term:
     return tensor("softmax", x, axis=idioms.negative_axis(axis, len(x.shape)))
 
 
+def _hardmax(x: Term, axis: int = -1) -> Term:
+    """Return one where the first of the largest values along an axis stands."""
+    at = idioms.negative_axis(axis, len(x.shape))
+    numbers = idioms_indices.numbers(idioms.number(x.shape[at]), at)
+    return idioms.cast(tensor("eq", numbers, tensor("argmax", x, axis=at)), x.dtype)
+
+
+def _einsum(*operands: Term, equation: str) -> Term:
+    return einsum(equation, operands)
+
+
 def _over_rest(row: Any) -> Any:
     """Up to opset 12 all axes from `axis` on are one."""
 
@@ -278,17 +353,22 @@ def _over_rest(row: Any) -> Any:
 ROWS: dict[str, tuple[Row, ...]] = {
     "MatMul": (Row(idioms.matmul),),
     "Gemm": (Row(_gemm),),
+    "Einsum": (Row(_einsum),),
     "Conv": (Row(conv),),
     "ConvTranspose": (Row(_conv_transpose),),
     "MaxPool": (Row(_max_pool),),
     "AveragePool": (Row(avg_pool),),
+    "LpPool": (Row(_lp_pool),),
+    "GlobalLpPool": (Row(_global_lp_pool),),
     "GlobalAveragePool": (_global("mean"),),
     "GlobalMaxPool": (_global("max"),),
     "BatchNormalization": (Row(_batch_norm),),
     "InstanceNormalization": (Row(_instance_norm),),
     "GroupNormalization": (Row(_group_norm_of_groups), Row(_group_norm, since=21)),
     "LayerNormalization": (Row(_layer_norm),),
+    "LpNormalization": (Row(_lp_normalization),),
     "RMSNormalization": (Row(_rms_norm),),
+    "Hardmax": (Row(_over_rest(_hardmax)), Row(_hardmax, since=13)),
     "Softmax": (Row(_over_rest(_softmax)), Row(_softmax, since=13)),
     "LogSoftmax": (Row(_over_rest(_log_softmax)), Row(_log_softmax, since=13)),
 }

@@ -46,11 +46,36 @@ def _mod(x: Term, y: Term, fmod: int = 0) -> Term:
 def _pow(x: Term, y: Term) -> Term:
     """The result has the dtype of the base."""
     value = y.attrs[0] if y.op == "full" else None
+    if not dtypes.is_float(x.dtype):
+        return _power_of_integers(x, y)
     if isinstance(value, Scalar):
         return idioms.expand(idioms.power(x, value.value), shapes.broadcast(x.shape, y.shape))
-    if not dtypes.is_float(x.dtype):
-        raise UnsupportedOpError("powers of integers")
     return tensor("pow", x, idioms.cast(y, x.dtype))
+
+
+_BITS = 6
+"""How many bits of an exponent are looked at: what is not 0, 1 or -1 is beyond all integers with 64."""
+
+
+def _power_of_integers(x: Term, y: Term) -> Term:
+    """Multiply repeated squares; powers of floats are computed as such, and rounded towards zero."""
+    if dtypes.is_float(y.dtype):
+        return idioms.cast(tensor("pow", idioms.cast(x, "f64"), idioms.cast(y, "f64")), x.dtype)
+    odd = tensor("bitwise_and", y, _number(y, 1))
+    out, square = _number(x, 1), x
+    below, above = tensor("lt", y, _number(y, 0)), tensor("ge", y, _number(y, 2**_BITS))
+    shortened = tensor("where", above, tensor("add", odd, _number(y, 2**_BITS - 2)), y)
+    exponent = tensor("where", below, odd, shortened)
+    for bit in range(_BITS):
+        own = tensor("bitwise_and", tensor("right_shift", exponent, _number(y, bit)), _number(y, 1))
+        out = tensor("mul", out, tensor("where", tensor("ne", own, _number(y, 0)), square, _number(x, 1)))
+        square = tensor("mul", square, square)
+    vanishes = tensor("and", below, tensor("ne", tensor("abs", x), _number(x, 1)))
+    return tensor("where", vanishes, _number(x, 0), out)
+
+
+def _bit_shift(x: Term, y: Term, direction: str) -> Term:
+    return tensor(f"{direction.lower()}_shift", x, y)
 
 
 def _many(op: str) -> Row:
@@ -165,13 +190,14 @@ def _reduce_mean(x: Term, axes: Sequence[int] | None, keep: bool) -> Term:
 
 _UNARY = ("not", "neg", "abs", "sqrt", "reciprocal", "exp", "log", "tanh", "erf", "sigmoid", "sin", "cos", "atan")
 _ROUNDING = ("floor", "ceil", "round", "sign")
-_TRIGONOMETRY = ("tan", "asin", "acos", "sinh", "cosh")
+_TRIGONOMETRY = ("tan", "asin", "acos", "sinh", "cosh", "asinh", "acosh", "atanh")
 
 ROWS: dict[str, tuple[Row, ...]] = {
     **{name: (_binary(op),) for name, op in (("Add", "add"), ("Sub", "sub"), ("Mul", "mul"))},
     "Div": (Row(_div),),
     "Mod": (Row(_mod),),
     "Pow": (Row(_pow),),
+    "BitShift": (Row(_bit_shift),),
     **{
         name: (_binary(op),)
         for name, op in (

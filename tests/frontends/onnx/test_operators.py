@@ -16,7 +16,7 @@ from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import frittata as ft
-from frittata.egraph import dtypes
+from frittata.egraph import dtypes, shapes
 from frittata.egraph.errors import ModelError
 from frittata.egraph.machine import REFERENCE
 from frittata.frontends.onnx.importer import from_onnx
@@ -91,6 +91,7 @@ def agrees(model: ModelProto, given: Mapping[str, Array], law: Law | None = None
 
 
 NONE = np.zeros(0, np.float32)
+SPECIAL = np.array([np.nan, np.inf, -np.inf, 0, 1, -1, 0.5, 2.5, 1e30, 1e-20, -1e-5, 1e10, 0.999], np.float32)
 IMAGE = drawn(2, 3, 5, 6)
 
 LOOK_UPS: list[tuple[str, dict[str, Array], dict[str, Any]]] = [
@@ -126,11 +127,138 @@ def test_scatter_at_several_axes(reduction: str, axes: int) -> None:
     agrees(one("ScatterND", operands, 18, reduction=reduction), operands, compiled=axes == 2)
 
 
+@pytest.mark.parametrize(
+    ("equation", "extents"),
+    [
+        ("bij , bjk", ((2, 3, 4), (2, 4, 5))),
+        ("...ij,...kj->k...i", ((3, 5, 7), (3, 2, 7))),
+        ("...ii->...i", ((2, 3, 3),)),
+        ("ij->", ((4, 5),)),
+        ("Ab,bC,C->CA", ((2, 3), (3, 4), (4,))),
+    ],
+)
+def test_einsum(equation: str, extents: Sequence[tuple[int, ...]]) -> None:
+    operands = {name: drawn(*shape) for name, shape in zip("xyz", extents, strict=False)}
+    agrees(one("Einsum", operands, equation=equation), operands)
+
+
+@pytest.mark.parametrize("name", ["Asinh", "Acosh", "Atanh"])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_inverse_hyperbolic_functions(name: str, kind: Any) -> None:
+    operands = {"x": np.concatenate([SPECIAL, drawn(20) * 0.3, drawn(20) * 30]).astype(kind)}
+    with np.errstate(all="ignore"):
+        agrees(one(name, operands), operands, compiled=kind is np.float32)
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+@pytest.mark.parametrize("y", ["y", "Y"])
+def test_powers_of_integers(kind: Any, y: str) -> None:
+    bases = np.array([0, 1, 2, -3, -1, -1, 7, 0], kind)
+    for x, exponents in (
+        (bases, ints(0, 5, 30, 3, 64, 65, 10, 70).astype(kind)),
+        (np.array([[3, -2]], kind), ints(4)),
+        (np.array([2, 9, 100, -4], kind), np.array([0.5, 1.5, 3, 3], np.float32)),
+    ):
+        operands = {"x": x, y: exponents}
+        agrees(one("Pow", operands), operands)
+    negative = {"x": np.array([1, 2, -1, -1], kind), y: np.array([-3, -1, -3, -2], kind)}
+    agrees(one("Pow", negative), negative, lambda x, _: np.array([1, 0, -1, 1], kind))
+
+
+@pytest.mark.parametrize("direction", ["LEFT", "RIGHT"])
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
+def test_shifts_of_bits(direction: str, kind: Any) -> None:
+    width = np.iinfo(kind).bits
+    operands = {"x": integers(0, 2**width, 3, 10, dtype=kind), "y": integers(0, width, 10, dtype=kind)}
+    agrees(one("BitShift", operands, direction=direction), operands)
+
+
 def test_running_products() -> None:
     operands = {"x": drawn(3, 4), "A": np.array(-1)}
     model = one("CumProd", operands, 26, exclusive=1, reverse=1)
     before = np.concatenate([operands["x"][:, 1:], np.ones((3, 1), np.float32)], 1)
     agrees(model, operands, lambda x, _: before[:, ::-1].cumprod(1)[:, ::-1])
+
+
+# ---- norms and pools -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+@pytest.mark.parametrize("power", [1, 2])
+def test_normalization_by_a_norm_leaves_zeros(axis: int, power: int) -> None:
+    operands = {"x": drawn(3, 4, 5)}
+    operands["x"][1] = operands["x"][:, 2] = operands["x"][..., 3] = 0
+
+    def law(x: Array) -> Array:
+        norm = (np.abs(x) ** power).sum(axis, keepdims=True) ** (1 / power)
+        return x / np.where(norm == 0, 1, norm).astype(x.dtype)
+
+    agrees(one("LpNormalization", operands, axis=axis, p=power), operands, law)
+
+
+@pytest.mark.parametrize(("opset", "axis"), [(13, -1), (13, 1), (11, 1)])
+def test_hardmax_marks_the_first_maximum(opset: int, axis: int) -> None:
+    operands = {"x": np.round(drawn(3, 4, 5))}
+
+    def law(x: Array) -> Array:
+        rows = x.reshape(3, 20) if opset == 11 else np.moveaxis(x, axis, -1)
+        marked = np.eye(rows.shape[-1], dtype=x.dtype)[rows.argmax(-1)]
+        return marked.reshape(x.shape) if opset == 11 else np.moveaxis(marked, -1, axis)
+
+    agrees(one("Hardmax", operands, opset, axis=axis), operands, law)
+
+
+WINDOWS: list[tuple[dict[str, Any], tuple[int, int]]] = [
+    ({"kernel_shape": [2, 3]}, (0, 0)),
+    ({"kernel_shape": [2, 2], "strides": [2, 3], "dilations": [2, 1], "ceil_mode": 1}, (0, 0)),
+    ({"kernel_shape": [2, 3], "strides": [2, 2], "pads": [1, 0, 0, 2]}, (1, 0)),
+    ({"kernel_shape": [2, 2], "strides": [2, 1], "auto_pad": "SAME_LOWER"}, (1, 1)),
+]
+"""Attributes of pools, and how much is padded at the start."""
+
+
+def windows(x: Array, nothing: float, options: Mapping[str, Any], low: Sequence[int], extents: Sequence[int]) -> Array:
+    """Return the windows of images, values on the last axis."""
+    padded = np.pad(x, [(0, 0), (0, 0), (low[0], 9), (low[1], 9)], constant_values=nothing)
+    steps, gaps = options.get("strides", [1, 1]), options.get("dilations", [1, 1])
+    rows, columns = (np.arange(n) * step for n, step in zip(extents, steps, strict=True))
+    inner = [(i * gaps[0], j * gaps[1]) for i, j in np.ndindex(*options["kernel_shape"])]
+    return np.stack([padded[:, :, rows[:, None] + i, columns + j] for i, j in inner], -1)
+
+
+@pytest.mark.parametrize("power", [1, 2, 3])
+@pytest.mark.parametrize(("options", "low"), WINDOWS)
+def test_pools_by_a_norm(power: int, options: dict[str, Any], low: tuple[int, int]) -> None:
+    operands = {"x": IMAGE}
+    model = one("LpPool", operands, 18, p=power, **options)
+    extents = shapes.concrete(from_onnx(model).model.main.outputs[0].shape[2:])
+
+    def law(x: Array) -> Array:
+        return (windows(np.abs(x) ** power, 0, options, low, extents).sum(-1) ** (1 / power)).astype(np.float32)
+
+    agrees(model, operands, law)
+
+
+@pytest.mark.parametrize("power", [1, 2, 3])
+def test_one_norm_for_each_channel(power: int) -> None:
+    operands = {"x": IMAGE}
+    law = (np.abs(IMAGE) ** power).sum((2, 3), keepdims=True) ** (1 / power)
+    agrees(one("GlobalLpPool", operands, p=power), operands, lambda x: law.astype(np.float32))
+
+
+@pytest.mark.parametrize("by_columns", [0, 1])
+@pytest.mark.parametrize(("options", "low"), WINDOWS)
+def test_maxima_of_pools_stand_at_the_first_place_in_memory(
+    options: dict[str, Any], low: tuple[int, int], by_columns: int
+) -> None:
+    x = np.round(IMAGE)
+    model = one("MaxPool", {"x": x}, 18, 2, storage_order=by_columns, **options)
+    values, places = from_onnx(model).model.interpret(x)
+    every = windows(x, -np.inf, options, low, values.shape[2:])
+    np.testing.assert_array_equal(values, every.max(-1))
+    memory = np.arange(x.size).reshape(2, 3, 6, 5).swapaxes(2, 3) if by_columns else np.arange(x.size).reshape(x.shape)
+    own = windows(memory, -1, options, low, values.shape[2:])
+    np.testing.assert_array_equal(places, np.take_along_axis(own, every.argmax(-1)[..., None], -1)[..., 0])
 
 
 # ---- between values --------------------------------------------------------------------------------------------------
@@ -239,3 +367,14 @@ def test_what_is_known_is_folded_as_the_opset_of_the_model_says(opset: int) -> N
     operands = {"x": drawn(1, 3)}
     model = model_of([*scalar, *nodes], operands, {"count": np.array(3)}, opset)
     agrees(model, operands, lambda x: x[0] / 4)
+
+
+def test_what_the_reference_cannot_fold_is_left_to_the_row() -> None:
+    value = numpy_helper.from_array(np.array([[[3, 4]]], np.float32))
+    nodes = [
+        helper.make_node("Constant", [], ["c"], value=value),
+        helper.make_node("GlobalLpPool", ["c"], ["norm"]),
+        helper.make_node("Mul", ["x", "norm"], ["y0"]),
+    ]
+    operands = {"x": drawn(1, 1, 3)}
+    agrees(model_of(nodes, operands, {}, 17), operands, lambda x: x * 5)
