@@ -13,12 +13,10 @@ from onnx import (
     ModelProto,
     NodeProto,
     OperatorSetIdProto,
-    TensorProto,
     TypeProto,
     ValueInfoProto,
     defs,
     helper,
-    numpy_helper,
 )
 from onnx.reference import ReferenceEvaluator
 
@@ -26,16 +24,15 @@ from frittata.egraph import dtypes, shapes
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.model import Array, Function, Model
 from frittata.egraph.ops.registry import tensor
-from frittata.egraph.terms import Scalar, Term
+from frittata.egraph.terms import Term
 from frittata.frontends import idioms, narrow
 from frittata.frontends.calls import Call
+from frittata.frontends.onnx import control
 from frittata.frontends.onnx.definitions import Definition, specialized
 from frittata.frontends.onnx.files import loaded
 from frittata.frontends.onnx.rows import ROWS, ROWS_BY_DOMAIN
 from frittata.frontends.onnx.tables import DTYPE_BY_ONNX, NAME_BY_DOMAIN, Row, dtype_of
-
-MOST_FOLDED = 4096
-"""How many values an array may have that is computed at import: shapes and indices are short, weights are not."""
+from frittata.frontends.onnx.values import Value, initial, is_foldable, is_same, is_short, is_uniform, of_result
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,34 +132,10 @@ def asked_at_import(model: ModelProto) -> set[str]:
     return {
         node.input[at]
         for node in model.graph.node
-        for row in ROWS.get(node.op_type, ())
-        for at in row.known
+        for known in (control.KNOWN.get(node.op_type, ()), *(row.known for row in ROWS.get(node.op_type, ())))
+        for at in known
         if at < len(node.input)
     }
-
-
-@dataclass
-class Value:
-    """What a name of the graph holds: an array that is known at import, a term, or both; `weight` if it is learned.
-
-    An operand that is left out has neither; nor has a result without a definition, which is `lacking`: an operator
-    and its place.
-    """
-
-    array: Array | None = None
-    term: Term | None = None
-    weight: bool = False
-    lacking: tuple[str, str] | None = None
-
-    @property
-    def is_absent(self) -> bool:
-        """Whether an operand is left out."""
-        return self.array is None and self.term is None
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there are no values; there are no terms of such tensors."""
-        return self.array is not None and not self.array.size
 
 
 _Scope = dict[str, Value | None]
@@ -183,7 +156,7 @@ class _Importer:
         graph = self._model.graph
         scope: _Scope = {"": Value()}
         for initializer in graph.initializer:
-            scope[initializer.name] = _initial(initializer)
+            scope[initializer.name] = initial(initializer)
         for sparse in graph.sparse_initializer:
             raise ModelError(f"initializer {sparse.values.name} is sparse", do="store it dense")
         unknown = sorted(known.keys() - {given.name for given in graph.input})
@@ -271,12 +244,13 @@ class _Importer:
         operands = [self._operand(name, scope) for name in node.input]
         values = [value for value in operands if value is not None]
         is_lost = len(values) < len(operands)
-        if node.op_type in ("If", "Shape", "Size"):  # these ask about values or shapes, not about terms
-            ask = self._if if node.op_type == "If" else self._shape
-            return () if is_lost else ask(node, values, scope, place)
-        if not is_lost and all(map(_is_foldable, values)) and self._has_reference(node, row):
+        if node.op_type in control.OPERATORS:
+            return () if is_lost else self._with_graphs(node, values, scope, place)
+        if node.op_type in ("Shape", "Size"):  # these ask about shapes, not about terms
+            return () if is_lost else self._shape(node, values)
+        if not is_lost and all(map(is_foldable, values)) and self._has_reference(node, row):
             arrays = self._fold(node, values)
-            if arrays is not None and (row is None or all(map(_is_short, arrays))):
+            if arrays is not None and (row is None or all(map(is_short, arrays))):
                 return [Value(array) for array in arrays]
         if row is None and function is None:
             raise UnsupportedOpError(node.op_type)
@@ -337,7 +311,7 @@ class _Importer:
         results = narrow.applied(row, given, {}, lambda: self._dtypes(node, operands))
         every = (*results, *(None,) * (len(node.output) - len(results)))
         return [
-            Value(lacking=(f"{node.op_type} (result {at})", place)) if result is None else _value(result)
+            Value(lacking=(f"{node.op_type} (result {at})", place)) if result is None else of_result(result)
             for at, result in enumerate(every)
         ]
 
@@ -394,19 +368,22 @@ class _Importer:
             return None
         return [np.asarray(next(found) if name else ()) for name in node.output]
 
-    def _if(self, node: NodeProto, values: Sequence[Value], scope: _Scope, place: str) -> list[Value | None]:
-        """Import the branch that a known condition takes."""
-        condition = values[0].array
-        if condition is None:
-            raise UnsupportedOpError("the condition is computed at run time")
-        graphs: dict[str, GraphProto] = {attribute.name: attribute.g for attribute in node.attribute}
-        branch = graphs["then_branch" if condition.item() else "else_branch"]
-        inner: _Scope = dict(scope)
-        inner |= {initializer.name: _initial(initializer) for initializer in branch.initializer}
-        self._nodes(branch.node, inner, f"{place}/")
-        return [self._operand(output.name, inner) for output in branch.output]
+    def _with_graphs(self, node: NodeProto, values: Sequence[Value], scope: _Scope, place: str) -> list[Value | None]:
+        """Import a node that has graphs, which see the values around them."""
+        own: _Scope = {}
 
-    def _shape(self, node: NodeProto, values: Sequence[Value], scope: _Scope, place: str) -> list[Value | None]:
+        def run(graph: GraphProto, given: Sequence[Value | None], at: str) -> list[Value | None]:
+            for stored in graph.initializer:
+                if stored.name not in own:  # once for all iterations
+                    own[stored.name] = initial(stored)
+            names = (declared.name for declared in graph.input)
+            inner: _Scope = {**scope, **own, **dict(zip(names, given, strict=False))}
+            self._nodes(graph.node, inner, f"{place}/{at}")
+            return [self._operand(output.name, inner) for output in graph.output]
+
+        return control.OPERATORS[node.op_type](node, values, run, self._term)
+
+    def _shape(self, node: NodeProto, values: Sequence[Value]) -> list[Value | None]:
         """Every shape is known."""
         (value,) = values
         shape = shapes.concrete(value.array.shape if value.array is not None else self._term(value, "").shape)
@@ -427,9 +404,9 @@ class _Importer:
         kind = dtype_of(helper.np_dtype_to_tensor_dtype(array.dtype), f"constant {name}")
         if not array.size:
             raise ModelError(f"{name} is empty: shape {shapes.fmt(array.shape)}", do="tensors need at least one value")
-        if not weight and _is_uniform(array):
+        if not weight and is_uniform(array):
             return idioms.filled(array.flat[0].item(), array.shape, kind)
-        while self._params.get(name, array) is not array:
+        while name in self._params and not is_same(self._params[name], array):
             name += "'"
         self._params[name] = array
         return tensor("param", name=name, shape=array.shape, dtype=kind)
@@ -461,38 +438,6 @@ _ONNX_BY_DTYPE = {name: kind for kind, name in DTYPE_BY_ONNX.items()}
 
 def _opsets(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
     return {NAME_BY_DOMAIN.get(opset.domain, opset.domain): opset.version for opset in imports}
-
-
-def _is_foldable(value: Value) -> bool:
-    """Whether an operand is known, and short, and no weight; one that is left out hinders nothing."""
-    return value.is_absent or (value.array is not None and not value.weight and _is_short(value.array))
-
-
-def _is_short(array: Array) -> bool:
-    return array.size <= MOST_FOLDED
-
-
-def _is_uniform(array: Array) -> bool:
-    """Whether there is one number everywhere, bit by bit: zero and minus zero are two."""
-    first = array.flat[0]
-    return bool(first == first) and array.tobytes() == first.tobytes() * array.size
-
-
-def _initial(stored: TensorProto) -> Value:
-    """Return what a model stores: a weight if it is of floats and has axes, or of narrow integers and has several."""
-    array = numpy_helper.to_array(stored)
-    dtype = DTYPE_BY_ONNX.get(stored.data_type, "bool")
-    return Value(array, weight=array.ndim > 0 if dtypes.is_float(dtype) else dtypes.is_narrow(dtype) and array.ndim > 1)
-
-
-def _value(result: Any) -> Value:
-    """Wrap what a row returned; one number everywhere is known."""
-    if isinstance(result, np.ndarray):
-        return Value(result)
-    if result.op != "full":
-        return Value(term=result)
-    number: Scalar = result.attrs[0]
-    return Value(np.broadcast_to(np.asarray(number.value, dtypes.to_numpy(result.dtype)), result.shape), result)
 
 
 def _attribute(attribute: AttributeProto) -> Any:

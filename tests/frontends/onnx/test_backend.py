@@ -21,8 +21,10 @@ REFUSED = (
     r"dropout in training mode is random",
     r"operand \d is computed at run time",
     r"the condition is computed at run time",
+    r"how often it runs is computed at run time",
+    r"the form of opset 8, which has a batch",
 )
-LEAST_RIGHT = 1390
+LEAST_RIGHT = 1430
 
 
 def cases() -> Iterator[tuple[str, ModelProto, Sequence[Any]]]:

@@ -12,12 +12,12 @@ import onnx
 import pytest
 import torch
 import torch.nn.functional as F
-from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
+from onnx import ModelProto, ValueInfoProto, helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
 import frittata as ft
 from frittata.egraph import dtypes, shapes
-from frittata.egraph.errors import ModelError
+from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.machine import REFERENCE
 from frittata.frontends.onnx.importer import from_onnx
 
@@ -349,6 +349,126 @@ def test_empty_parts_are_joined() -> None:
     agrees(model_of(nodes, operands, known, 17), operands)
     with pytest.raises(ModelError, match=r"c is empty: shape 1x0"):
         from_onnx(model_of([*nodes[:2], helper.make_node("Mul", ["c", "x"], ["y0"])], operands, known, 17))
+
+
+# ---- graphs in nodes -------------------------------------------------------------------------------------------------
+
+HEAD = '<ir_version: 8, opset_import: ["" : 18]> g '
+WEIGHT = np.array([1, 2, 3, 4, 5], np.float32)
+
+
+def by_number(x: Array) -> tuple[Array, Array]:
+    a, collected = x, list[Array]()
+    for i in range(4):
+        collected.append(a - x)
+        a = a * WEIGHT + i
+    return a, np.stack(collected)
+
+
+def nested(x: Array) -> tuple[Array]:
+    for _ in range(2):
+        inner = x
+        for j in range(2):
+            inner = (inner + x) * j
+        x = inner
+    return (x,)
+
+
+def scanned(x: Array) -> tuple[Array, Array]:
+    a, collected = np.zeros(5, np.float32), list[Array]()
+    for row, place in zip(x[::-1], range(3), strict=True):
+        a = a + row * np.arange(15).reshape(5, 3)[:, place]
+        collected.append(a)
+    return a, np.stack(collected[::-1], 1)
+
+
+LOOPS: dict[str, tuple[str, Callable[[Array], tuple[Array, ...]]]] = {
+    "a number": (
+        """(float[3,5] x) => (float[3,5] y, float[4,3,5] z) <int64 n = {4}> {
+        y, z = Loop(n, , x) <body = b (int64 i, bool c, float[3,5] a) => (bool on, float[3,5] next, float[3,5] s)
+            <float[5] w = {1, 2, 3, 4, 5}>
+            { on = Identity(c) j = Cast<to=1>(i) t = Mul(a, w) next = Add(t, j) s = Sub(a, x) }>
+        }""",
+        by_number,
+    ),
+    "a condition": (
+        """(float[3,5] x) => (float[3,5] y, int64[3] z) <int64 n = {9}, int64 two = {2}, bool yes = {1}> {
+        y, z = Loop(n, yes, x) <body = b (int64 i, bool c, float[3,5] a) => (bool on, float[3,5] next, int64 s)
+            { on = Less(i, two) s = Mul(i, two) next = Sin(a) }>
+        }""",
+        lambda x: (np.sin(np.sin(np.sin(x))), ints(0, 2, 4)),
+    ),
+    "a condition alone": (
+        """(float[3,5] x) => (float[3,5] y) <int64 k = {0}, int64 two = {2}, int64 one = {1}, bool yes = {1}> {
+        q, y = Loop(, yes, k, x) <body = b (int64 i, bool c, int64 p, float[3,5] a)
+            => (bool on, int64 p2, float[3,5] next) { p2 = Add(p, one) on = Less(p2, two) next = Sin(a) }>
+        }""",
+        lambda x: (np.sin(np.sin(x)),),
+    ),
+    "no iteration": (
+        """(float[3,5] x) => (float[3,5] y) <int64 n = {0}, bool yes = {1}> {
+        z = Loop(n, yes, x) <body = b (int64 i, bool c, float[3,5] a) => (bool on, float[3,5] next)
+            { on = Identity(c) next = Neg(a) }>
+        y = Exp(z)
+        }""",
+        lambda x: (np.exp(x),),
+    ),
+    "one in another": (
+        """(float[3,5] x) => (float[3,5] y) <int64 n = {2}, bool yes = {1}> {
+        y = Loop(n, yes, x) <body = b (int64 i, bool c, float[3,5] a) => (bool on, float[3,5] next) {
+            on = Identity(c)
+            next = Loop(n, yes, a) <body = d (int64 j, bool c2, float[3,5] p) => (bool on2, float[3,5] q)
+                { on2 = Identity(c2) r = Add(p, a) k = Cast<to=1>(j) q = Mul(r, k) }>
+        }>
+        }""",
+        nested,
+    ),
+    "slices": (
+        """(float[3,5] x) => (float[5] y, float[5,3] z)
+            <float[5] s = {0, 0, 0, 0, 0}, float[5,3] w = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}> {
+        y, z = Scan <num_scan_inputs = 2, scan_input_axes = [0, -1], scan_input_directions = [1, 0],
+            scan_output_axes = [1], scan_output_directions = [1],
+            body = b (float[5] a, float[5] xi, float[5] wi) => (float[5] next, float[5] f)
+            { t = Mul(xi, wi) next = Add(a, t) f = Identity(next) }> (s, x, w)
+        }""",
+        scanned,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_are_unrolled(name: str) -> None:
+    text, law = LOOPS[name]
+    x = drawn(3, 5)
+    found = from_onnx(parser.parse_model(HEAD + text)).model.interpret(x)
+    for ours, right in zip(found, law(x), strict=True):
+        np.testing.assert_allclose(ours, right, rtol=1e-5, atol=1e-6)
+
+
+def test_constants_of_a_body_are_one_for_all_iterations() -> None:
+    text = """(float[3,2] x) => (float[3,2] y) <int64 n = {4}> {
+        y = Loop(n, , x) <body = b (int64 i, bool c, float[3,2] a) => (bool on, float[3,2] next)
+            { on = Identity(c) k = Constant<value = float[2] {1, 2}>() next = Mul(a, k) }>
+        }"""
+    assert list(from_onnx(parser.parse_model(HEAD + text)).model.params) == ["k"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "count", "going", "step", "reason"),
+    [
+        ("float[3,5] x, int64 n", "", "Identity(c)", "Neg(a)", "how often it runs is computed at run time"),
+        ("float[3,5] x", "int64 n = {4}", "Cast<to=9>(t)", "Neg(a)", "whether it runs again is computed at run time"),
+        ("float[3,5] x", "int64 n = {4000}", "Identity(c)", "Neg(a)", "more than 256 iterations"),
+        ("float[3,5] x", "int64 n = {2}", "Identity(c)", "Det(a)", "Det x2 at y/0/next, y/1/next"),
+    ],
+)
+def test_loops_that_cannot_be_unrolled(inputs: str, count: str, going: str, step: str, reason: str) -> None:
+    text = f"""({inputs}) => (float[3,5] y) <{count}{", " if count else ""}bool yes = {{1}}> {{
+        y = Loop(n, yes, x) <body = b (int64 i, bool c, float[3,5] a) => (bool on, float[3,5] next)
+            {{ t = ReduceSum<keepdims = 0>(a) on = {going} next = {step} }}>
+        }}"""
+    with pytest.raises(UnsupportedOpError, match=reason):
+        from_onnx(parser.parse_model(HEAD + text))
 
 
 # ---- folding ---------------------------------------------------------------------------------------------------------

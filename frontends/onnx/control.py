@@ -1,0 +1,113 @@
+"""Operators of ONNX that have graphs: the branch that is taken is imported, loops are unrolled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import AttributeProto, GraphProto, NodeProto, helper
+
+from frittata.egraph.errors import UnsupportedOpError
+from frittata.egraph.terms import Term
+from frittata.frontends import idioms, idioms_windows
+from frittata.frontends.onnx.values import Value, is_foldable
+
+MOST_UNROLLED = 256
+"""How many times a body is imported."""
+
+Run = Callable[[GraphProto, Sequence[Value | None], str], "list[Value | None]"]
+"""Imports a graph for the values of its inputs, at a place within the node's, and returns those of its outputs."""
+
+AsTerm = Callable[[Value, str], Term]
+
+KNOWN: dict[str, tuple[int, ...]] = {"If": (0,), "Loop": (0, 1)}
+"""The operands that have to be known at import."""
+
+
+def _attributes(node: NodeProto) -> dict[str, Any]:
+    found: dict[str, AttributeProto] = {attribute.name: attribute for attribute in node.attribute}
+    return {name: helper.get_attribute_value(attribute) for name, attribute in found.items()}
+
+
+def branch(node: NodeProto, values: Sequence[Value], run: Run, as_term: AsTerm) -> list[Value | None]:
+    """Import the branch that a known condition takes."""
+    condition = values[0].array
+    if condition is None:
+        raise UnsupportedOpError("the condition is computed at run time")
+    return run(_attributes(node)["then_branch" if condition.item() else "else_branch"], [], "")
+
+
+def loop(node: NodeProto, values: Sequence[Value], run: Run, as_term: AsTerm) -> list[Value | None]:
+    """Import the body as often as it runs, which has to be known: by a number, by conditions, or both."""
+    trips, condition, *state = values
+    if any(value.array is None and not value.is_absent for value in (trips, condition)):
+        raise UnsupportedOpError("how often it runs is computed at run time")
+    limit = MOST_UNROLLED + 1 if trips.array is None else int(trips.array.item())
+    goes_on, carried = condition, list[Value | None](state)
+    body: GraphProto = _attributes(node)["body"]
+    collected: list[list[Value | None]] = [[] for _ in node.output[len(state) :]]
+    done = 0
+    while done < limit and (goes_on.array is None or goes_on.array.item()):
+        _check_count(done + 1)
+        given = (Value(np.array(done, np.int64)), Value(np.array(True)), *carried)
+        after, *results = run(body, given, f"{done}/")
+        if not condition.is_absent:
+            if after is None or after.array is None:
+                raise UnsupportedOpError("whether it runs again is computed at run time")
+            goes_on = after
+        carried = results[: len(state)]
+        for parts, part in zip(collected, results[len(state) :], strict=False):
+            parts.append(part)
+        done += 1
+    names = node.output[len(state) :]
+    return [*carried, *(_stacked(parts, name, 0, as_term) for parts, name in zip(collected, names, strict=True))]
+
+
+def scan(node: NodeProto, values: Sequence[Value], run: Run, as_term: AsTerm) -> list[Value | None]:
+    """Import the body for each slice of the operands that are scanned."""
+    given = _attributes(node)
+    if "directions" in given or "num_scan_inputs" not in given or any(value.is_absent for value in values):
+        raise UnsupportedOpError("the form of opset 8, which has a batch")
+    count: int = given["num_scan_inputs"]
+    carried, scanned = list[Value | None](values[:-count]), values[-count:]
+    axes: Sequence[int] = given.get("scan_input_axes", [0] * count)
+    directions: Sequence[int] = given.get("scan_input_directions", [0] * count)
+    terms = [as_term(value, name) for value, name in zip(scanned, node.input[-count:], strict=True)]
+    steps = idioms.number(terms[0].shape[axes[0]])
+    _check_count(steps)
+    names = node.output[len(carried) :]
+    collected: list[list[Value | None]] = [[] for _ in names]
+    for step in range(steps):
+        places = (steps - 1 - step if backward else step for backward in directions)
+        slices = [Value(term=idioms.select(*part)) for part in zip(terms, axes, places, strict=True)]
+        results = run(given["body"], [*carried, *slices], f"{step}/")
+        for parts, part in zip(collected, results[len(carried) :], strict=True):
+            parts.append(part)
+        carried = results[: len(carried)]
+    turned = zip(collected, given.get("scan_output_directions", [0] * len(names)), strict=True)
+    ordered = [parts[::-1] if backward else parts for parts, backward in turned]
+    along = zip(ordered, names, given.get("scan_output_axes", [0] * len(names)), strict=True)
+    return [*carried, *(_stacked(*part, as_term) for part in along)]
+
+
+def _check_count(count: int) -> None:
+    if count > MOST_UNROLLED:
+        raise UnsupportedOpError(f"more than {MOST_UNROLLED} iterations")
+
+
+def _stacked(parts: Sequence[Value | None], name: str, axis: int, as_term: AsTerm) -> Value | None:
+    """Join what iterations gave, along a new axis; None if a part is lost."""
+    if not parts:
+        raise UnsupportedOpError("no iteration, after which what it collects is empty")
+    found = [part for part in parts if part is not None]
+    if len(found) < len(parts):
+        return None
+    arrays = [part.array for part in found if part.array is not None and is_foldable(part)]
+    if len(arrays) == len(parts):
+        return Value(np.stack(arrays, axis))
+    return Value(term=idioms_windows.concat([idioms.unsqueeze(as_term(part, name), axis) for part in found], axis))
+
+
+OPERATORS = {"If": branch, "Loop": loop, "Scan": scan}
+"""What each means: results for a node, the values of its operands, and how a graph is imported."""

@@ -1,0 +1,81 @@
+"""What the import knows of a value: an array, a term, or both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, numpy_helper
+
+from frittata.egraph import dtypes
+from frittata.egraph.model import Array
+from frittata.egraph.terms import Scalar, Term
+from frittata.frontends.onnx.tables import DTYPE_BY_ONNX
+
+MOST_FOLDED = 4096
+"""How many values an array may have that is computed at import: shapes and indices are short, weights are not."""
+
+
+@dataclass
+class Value:
+    """What a name of the graph holds: an array that is known at import, a term, or both; `weight` if it is learned.
+
+    An operand that is left out has neither; nor has a result without a definition, which is `lacking`: an operator
+    and its place.
+    """
+
+    array: Array | None = None
+    term: Term | None = None
+    weight: bool = False
+    lacking: tuple[str, str] | None = None
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether an operand is left out."""
+        return self.array is None and self.term is None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no values; there are no terms of such tensors."""
+        return self.array is not None and not self.array.size
+
+
+def is_foldable(value: Value) -> bool:
+    """Whether an operand is known, and short, and no weight; one that is left out hinders nothing."""
+    return value.is_absent or (value.array is not None and not value.weight and is_short(value.array))
+
+
+def is_short(array: Array) -> bool:
+    return array.size <= MOST_FOLDED
+
+
+def is_uniform(array: Array) -> bool:
+    """Whether there is one number everywhere, bit by bit: zero and minus zero are two."""
+    first = array.flat[0]
+    return bool(first == first) and array.tobytes() == first.tobytes() * array.size
+
+
+def initial(stored: TensorProto) -> Value:
+    """Return what a model stores: a weight if it is of floats and has axes, or of narrow integers and has several."""
+    array = numpy_helper.to_array(stored)
+    dtype = DTYPE_BY_ONNX.get(stored.data_type, "bool")
+    return Value(array, weight=array.ndim > 0 if dtypes.is_float(dtype) else dtypes.is_narrow(dtype) and array.ndim > 1)
+
+
+def of_result(result: Any) -> Value:
+    """Wrap what a row returned; one number everywhere is known."""
+    if isinstance(result, np.ndarray):
+        return Value(result)
+    if result.op != "full":
+        return Value(term=result)
+    number: Scalar = result.attrs[0]
+    return Value(np.broadcast_to(np.asarray(number.value, dtypes.to_numpy(result.dtype)), result.shape), result)
+
+
+def is_same(first: Array, second: Array) -> bool:
+    """Whether two arrays are one, or short and equal bit by bit."""
+    if first is second:
+        return True
+    alike = (first.dtype, first.shape) == (second.dtype, second.shape)
+    return alike and is_short(first) and first.tobytes() == second.tobytes()
