@@ -182,7 +182,8 @@ def _tap(at: Term, weight: Term | None, extent: int, padding: str, corners: bool
 
 
 def _clamped(u: Term, extent: int) -> Term:
-    return tensor("min", tensor("max", u, _like(u, 0)), _like(u, extent - 1))
+    """Return the nearest place within an axis; that of NaN is the first."""
+    return tensor("where", tensor("ge", u, _like(u, 0)), tensor("min", u, _like(u, extent - 1)), _like(u, 0))
 
 
 def _mirrored(u: Term, extent: int, corners: bool) -> Term:

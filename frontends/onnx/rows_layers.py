@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -321,6 +322,17 @@ def _rms_norm(x: Term, scale: Term, axis: int = -1, epsilon: float = 1e-5, stash
     return idioms.reshape(out, x.shape)
 
 
+def _response_norm(x: Term, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Term:
+    """Divide by a power of the mean of squares over neighbouring channels; those beyond the ends are zeros."""
+    channels, rest = idioms.number(x.shape[1]), (0,) * (len(x.shape) - 2)
+    low = (size - 1) // 2
+    squares = idioms_windows.pad(tensor("square", x), (low, *rest), (size - 1 - low, *rest))
+    shifted = (idioms.take_slice(squares, 1, at, 1, channels) for at in range(size))
+    total = reduce(lambda a, b: tensor("add", a, b), shifted)
+    base = tensor("add", _scaled(total, alpha / size), idioms.scalar(bias, x.dtype))
+    return tensor("div", x, idioms.power(base, beta))
+
+
 def _log_softmax(x: Term, axis: int = -1) -> Term:
     return idioms.log_softmax(x, axis)
 
@@ -366,6 +378,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "InstanceNormalization": (Row(_instance_norm),),
     "GroupNormalization": (Row(_group_norm_of_groups), Row(_group_norm, since=21)),
     "LayerNormalization": (Row(_layer_norm),),
+    "LRN": (Row(_response_norm),),
     "LpNormalization": (Row(_lp_normalization),),
     "RMSNormalization": (Row(_rms_norm),),
     "Hardmax": (Row(_over_rest(_hardmax)), Row(_hardmax, since=13)),

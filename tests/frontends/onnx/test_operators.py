@@ -239,6 +239,20 @@ def test_pools_by_a_norm(power: int, options: dict[str, Any], low: tuple[int, in
     agrees(model, operands, law)
 
 
+@pytest.mark.parametrize("size", [3, 4, 5])
+@pytest.mark.parametrize("options", [{"alpha": 0.1, "beta": 0.7, "bias": 2.0}, {}])
+def test_normalization_over_neighbouring_channels(size: int, options: dict[str, Any]) -> None:
+    operands = {"x": drawn(2, 7, 3, 2) * 5}
+    usual = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0} | options
+
+    def law(x: Array) -> Array:
+        near = [range(max(0, c - (size - 1) // 2), min(7, c + size // 2 + 1)) for c in range(7)]
+        means = np.stack([(x[:, channels] ** 2).sum(1) for channels in near], 1) / size
+        return (x / (usual["bias"] + usual["alpha"] * means) ** usual["beta"]).astype(np.float32)
+
+    agrees(one("LRN", operands, size=size, **options), operands, law)
+
+
 @pytest.mark.parametrize("power", [1, 2, 3])
 def test_one_norm_for_each_channel(power: int) -> None:
     operands = {"x": IMAGE}
@@ -313,6 +327,12 @@ def test_samples_at_a_grid(mode: str, padding: str, corners: int) -> None:
 def test_samples_in_space(mode: str) -> None:
     operands = {"x": drawn(1, 2, 4, 1, 5), "g": drawn(1, 3, 2, 2, 3) * np.float32(1.2)}
     agrees(one("GridSample", operands, 20, mode=mode, padding_mode="reflection"), operands)
+
+
+def test_a_place_that_is_no_number_is_the_first() -> None:
+    operands = {"x": IMAGE[:1], "g": np.array([[[[np.nan, 0]]]], np.float32)}
+    model = one("GridSample", operands, 20, mode="nearest", padding_mode="border")
+    agrees(model, operands, lambda x, _: x[:, :, 2:3, :1])
 
 
 def test_old_names_of_modes_of_samples() -> None:
