@@ -182,10 +182,15 @@ def _log_sum_exp(x: Term, axes: Sequence[int] | None, keep: bool) -> Term:
     return out if keep else idioms.squeeze(out, idioms.negative_axes(axes, len(x.shape)))
 
 
-def _reduce_mean(x: Term, axes: Sequence[int] | None, keep: bool) -> Term:
-    if not dtypes.is_float(x.dtype):
-        raise UnsupportedOpError("mean of integers")
-    return idioms.mean(x, axes, keep)
+def _in_floats(fold: Fold) -> Row:
+    """Return the row of a fold that integers leave; what it gives for them is rounded towards zero."""
+
+    def rounded(x: Term, axes: Sequence[int] | None, keep: bool) -> Term:
+        if dtypes.is_float(x.dtype):
+            return fold(x, axes, keep)
+        return idioms.cast(fold(idioms.cast(x, "f64"), axes, keep), x.dtype)
+
+    return _reduction(rounded)
 
 
 _UNARY = ("not", "neg", "abs", "sqrt", "reciprocal", "exp", "log", "tanh", "erf", "sigmoid", "sin", "cos", "atan")
@@ -241,13 +246,13 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "ReduceProd": (_reduction(_fold("prod")),),
     "ReduceMax": (_reduction(_extreme("max")),),
     "ReduceMin": (_reduction(_extreme("min")),),
-    "ReduceMean": (_reduction(_reduce_mean),),
+    "ReduceMean": (_in_floats(idioms.mean),),
     "ReduceL1": (_reduction(lambda x, axes, keep: idioms.reduce(tensor("abs", x), "sum", axes, keep)),),
     "ReduceL2": (
-        _reduction(lambda x, axes, keep: tensor("sqrt", idioms.reduce(tensor("square", x), "sum", axes, keep))),
+        _in_floats(lambda x, axes, keep: tensor("sqrt", idioms.reduce(tensor("square", x), "sum", axes, keep))),
     ),
     "ReduceSumSquare": (_reduction(lambda x, axes, keep: idioms.reduce(tensor("square", x), "sum", axes, keep)),),
-    "ReduceLogSum": (_reduction(lambda x, axes, keep: tensor("log", idioms.reduce(x, "sum", axes, keep))),),
+    "ReduceLogSum": (_in_floats(lambda x, axes, keep: tensor("log", idioms.reduce(x, "sum", axes, keep))),),
     "ReduceLogSumExp": (_reduction(_log_sum_exp),),
 }
 """What each operator means, by opset."""

@@ -180,6 +180,20 @@ def test_running_products() -> None:
     agrees(model, operands, lambda x, _: before[:, ::-1].cumprod(1)[:, ::-1])
 
 
+@pytest.mark.parametrize("name", ["ReduceMean", "ReduceL2", "ReduceLogSum"])
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_folds_that_leave_the_integers_are_rounded_towards_zero(name: str, kind: Any) -> None:
+    low = 1 if name == "ReduceLogSum" else -9
+    operands = {"x": integers(low, 9, 3, 4, 5, dtype=kind), "A": ints(-1, 0)}
+    law = {
+        "ReduceMean": lambda x: x.mean((0, 2)),
+        "ReduceL2": lambda x: np.sqrt((x**2).sum((0, 2))),
+        "ReduceLogSum": lambda x: np.log(x.sum((0, 2))),
+    }[name]
+    model = one(name, operands, 18, keepdims=0)
+    agrees(model, operands, lambda x, _: np.trunc(law(x.astype(np.float64))).astype(kind), compiled=kind is np.int32)
+
+
 # ---- norms and pools -------------------------------------------------------------------------------------------------
 
 
