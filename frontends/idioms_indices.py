@@ -199,7 +199,7 @@ def _linear(indices: list[Term], extents: list[int]) -> Term:
 
 def _put_masked(x: Term, indices: Sequence[Term | None], mask: Term, values: Term, how: str) -> Term:
     at = list(indices).index(mask)
-    if shapes.size(values.shape) != 1 or how not in ("set", "sum"):
+    if shapes.size(values.shape) != 1:
         raise UnsupportedOpError("writing several values by a mask")
     after = len(x.shape) - at - len(mask.shape)
     condition = idioms.reshape(mask, (*mask.shape, *(1,) * after))

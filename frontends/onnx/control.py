@@ -40,7 +40,7 @@ def branch(node: NodeProto, values: Sequence[Value], run: Run, as_term: AsTerm) 
 
 def loop(node: NodeProto, values: Sequence[Value], run: Run, as_term: AsTerm) -> list[Value | None]:
     """Import the body as often as it runs, which has to be known: by a number, by conditions, or both."""
-    trips, condition, *state = values
+    trips, condition, *state = [*values, *(Value() for _ in range(2 - len(values)))]
     if any(value.array is None and not value.is_absent for value in (trips, condition)):
         raise UnsupportedOpError("how often it runs is computed at run time")
     limit = MOST_UNROLLED + 1 if trips.array is None else int(trips.array.item())
@@ -82,7 +82,7 @@ def scan(node: NodeProto, values: Sequence[Value], run: Run, as_term: AsTerm) ->
         places = (steps - 1 - step if backward else step for backward in directions)
         slices = [Value(term=idioms.select(*part)) for part in zip(terms, axes, places, strict=True)]
         results = run(given["body"], [*carried, *slices], f"{step}/")
-        for parts, part in zip(collected, results[len(carried) :], strict=True):
+        for parts, part in zip(collected, results[len(carried) :], strict=False):
             parts.append(part)
         carried = results[: len(carried)]
     turned = zip(collected, given.get("scan_output_directions", [0] * len(names)), strict=True)

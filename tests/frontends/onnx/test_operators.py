@@ -357,6 +357,22 @@ def test_old_names_of_modes_of_samples() -> None:
     assert from_onnx(old).model == from_onnx(new).model
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "options", "reason"),
+    [
+        ("GridSample", np.float32, {"mode": "sharp"}, "mode sharp, padding_mode zeros"),
+        ("GridSample", np.float32, {"padding_mode": "far"}, "mode linear, padding_mode far"),
+        ("GridSample", np.int32, {}, "interpolation of i32"),
+        ("Resize", np.uint8, {"mode": "cubic"}, "interpolation of u8"),
+    ],
+)
+def test_what_is_not_read_between_values(name: str, kind: Any, options: dict[str, Any], reason: str) -> None:
+    operands: dict[str, Array] = {"x": IMAGE.astype(kind)}
+    operands |= {"g": drawn(2, 3, 4, 2)} if name == "GridSample" else {"0": NONE, "1": NONE, "SIZES": ints(2, 3, 9, 4)}
+    with pytest.raises(UnsupportedOpError, match=reason):
+        from_onnx(one(name, operands, 20, **options))
+
+
 # ---- empty tensors ---------------------------------------------------------------------------------------------------
 
 
@@ -447,6 +463,13 @@ LOOPS: dict[str, tuple[str, Callable[[Array], tuple[Array, ...]]]] = {
         }""",
         lambda x: (np.exp(x),),
     ),
+    "only what is collected": (
+        """(float[3,5] x) => (float[4,5] y) <int64 n = {4}> {
+        y = Loop(n) <body = b (int64 i, bool c) => (bool on, float[5] s)
+            { on = Identity(c) j = Cast<to=1>(i) t = ReduceMax<axes = [0], keepdims = 0>(x) s = Mul(t, j) }>
+        }""",
+        lambda x: (np.arange(4)[:, None] * x.max(0),),
+    ),
     "one in another": (
         """(float[3,5] x) => (float[3,5] y) <int64 n = {2}, bool yes = {1}> {
         y = Loop(n, yes, x) <body = b (int64 i, bool c, float[3,5] a) => (bool on, float[3,5] next) {
@@ -502,6 +525,15 @@ def test_loops_that_cannot_be_unrolled(inputs: str, count: str, going: str, step
             {{ t = ReduceSum<keepdims = 0>(a) on = {going} next = {step} }}>
         }}"""
     with pytest.raises(UnsupportedOpError, match=reason):
+        from_onnx(parser.parse_model(HEAD + text))
+
+
+def test_what_no_iteration_collects_is_empty() -> None:
+    text = """(float[3,5] x) => (float[3,5] y, float[k,3,5] z) <int64 n = {0}> {
+        y, z = Loop(n, , x) <body = b (int64 i, bool c, float[3,5] a) => (bool on, float[3,5] next, float[3,5] s)
+            { on = Identity(c) next = Neg(a) s = Exp(a) }>
+        }"""
+    with pytest.raises(UnsupportedOpError, match="no iteration, after which what it collects is empty"):
         from_onnx(parser.parse_model(HEAD + text))
 
 
