@@ -8,6 +8,7 @@ A program that was chosen before for the same question is taken from the cache i
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -47,6 +48,9 @@ log.addHandler(logging.NullHandler())
 
 _TUNING_REPEATS = 20
 """A kernel is timed so often in its program; the least counts."""
+
+_READING = threading.Lock()
+"""One thread at a time reads rules: several that call `ast.parse` at once make CPython 3.11 raise SystemError."""
 
 _LEVELS = ("exact", "reassoc", "loose", "approx")
 
@@ -100,7 +104,7 @@ def compile_model(
         imported, model = import_model(source, args, options.fallback, kwargs)
         model = model.detach()[0] if options.freeze is False else model
         stage.ended(model, _size(model))
-    with watch.phase("rules") as stage:
+    with watch.phase("rules") as stage, _READING:
         families = choose_rules(options)
         stage.ended(None, sum(len(family.rules) for family in families))
     with watch.phase("transform") as stage:

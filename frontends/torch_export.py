@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,105 +26,15 @@ from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import TensorType, Term
 from frittata.egraph.torch_arrays import array_of
-from frittata.frontends import aten, narrow, torch_dims
-from frittata.frontends.calls import TENSOR, Call
+from frittata.frontends import aten, narrow, torch_dims, torch_running
+from frittata.frontends.calls import TENSOR
 from frittata.frontends.torch_dtypes import dtype_of, dtypes_of
 from frittata.frontends.torch_extern import extern
+from frittata.frontends.torch_imported import Imported
 from frittata.frontends.torch_inplace import in_place_calls
 
-_ARRAYS = frozenset({torch.Tensor, torch.nn.Parameter, np.ndarray})
-"""What is no tree."""
 _TORCH = str(Path(torch.__file__).parent)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-
-
-@dataclass(frozen=True, eq=False)
-class Imported:
-    """A model and how to call it as the module was called.
-
-    `parameters` holds the module's own tensors by the name of their param: what a guard watches. `range_by_dim` holds
-    the least and the greatest extent of each symbolic dim for which the export holds, None where there is no greatest.
-    """
-
-    model: Model
-    parameters: Mapping[str, torch.Tensor]
-    input_spec: pytree.TreeSpec
-    output_spec: pytree.TreeSpec
-    range_by_dim: Mapping[str, tuple[int, int | None]]
-    _leaves: tuple[Any, ...]
-    _results: tuple[Any, ...]
-
-    @property
-    def is_flat(self) -> bool:
-        """Whether all that a call takes are tensors by position: such calls need no tree."""
-        return self._is_flat
-
-    @cached_property
-    def _is_flat(self) -> bool:
-        positional, named = self.input_spec.child(0), self.input_spec.child(1)
-        flat = all(positional.child(i).is_leaf() for i in range(positional.num_children)) and not named.num_children
-        return flat and all(leaf is TENSOR for leaf in self._leaves)
-
-    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
-        """Return the tensors of a call in the order of `model.main.inputs`.
-
-        Raises: ModelError if the call has another structure than at the export, or another value that was fixed there.
-        """
-        if self._is_flat and not kwargs and len(args) == len(self._leaves) and _ARRAYS.issuperset(map(type, args)):
-            return list(args)
-        given, spec = pytree.tree_flatten((tuple(args), self._ordered(kwargs or {})))
-        if spec != self.input_spec:
-            raise ModelError(
-                f"the call {_described(spec)} has another structure than the export {_described(self.input_spec)}",
-                do="give as many arguments as at the export, by position and by name as there, nested alike",
-            )
-        tensors: list[Any] = []
-        for leaf, value in zip(self._leaves, given, strict=True):
-            if leaf is TENSOR:
-                tensors.append(value)
-            elif type(leaf) is not type(value) or leaf != value:
-                raise ModelError(f"argument {value!r} was {leaf!r} at the export", do="export again with this value")
-        return tensors
-
-    def unflatten(self, outputs: Iterable[Any]) -> Any:
-        """Return the outputs of `model.main` in the structure that the module returns."""
-        if self._is_one_tensor:
-            (output,) = outputs
-            return output
-        values = iter(outputs)
-        return pytree.tree_unflatten([next(values) if r is TENSOR else r for r in self._results], self.output_spec)
-
-    @cached_property
-    def _is_one_tensor(self) -> bool:
-        return self.output_spec.is_leaf() and self._results[0] is TENSOR
-
-    def call(self) -> Call:
-        """Return how the model is called, as plain data."""
-        args, kwargs = pytree.tree_unflatten(self._leaves, self.input_spec)
-        result = pytree.tree_unflatten(self._results, self.output_spec)
-        return Call(self.model, tuple(args), kwargs, result)
-
-    def _ordered(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Keyword arguments in the order of the export: trees of dicts keep order."""
-        wanted: list[str] = list(self.input_spec.child(1).context or [])
-        if set(wanted) != set(kwargs):
-            return dict(kwargs)
-        return {name: kwargs[name] for name in wanted}
-
-
-def _described(spec: pytree.TreeSpec) -> str:
-    """Write the structure of a call: f(*, [*, *], scale=*)."""
-    positional, named = spec.child(0), spec.child(1)
-    parts = [_nested(positional.child(i)) for i in range(positional.num_children)]
-    parts += [f"{name}={_nested(named.child(i))}" for i, name in enumerate(named.context or [])]
-    return f"f({', '.join(parts)})"
-
-
-def _nested(spec: pytree.TreeSpec) -> str:
-    if spec.is_leaf():
-        return "*"
-    inner = ", ".join(_nested(spec.child(i)) for i in range(spec.num_children))
-    return f"{{{inner}}}" if spec.type is dict else f"({inner})" if spec.type is tuple else f"[{inner}]"
 
 
 _LOST = object()
@@ -169,8 +79,9 @@ def exported(
         raise ModelError(what, do="give args=(...), all that forward takes") from error
     given, named = _apart((tuple(args), dict(kwargs or {})))
     try:
-        with torch.no_grad():
-            program = torch.export.export(module, given, named, dynamic_shapes=dynamic_shapes)
+        with torch_running.alone():
+            export = partial(torch.export.export, module, given, named, dynamic_shapes=dynamic_shapes)
+            program = torch_running.steady(module, export)
     except FrittataError:  # of a converter, which says more
         raise
     except Exception as error:  # it runs the model, which may raise anything
@@ -287,7 +198,8 @@ def _prepared(program: torch.export.ExportedProgram) -> torch.export.ExportedPro
 
 def _decomposed(program: torch.export.ExportedProgram, table: Mapping[Any, Any]) -> torch.export.ExportedProgram:
     try:
-        return program.run_decompositions(dict(table))
+        with torch_running.alone():
+            return program.run_decompositions(dict(table))
     except Exception as error:  # it runs meanings of many operators, of complex numbers among them
         what = f"torch cannot decompose what it exported: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
         raise ModelError(what[:300], do="write it without complex numbers, or export parts to see which") from error

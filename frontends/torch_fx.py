@@ -23,7 +23,8 @@ from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import aten, narrow
 from frittata.frontends.torch_dtypes import DTYPE_BY_TORCH, dtype_of
-from frittata.frontends.torch_export import Imported, from_module, origin
+from frittata.frontends.torch_export import from_module, origin
+from frittata.frontends.torch_imported import Imported
 
 if TYPE_CHECKING:
     from collections.abc import Generator

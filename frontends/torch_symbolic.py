@@ -13,7 +13,8 @@ from frittata.egraph import shapes
 from frittata.egraph.errors import ModelError
 from frittata.frontends.symbolic import Linear, Symbolic
 from frittata.frontends.torch_dims import Dims, Places, dims_by_place, root, user_inputs
-from frittata.frontends.torch_export import Imported, exported, from_exported_program, from_module
+from frittata.frontends.torch_export import exported, from_exported_program, from_module
+from frittata.frontends.torch_imported import Imported
 
 
 def of_module(

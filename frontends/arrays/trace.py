@@ -13,6 +13,7 @@ import numpy as np
 from frittata.egraph.errors import ModelError
 from frittata.egraph.model import Function, Model
 from frittata.egraph.terms import Term
+from frittata.frontends import draws
 from frittata.frontends.arrays import trees
 from frittata.frontends.arrays.constants import values_in
 from frittata.frontends.arrays.tensor import Tensor, as_tensor, input
@@ -123,7 +124,8 @@ def from_function(
             array = leaf if isinstance(leaf, _ARRAYS) else np.from_dlpack(leaf)
             inputs[path] = input(_fresh(trees.name_of(path), inputs.values()), array.shape, array.dtype)
     given = trees.rebuilt(bound, lambda path, leaf: inputs.get(path, leaf))
-    result = _called(function, given)
+    with draws.refused(getattr(function, "__name__", type(function).__name__)):
+        result = _called(function, given)
     outputs: list[Term] = []
 
     def noted(_: Path, leaf: Any) -> Any:

@@ -23,7 +23,8 @@ from frittata.extract.constants import Folder
 from frittata.extract.cuts import FOLDED, POINTWISE, everywhere
 from frittata.extract.exact import Solution
 from frittata.extract.problem import Problem
-from frittata.frontends.torch_export import Imported, from_module
+from frittata.frontends.torch_export import from_module
+from frittata.frontends.torch_imported import Imported
 from frittata.kernels.templates import TEMPLATES
 from frittata.options import Options
 from frittata.pipeline import choose_rules, saturate_model

@@ -21,7 +21,8 @@ from frittata.egraph.errors import ModelError, StaleParametersError, Unsupported
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.script import parse, show
 from frittata.egraph.shapes import Sym
-from frittata.frontends.torch_export import Imported, from_exported_program, from_module
+from frittata.frontends.torch_export import from_exported_program, from_module
+from frittata.frontends.torch_imported import Imported
 
 Forward = Callable[..., Any]
 

@@ -15,8 +15,9 @@ from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Scalar, Term
-from frittata.frontends.torch_export import Imported, from_module
+from frittata.frontends.torch_export import from_module
 from frittata.frontends.torch_fx import CONVERTERS, converter, from_fx
+from frittata.frontends.torch_imported import Imported
 
 
 class Own(nn.Module):

@@ -1,0 +1,108 @@
+"""A model that came from torch, and how to call it as its source was called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from frittata.egraph.errors import ModelError
+from frittata.egraph.model import Model
+from frittata.frontends.calls import TENSOR, Call
+
+_ARRAYS = frozenset({torch.Tensor, torch.nn.Parameter, np.ndarray})
+"""What is no tree."""
+
+
+@dataclass(frozen=True, eq=False)
+class Imported:
+    """A model and how to call it as the module was called.
+
+    `parameters` holds the module's own tensors by the name of their param: what a guard watches. `range_by_dim` holds
+    the least and the greatest extent of each symbolic dim for which the export holds, None where there is no greatest.
+    """
+
+    model: Model
+    parameters: Mapping[str, torch.Tensor]
+    input_spec: pytree.TreeSpec
+    output_spec: pytree.TreeSpec
+    range_by_dim: Mapping[str, tuple[int, int | None]]
+    _leaves: tuple[Any, ...]
+    _results: tuple[Any, ...]
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether all that a call takes are tensors by position: such calls need no tree."""
+        return self._is_flat
+
+    @cached_property
+    def _is_flat(self) -> bool:
+        positional, named = self.input_spec.child(0), self.input_spec.child(1)
+        flat = all(positional.child(i).is_leaf() for i in range(positional.num_children)) and not named.num_children
+        return flat and all(leaf is TENSOR for leaf in self._leaves)
+
+    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
+        """Return the tensors of a call in the order of `model.main.inputs`.
+
+        Raises: ModelError if the call has another structure than at the export, or another value that was fixed there.
+        """
+        if self._is_flat and not kwargs and len(args) == len(self._leaves) and _ARRAYS.issuperset(map(type, args)):
+            return list(args)
+        given, spec = pytree.tree_flatten((tuple(args), self._ordered(kwargs or {})))
+        if spec != self.input_spec:
+            raise ModelError(
+                f"the call {_described(spec)} has another structure than the export {_described(self.input_spec)}",
+                do="give as many arguments as at the export, by position and by name as there, nested alike",
+            )
+        tensors: list[Any] = []
+        for leaf, value in zip(self._leaves, given, strict=True):
+            if leaf is TENSOR:
+                tensors.append(value)
+            elif type(leaf) is not type(value) or leaf != value:
+                raise ModelError(f"argument {value!r} was {leaf!r} at the export", do="export again with this value")
+        return tensors
+
+    def unflatten(self, outputs: Iterable[Any]) -> Any:
+        """Return the outputs of `model.main` in the structure that the module returns."""
+        if self._is_one_tensor:
+            (output,) = outputs
+            return output
+        values = iter(outputs)
+        return pytree.tree_unflatten([next(values) if r is TENSOR else r for r in self._results], self.output_spec)
+
+    @cached_property
+    def _is_one_tensor(self) -> bool:
+        return self.output_spec.is_leaf() and self._results[0] is TENSOR
+
+    def call(self) -> Call:
+        """Return how the model is called, as plain data."""
+        args, kwargs = pytree.tree_unflatten(self._leaves, self.input_spec)
+        result = pytree.tree_unflatten(self._results, self.output_spec)
+        return Call(self.model, tuple(args), kwargs, result)
+
+    def _ordered(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Keyword arguments in the order of the export: trees of dicts keep order."""
+        wanted: list[str] = list(self.input_spec.child(1).context or [])
+        if set(wanted) != set(kwargs):
+            return dict(kwargs)
+        return {name: kwargs[name] for name in wanted}
+
+
+def _described(spec: pytree.TreeSpec) -> str:
+    """Write the structure of a call: f(*, [*, *], scale=*)."""
+    positional, named = spec.child(0), spec.child(1)
+    parts = [_nested(positional.child(i)) for i in range(positional.num_children)]
+    parts += [f"{name}={_nested(named.child(i))}" for i, name in enumerate(named.context or [])]
+    return f"f({', '.join(parts)})"
+
+
+def _nested(spec: pytree.TreeSpec) -> str:
+    if spec.is_leaf():
+        return "*"
+    inner = ", ".join(_nested(spec.child(i)) for i in range(spec.num_children))
+    return f"{{{inner}}}" if spec.type is dict else f"({inner})" if spec.type is tuple else f"[{inner}]"

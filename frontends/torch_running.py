@@ -1,0 +1,103 @@
+"""Running torch.export, which has global state: one export at a time, of modules that do in each call the same."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from frittata.egraph.errors import ModelError
+from frittata.frontends import draws
+
+_LOCK = threading.RLock()
+_PLAIN = (int, float, bool, str)
+_UNSET: Any = object()
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A number, text or truth value that a part of a module has otherwise after a call."""
+
+    path: str
+    part: torch.nn.Module
+    key: str
+    old: Any
+    new: Any
+
+    def set(self, value: Any) -> None:
+        if value is not _UNSET:
+            vars(self.part)[self.key] = value
+        elif self.key in vars(self.part):
+            del vars(self.part)[self.key]
+
+    def __str__(self) -> str:
+        return ".".join(filter(None, ("self", self.path, self.key)))
+
+
+@contextmanager
+def alone() -> Generator[None]:
+    """Keep other threads from torch.export, and gradients from what it runs."""
+    with _LOCK, torch.no_grad():
+        yield
+
+
+def steady(
+    module: torch.nn.Module, export: Callable[[], torch.export.ExportedProgram]
+) -> torch.export.ExportedProgram:
+    """Export a module, and leave its attributes as they were.
+
+    Raises: ModelError if the next call would be another program, for the module counts calls, or draws random numbers;
+        what `export` raises.
+    """
+    name = type(module).__name__
+    before = [(path, part, dict(vars(part))) for path, part in module.named_modules()]
+    changes: dict[str, _Change] = {}
+
+    def note(*_: Any) -> None:  # before torch puts back most of them
+        changes.update({str(change): change for change in _changes(before)})
+
+    hook = module.register_forward_hook(note)
+    try:
+        with draws.refused(name):
+            program = export()
+            for change in changes.values():
+                change.set(change.new)
+            if changes and not _is_same(program, export()):
+                raise ModelError(
+                    f"{name} changes {', '.join(changes)} while it runs: the next call would compute something else",
+                    do="compute new tensors and return them; state cannot be kept between calls",
+                )
+    finally:
+        hook.remove()
+        for change in changes.values():
+            change.set(change.old)
+    return program
+
+
+def _changes(before: Sequence[tuple[str, torch.nn.Module, dict[str, Any]]]) -> Iterator[_Change]:
+    for path, part, had in before:
+        has = vars(part)
+        for key in dict.fromkeys((*had, *has)):
+            old, new = had.get(key, _UNSET), has.get(key, _UNSET)
+            is_plain = isinstance(old, _PLAIN) or isinstance(new, _PLAIN)
+            if is_plain and old is not new and (type(old), old) != (type(new), new):
+                yield _Change(path, part, key, old, new)
+
+
+def _is_same(one: torch.export.ExportedProgram, other: torch.export.ExportedProgram) -> bool:
+    """Whether two exports of a module compute the same."""
+    return (
+        one.graph_module.code == other.graph_module.code
+        and one.constants.keys() == other.constants.keys()
+        and all(_is_equal(value, other.constants[name]) for name, value in one.constants.items())
+    )
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other)
+    return one is other

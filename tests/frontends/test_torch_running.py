@@ -1,0 +1,82 @@
+"""Exports of torch: from several threads, and of modules that do not do the same in each call."""
+
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import frittata as ft
+from frittata.egraph.errors import ModelError
+from frittata.frontends.torch_export import as_module, from_module
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+
+
+def test_several_threads_export_at_once() -> None:
+    def imported(width: int) -> tuple[Any, ...]:
+        module = nn.Sequential(nn.Linear(4, width), nn.Softsign()).eval()  # Softsign is decomposed
+        return from_module(module, (X,)).model.main.outputs[0].shape
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(imported, range(2, 10))) == [(2, width) for width in range(2, 10)]
+
+
+class Counter(nn.Module):
+    """Counts its calls, and remembers what it has seen."""
+
+    def __init__(self, function: Callable[[Tensor, int], Tensor]) -> None:
+        super().__init__()
+        self.count, self.width = 0, None
+        self.inner, self.function = nn.ReLU(), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count += 1
+        self.width = self.inner.width = x.shape[-1]
+        return self.function(self.inner(x) * self.width, self.count)
+
+
+USES: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "a number": lambda x, count: x + count,
+    "a tensor": lambda x, count: x + torch.tensor(count),
+    "a branch": lambda x, count: -x if count % 2 else x,
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_a_module_that_counts_its_calls_is_refused_and_left_as_it_was(name: str) -> None:
+    module = Counter(USES[name]).eval()
+    with pytest.raises(ModelError, match=r"Counter changes self.count, self.width, self.inner.width while it runs"):
+        from_module(module, (X,))
+    assert (module.count, module.width) == (0, None) and "width" not in vars(module.inner)
+
+
+def test_a_module_may_remember_what_no_result_depends_on() -> None:
+    module = Counter(lambda x, _: x).eval()
+    assert from_module(module, (X,)).model.main.outputs[0].shape == (2, 4)
+    assert (module.count, module.width) == (0, None)
+
+
+DRAWS: dict[str, Callable[[], Any]] = {
+    "numpy": lambda: np.random.rand(4),
+    "a normal number of numpy": np.random.normal,
+    "Python": random.random,
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_what_draws_from_a_global_generator_is_refused(name: str) -> None:
+    draw = DRAWS[name]
+    with pytest.raises(ModelError, match=r"draws random numbers(.|\n)*default_rng"):
+        ft.from_function(lambda x: x * draw(), (X.numpy(),))
+    with pytest.raises(ModelError, match="draws random numbers"):
+        from_module(as_module(lambda x: x * torch.as_tensor(draw())), (X,))
+
+
+def test_a_generator_of_its_own_is_a_constant() -> None:
+    imported = ft.from_function(lambda x: x * np.random.default_rng(3).random(4), (X.numpy(),))
+    assert list(imported.model.params) and imported.model.main.outputs[0].dtype == "f64"
