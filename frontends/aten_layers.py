@@ -114,11 +114,11 @@ def _batch_norm(
     eps: float,
     cudnn: bool = False,
 ) -> Term:
-    if training or mean is None or var is None:
-        raise ModelError(
-            "batch norm with the statistics of the batch",
-            do="call model.eval() before the export, and keep track_running_stats=True",
-        )
+    if mean is None or var is None:  # without running statistics, those of the batch
+        others = [axis for axis in range(len(x.shape)) if axis != 1]
+        mean, var = idioms.mean(x, others), idioms.variance(x, others, correction=0)
+    elif training:
+        raise ModelError("batch norm changes its running statistics", do="call model.eval() before the export")
     return _batch_norm_inference(x, weight, bias, mean, var, momentum, eps)
 
 

@@ -9,7 +9,12 @@ from typing import Any
 
 import sympy
 import torch
+from torch.export.dynamic_shapes import (
+    _check_dynamic_shapes,  # pyright: ignore[reportPrivateUsage]
+    _combine_args,  # pyright: ignore[reportPrivateUsage]
+)
 from torch.export.graph_signature import InputKind
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from frittata.egraph.errors import ModelError
@@ -29,12 +34,20 @@ class Dims:
 
     @staticmethod
     def of(program: torch.export.ExportedProgram, name_by_place: Places) -> Dims:
-        """Name the symbols of a program: as `name_by_place` does, else as torch does."""
+        """Name the symbols of a program: as `name_by_place` does, else by input and axis where it is a size of one."""
         names: dict[Any, str] = {}
-        for position, node in enumerate(user_inputs(program)):
-            for axis, dim in enumerate(_shape(node)):
-                if isinstance(dim, torch.SymInt) and (position, axis) in name_by_place:
-                    names.update(dict.fromkeys(dim.node.expr.free_symbols, name_by_place[position, axis]))
+        sizes = [
+            (dim.node.expr, (position, axis), f"{node.name}_{axis}")
+            for position, node in enumerate(user_inputs(program))
+            for axis, dim in enumerate(_shape(node))
+            if isinstance(dim, torch.SymInt)
+        ]
+        for expression, place, _ in sizes:
+            if place in name_by_place:
+                names.update(dict.fromkeys(expression.free_symbols, name_by_place[place]))
+        for expression, _, name in sizes:
+            if expression.is_Symbol and expression not in names and name not in names.values():
+                names[expression] = name
         return Dims(names)
 
     def at(self, sizes: Mapping[str, int], program: torch.export.ExportedProgram) -> Dims:
@@ -71,6 +84,11 @@ class Dims:
         expression: Any = value.node.expr.xreplace(self.extent_by_symbol)
         if isinstance(value, torch.SymInt) and expression.is_Symbol:
             return Sym(self.name(expression))
+        if free_unbacked_symbols(value):
+            raise ModelError(
+                "a number is made of the values of a tensor, by item(), float() or int()",
+                do="leave it a tensor: x.max() in place of x.max().item()",
+            )
         if expression.free_symbols:
             raise ModelError(
                 f"{expression} is computed from symbolic dims",
@@ -117,10 +135,27 @@ def _shape(node: torch.fx.Node) -> tuple[Any, ...]:
     return tuple(getattr(node.meta.get("val"), "shape", ()))
 
 
+def check(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any) -> None:
+    """Hold dynamic_shapes to the arguments of a module.
+
+    Raises: ModelError that gives torch's reason.
+    """
+    try:
+        _check_dynamic_shapes(_combine_args(module, args, dict(kwargs)), dynamic_shapes)
+    except (RuntimeError, ValueError, AssertionError) as error:  # UserError among them
+        reason = str(error).partition(" For more information")[0].partition("\n")[0]
+        do = "give an entry for each argument: ({axis: torch.export.Dim(...)}, ...), or a dict of them by name"
+        raise ModelError(f"dynamic_shapes does not fit the arguments: {reason}", do=do) from error
+    dims_by_place(module, args, kwargs, dynamic_shapes)
+
+
 def dims_by_place(
     module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
 ) -> dict[tuple[int, int], Any]:
-    """Return the `Dim`s of dynamic_shapes by (position among the leaves of the arguments, axis)."""
+    """Return the `Dim`s of dynamic_shapes by (position among the leaves of the arguments, axis).
+
+    Raises: ModelError for an axis that an argument does not have.
+    """
     leaves = pytree.tree_leaves((tuple(args), dict(kwargs)))
     position_by_id = {id(leaf): position for position, leaf in enumerate(leaves)}
     found: dict[tuple[int, int], Any] = {}
@@ -128,8 +163,11 @@ def dims_by_place(
     def visit(value: Any, dims: Any) -> None:
         if isinstance(value, torch.Tensor):
             for axis, dim in dims.items() if isinstance(dims, dict) else enumerate(dims or ()):
+                if not -value.ndim <= axis < value.ndim:
+                    what = f"dynamic_shapes has axis {axis} for an argument of shape {tuple(value.shape)}"
+                    raise ModelError(what, do="give axes that it has")
                 if isinstance(dim, torch.export.Dim):
-                    found[position_by_id[id(value)], axis] = dim
+                    found[position_by_id[id(value)], axis % value.ndim] = dim
         elif isinstance(value, dict) and isinstance(dims, dict):
             for key in value.keys() & dims.keys():
                 visit(value[key], dims[key])

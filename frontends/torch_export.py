@@ -6,7 +6,7 @@ import inspect
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -60,7 +60,8 @@ def from_module(
     Raises: UnsupportedOpError that lists all operators without a row; ModelError for what cannot be imported.
     """
     program, names = exported(module, args, kwargs, dynamic_shapes)
-    return from_exported_program(program, names, place, fallback)
+    found = from_exported_program(program, names, place, fallback)
+    return replace(found, signature=inspect.signature(module.forward))
 
 
 def exported(
@@ -70,13 +71,7 @@ def exported(
 
     Raises: ModelError.
     """
-    if any(part.training for part in module.modules()):
-        raise ModelError("the module is in training mode", do="call model.eval() first")
-    try:
-        inspect.signature(module.forward).bind(*args, **(kwargs or {}))
-    except TypeError as error:
-        what = f"the example arguments do not fit {type(module).__name__}.forward: {error}"
-        raise ModelError(what, do="give args=(...), all that forward takes") from error
+    check_call(module, args, kwargs)
     given, named = _apart((tuple(args), dict(kwargs or {})))
     try:
         with torch_running.alone():
@@ -88,12 +83,24 @@ def exported(
         raise ModelError(
             f"torch.export cannot follow {type(module).__name__}: {str(error).strip().partition(chr(10))[0]}",
             _innermost(str(error)),
-            do="replace control flow that depends on values by torch.where, or make the dims static"
-            if isinstance(error, RuntimeError)
-            else "call the model on these arguments first: it may fail the same way",
+            torch_running.advice(error),
         ) from error
     dims = torch_dims.dims_by_place(module, given, named, dynamic_shapes)
     return program, {place: torch_dims.root(dim).__name__ for place, dim in dims.items()}
+
+
+def check_call(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
+    """Raise ModelError if a module cannot be exported as it is now, or does not take the arguments."""
+    if any(part.training for part in module.modules()):
+        raise ModelError("the module is in training mode", do="call model.eval() first")
+    if torch.is_autocast_enabled("cpu"):
+        do = "write `with torch.autocast(...)` inside of the model's forward: there it is part of the model"
+        raise ModelError("autocast is on around the import: kernels have the dtypes of the model itself", do=do)
+    try:
+        inspect.signature(module.forward).bind(*args, **(kwargs or {}))
+    except TypeError as error:
+        what = f"the example arguments do not fit {type(module).__name__}.forward: {error}"
+        raise ModelError(what, do="give args=(...), all that forward takes") from error
 
 
 def _apart(tree: Any) -> Any:
@@ -239,6 +246,7 @@ class _Importer:
     in_place: Mapping[torch.fx.Node, tuple[Any, list[torch.fx.Node]]] = field(default_factory=dict)
     inputs: list[Term] = field(default_factory=list)
     leaves: list[Any] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
 
     def run(self) -> Imported:
         signature = self.program.graph_signature
@@ -248,9 +256,9 @@ class _Importer:
         placeholders = [node for node in nodes if node.op == "placeholder"]
         pairs = list(zip(placeholders, signature.input_specs, strict=True))
         taken = {node.name for node, spec in pairs if spec.kind is InputKind.USER_INPUT}
-        for node, spec in pairs:
-            self._placeholder(node, spec, taken)
         needed = self._needed(nodes)
+        for node, spec in pairs:
+            self._placeholder(node, spec, taken, node in needed)
         for node in nodes:
             if node.op == "call_function" and node in needed:
                 self._call(node)
@@ -286,8 +294,8 @@ class _Importer:
         call = self.program.call_spec
         assert call.in_spec is not None and call.out_spec is not None
         specs_of_call = (call.in_spec, call.out_spec)
-        ranges = self.dims.ranges(self.program)
-        return Imported(model, parameters, *specs_of_call, ranges, tuple(self.leaves), tuple(results))
+        leaves = tuple(self.leaves), tuple(self.names)
+        return Imported(model, parameters, *specs_of_call, self.dims.ranges(self.program), *leaves, tuple(results))
 
     def _refuse_mutation(self, specs: Sequence[OutputSpec]) -> None:
         changed = [
@@ -301,9 +309,10 @@ class _Importer:
                 do="compute new tensors and return them; state cannot be kept between calls",
             )
 
-    def _placeholder(self, node: torch.fx.Node, spec: InputSpec, taken: set[str]) -> None:
+    def _placeholder(self, node: torch.fx.Node, spec: InputSpec, taken: set[str], is_needed: bool) -> None:
         value = node.meta.get("val")
         if spec.kind is InputKind.USER_INPUT:
+            self.names.append(spec.arg.name)
             if isinstance(spec.arg, ConstantArgument):
                 self.leaves.append(spec.arg.value)
                 self.value_by_node[node] = spec.arg.value
@@ -312,7 +321,7 @@ class _Importer:
                 raise ModelError(
                     f"input {node.name} is a dynamic {type(value).__name__}", do="pass tensors or constants"
                 )
-            type_ = self._type(value, f"input {node.name}")
+            type_ = self._type(value, f"input {node.name}", may_be_empty=not is_needed)
             term = tensor("input", name=node.name, shape=type_.shape, dtype=type_.dtype)
             self.inputs.append(term)
             self.leaves.append(TENSOR)
@@ -445,11 +454,11 @@ class _Importer:
             case _:
                 return self.dims.read(value)
 
-    def _type(self, value: torch.Tensor, what: str) -> TensorType:
+    def _type(self, value: torch.Tensor, what: str, may_be_empty: bool = False) -> TensorType:
         if value.layout != torch.strided:
             raise ModelError(f"{what} has layout {value.layout}", do="convert with .to_dense()")
         shape: Shape = tuple(self.dims.read(dim) for dim in value.shape)
-        if 0 in shape:
+        if 0 in shape and not may_be_empty:
             raise ModelError(f"{what} is empty: shape {shapes.fmt(shape)}", do="tensors need at least one value")
         return TensorType(shape, dtype_of(value.dtype, what))
 

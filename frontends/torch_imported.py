@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,7 @@ from frittata.frontends.calls import TENSOR, Call
 
 _ARRAYS = frozenset({torch.Tensor, torch.nn.Parameter, np.ndarray})
 """What is no tree."""
+_CONSTANTS = (type(None), bool, int, float, complex, str, torch.dtype, torch.device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +27,7 @@ class Imported:
 
     `parameters` holds the module's own tensors by the name of their param: what a guard watches. `range_by_dim` holds
     the least and the greatest extent of each symbolic dim for which the export holds, None where there is no greatest.
+    `signature` is that of the module, where it is known: by it a call may name arguments, and give defaults.
     """
 
     model: Model
@@ -33,7 +36,9 @@ class Imported:
     output_spec: pytree.TreeSpec
     range_by_dim: Mapping[str, tuple[int, int | None]]
     _leaves: tuple[Any, ...]
+    _names: tuple[str, ...]
     _results: tuple[Any, ...]
+    signature: inspect.Signature | None = None
 
     @property
     def is_flat(self) -> bool:
@@ -55,16 +60,18 @@ class Imported:
             return list(args)
         given, spec = pytree.tree_flatten((tuple(args), self._ordered(kwargs or {})))
         if spec != self.input_spec:
+            given, spec = pytree.tree_flatten(self._as_exported(args, kwargs or {}))
+        if spec != self.input_spec:
             raise ModelError(
                 f"the call {_described(spec)} has another structure than the export {_described(self.input_spec)}",
                 do="give as many arguments as at the export, by position and by name as there, nested alike",
             )
         tensors: list[Any] = []
-        for leaf, value in zip(self._leaves, given, strict=True):
+        for name, leaf, value in zip(self._names, self._leaves, given, strict=True):
             if leaf is TENSOR:
                 tensors.append(value)
-            elif type(leaf) is not type(value) or leaf != value:
-                raise ModelError(f"argument {value!r} was {leaf!r} at the export", do="export again with this value")
+            elif not _same(value, leaf):
+                raise _changed(name, value, leaf)
         return tensors
 
     def unflatten(self, outputs: Iterable[Any]) -> Any:
@@ -85,12 +92,43 @@ class Imported:
         result = pytree.tree_unflatten(self._results, self.output_spec)
         return Call(self.model, tuple(args), kwargs, result)
 
+    def _as_exported(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments by position and by name as at the export, with the defaults that were given there, and no others.
+
+        Raises: ModelError for another value in the place of a default that was left out.
+        """
+        parameters = {} if self.signature is None else self.signature.parameters
+        if self.signature is None or any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters.values()):
+            return tuple(args), dict(kwargs)
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError:
+            return tuple(args), dict(kwargs)
+        bound.apply_defaults()
+        given = bound.arguments
+        positional = list(given)[: self.input_spec.child(0).num_children]
+        named: list[str] = list(self.input_spec.child(1).context or [])
+        for name in given.keys() - {*positional, *named}:
+            if not _same(given[name], parameters[name].default):
+                raise _changed(name, given[name], parameters[name].default)
+        return tuple(given[name] for name in positional), {name: given[name] for name in named}
+
     def _ordered(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Keyword arguments in the order of the export: trees of dicts keep order."""
         wanted: list[str] = list(self.input_spec.child(1).context or [])
         if set(wanted) != set(kwargs):
             return dict(kwargs)
         return {name: kwargs[name] for name in wanted}
+
+
+def _same(value: Any, other: Any) -> bool:
+    return value is other or (type(value) is type(other) and isinstance(value, _CONSTANTS) and value == other)
+
+
+def _changed(name: str, value: Any, old: Any) -> ModelError:
+    now, then = (repr(v) if isinstance(v, _CONSTANTS) else f"a {type(v).__name__}" for v in (value, old))
+    do = "optimize again with this value; only tensors may have others at each call"
+    return ModelError(f"argument {name} is {now} and was {then} at the export", do=do)
 
 
 def _described(spec: pytree.TreeSpec) -> str:

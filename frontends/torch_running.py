@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,11 @@ from frittata.egraph.errors import ModelError
 from frittata.frontends import draws
 
 _LOCK = threading.RLock()
+_LOGGERS = tuple(
+    logging.getLogger(f"torch.{name}")
+    for name in ("_subclasses.fake_tensor", "fx.experimental.symbolic_shapes", "export._trace")
+)
+"""Those that tell of an error beside raising it."""
 _PLAIN = (int, float, bool, str)
 _UNSET: Any = object()
 
@@ -40,9 +46,33 @@ class _Change:
 
 @contextmanager
 def alone() -> Generator[None]:
-    """Keep other threads from torch.export, and gradients from what it runs."""
+    """Keep other threads from torch.export, gradients from what it runs, and what it logs of errors that it raises."""
+    thread = threading.get_ident()
+
+    def is_wanted(record: logging.LogRecord) -> bool:
+        return record.thread != thread or record.levelno < logging.WARNING
+
     with _LOCK, torch.no_grad():
-        yield
+        for logger in _LOGGERS:
+            logger.addFilter(is_wanted)
+        try:
+            yield
+        finally:
+            for logger in _LOGGERS:
+                logger.removeFilter(is_wanted)
+
+
+def advice(error: Exception) -> str:
+    """Say what to do about what torch.export raised."""
+    from torch._dynamo.exc import UserError
+    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+    from torch.fx.experimental.symbolic_shapes import ConstraintViolationError, GuardOnDataDependentSymNode
+
+    if isinstance(error, GuardOnDataDependentSymNode | DataDependentOutputException | DynamicOutputShapeException):
+        return "replace control flow that depends on values by torch.where, and numbers made of them by tensors"
+    if isinstance(error, UserError | ConstraintViolationError):
+        return "make the dims static, or name them as torch says"
+    return "call the model on these arguments first: it may fail the same way"
 
 
 def steady(
@@ -72,6 +102,7 @@ def steady(
                     do="compute new tensors and return them; state cannot be kept between calls",
                 )
     finally:
+        note()
         hook.remove()
         for change in changes.values():
             change.set(change.old)

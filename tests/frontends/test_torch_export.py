@@ -172,6 +172,7 @@ LAYERS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "batch norm 1d": (lambda: normalized(nn.BatchNorm1d(5)), (3, 5)),
     "batch norm of a sequence": (lambda: normalized(nn.BatchNorm1d(5, affine=False)), (3, 5, 7)),
     "batch norm 2d": (lambda: normalized(nn.BatchNorm2d(5)), (2, 5, 1, 7)),
+    "batch norm 2d of the batch": (lambda: normalized(nn.BatchNorm2d(5, track_running_stats=False)), (2, 5, 3, 7)),
     "conv 1d": (lambda: nn.Conv1d(4, 6, 3, stride=2, padding=1, dilation=2, groups=2), (2, 4, 17)),
     "conv 2d": (lambda: nn.Conv2d(3, 5, (3, 2), padding=(2, 0), bias=False), (1, 3, 7, 9)),
     "conv 2d without batch": (lambda: nn.Conv2d(3, 5, 3), (3, 7, 9)),
@@ -400,7 +401,7 @@ def test_arguments_and_outputs_keep_their_structure() -> None:
     np.testing.assert_allclose(found["sum"], (2 * X + 1) * 2.5)
     with pytest.raises(ModelError, match="structure"):
         imported.flatten((X,))
-    with pytest.raises(ModelError, match="False was True at the export"):
+    with pytest.raises(ModelError, match="is False and was True at the export"):
         imported.flatten((args[0], args[1], False, 2.5))
 
 
@@ -413,6 +414,23 @@ def test_keyword_arguments_come_in_any_order() -> None:
     first = imported.flatten((X,), {"a": X + 1, "b": X + 2})
     second = imported.flatten((X,), {"b": X + 2, "a": X + 1})
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_a_call_may_give_defaults_and_names() -> None:
+    class Shifted(nn.Module):
+        def forward(self, x: Tensor, n: int = 2, *, shift: Tensor | None = None, tag: str = "a") -> Tensor:
+            return x * n if shift is None else x * n + shift
+
+    imported = from_module(Shifted().eval(), (X,), {"shift": X + 1})
+    for args, kwargs in (((X,), {"n": 2}), ((X, 2), {"tag": "a"}), ((), {"x": X})):
+        first, second = imported.flatten(args, {**kwargs, "shift": X + 2})
+        assert first is X and torch.equal(second, X + 2)
+    with pytest.raises(ModelError, match=r"argument n is 3 and was 2(.|\n)*only tensors may have others"):
+        imported.flatten((X, 3), {"shift": X})
+    given = from_module(Shifted().eval(), (X, 4))
+    assert given.flatten((X,), {"n": 4}) == [X]
+    with pytest.raises(ModelError, match="argument n is 2 and was 4"):
+        given.flatten((X,))
 
 
 def test_what_no_result_is_computed_from_is_left_out() -> None:
@@ -483,17 +501,23 @@ def branches(x: Tensor) -> Tensor:
     return x if x.sum() > 0 else -x
 
 
+def changes_statistics(x: Tensor) -> Tensor:
+    return F.batch_norm(x, torch.zeros(4), torch.ones(4), training=True)
+
+
 REFUSED: dict[str, tuple[Any, tuple[Any, ...], str]] = {
     "state": (Counts(), (X,), "changes seen in place"),
     "an input changed": (lambda x: x.mul_(2) + 1, (X.clone(),), "in place"),
     "control flow on data": (branches, (X,), "cannot follow(.|\n)*test_torch_export.py(.|\n)*torch.where"),
     "an empty input": (lambda x: x + 1, (torch.zeros(0, 3),), "input args_0 is empty"),
     "an empty slice": (lambda x: x[:0], (X,), "empty"),
+    "a number of values": (lambda x: x * x.max().item(), (X,), "values of a tensor(.|\n)*x.max"),
+    "shapes that do not fit": (nn.Linear(3, 2), (X.float(),), "same reduction dim(.|\n)*call the model"),
     "quarter precision": (lambda x: x.float() + 1, (X.to(torch.float8_e5m2),), "float8_e5m2(.|\n)*convert to"),
     "quarter precision inside": (lambda x: x.to(torch.float8_e5m2).double(), (X,), "torch.float8_e5m2"),
     "complex numbers": (lambda x: x + 1, (X + 1j,), "complex128"),
     "dropout at work": (lambda x: F.dropout(x, 0.5, True), (X,), r"model.eval\(\)"),
-    "batch statistics": (nn.BatchNorm1d(4, track_running_stats=False), (X.float(),), "statistics of the batch"),
+    "statistics that change": (changes_statistics, (X,), "running statistics"),
     "a sparse input": (lambda x: x.to_dense() + 1, (X.to_sparse(),), "layout"),
 }
 

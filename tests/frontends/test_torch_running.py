@@ -1,5 +1,6 @@
 """Exports of torch: from several threads, and of modules that do not do the same in each call."""
 
+import logging
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +37,8 @@ class Counter(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         self.count += 1
-        self.width = self.inner.width = x.shape[-1]
+        self.width = x.shape[-1]
+        vars(self.inner)["width"] = self.width
         return self.function(self.inner(x) * self.width, self.count)
 
 
@@ -80,3 +82,14 @@ def test_what_draws_from_a_global_generator_is_refused(name: str) -> None:
 def test_a_generator_of_its_own_is_a_constant() -> None:
     imported = ft.from_function(lambda x: x * np.random.default_rng(3).random(4), (X.numpy(),))
     assert list(imported.model.params) and imported.model.main.outputs[0].dtype == "f64"
+
+
+def test_autocast_around_the_import_is_refused() -> None:
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(ModelError, match=r"autocast(.|\n)*inside of the model's"):
+        from_module(nn.Linear(4, 2).eval(), (X,))
+
+
+def test_torch_logs_nothing_of_an_error_that_is_raised(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ModelError, match="same reduction dim"):
+        from_module(nn.Linear(3, 2).eval(), (X,))
+    assert all(record.levelno < logging.WARNING for record in caplog.records)
