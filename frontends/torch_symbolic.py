@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -11,9 +13,10 @@ from torch.utils import _pytree as pytree
 
 from frittata.egraph import shapes
 from frittata.egraph.errors import ModelError
+from frittata.frontends import torch_dims
 from frittata.frontends.symbolic import Linear, Symbolic
 from frittata.frontends.torch_dims import Dims, Places, dims_by_place, root, user_inputs
-from frittata.frontends.torch_export import exported, from_exported_program, from_module
+from frittata.frontends.torch_export import check_call, exported, from_exported_program, from_module
 from frittata.frontends.torch_imported import Imported
 
 
@@ -28,6 +31,8 @@ def of_module(
 
     Raises: as `from_module`.
     """
+    check_call(module, args, kwargs)
+    torch_dims.check(module, args, kwargs or {}, dynamic_shapes)
     try:
         program, names = exported(module, args, kwargs, dynamic_shapes)
     except ModelError:
@@ -35,7 +40,7 @@ def of_module(
         if found is None:
             raise
         return found
-    return of_program(program, names, fallback)
+    return _Program(program, names, fallback, inspect.signature(module.forward)).symbolic()
 
 
 def of_program(program: torch.export.ExportedProgram, names: Places | None = None, fallback: str = "error") -> Symbolic:
@@ -47,8 +52,14 @@ def of_program(program: torch.export.ExportedProgram, names: Places | None = Non
 
 
 class _Program:
-    def __init__(self, program: torch.export.ExportedProgram, names: Places, fallback: str) -> None:
-        self._program, self._names, self._fallback = program, names, fallback
+    def __init__(
+        self,
+        program: torch.export.ExportedProgram,
+        names: Places,
+        fallback: str,
+        signature: inspect.Signature | None = None,
+    ) -> None:
+        self._program, self._names, self._fallback, self._signature = program, names, fallback, signature
 
     def symbolic(self) -> Symbolic:
         dims = Dims.of(self._program, self._names)
@@ -60,7 +71,7 @@ class _Program:
     def _at(self, sizes: Mapping[str, int]) -> Imported:
         found = from_exported_program(self._program, self._names, None, self._fallback, sizes)
         self._check_guards(found, sizes)
-        return found
+        return replace(found, signature=self._signature)
 
     def _check_guards(self, found: Imported, sizes: Mapping[str, int]) -> None:
         """Hold sizes to what the export took for granted: which way the module's branches went, say."""

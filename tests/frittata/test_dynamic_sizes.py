@@ -166,3 +166,28 @@ def test_dims_of_an_onnx_model_without_names(options: dict[str, Any]) -> None:
     model.graph.input[0].type.tensor_type.ClearField("shape")
     with pytest.raises(ModelError, match="input x has no shape"):
         ft.optimize(model, dynamic_shapes=True, **options)
+
+
+DIM = torch.export.Dim("n", max=64)
+MISFITS: dict[str, tuple[Any, str]] = {
+    "an axis too many": (({2: DIM},), r"axis 2 for an argument of shape \(5, 3\)"),
+    "no argument of the name": ({"y": {0: DIM}}, r"arg names \['x'\](.|\n)*\['y'\]"),
+    "no tuple": ({0: DIM}, "arg names"),
+    "one too many": (({0: DIM}, {0: DIM}), "1 elements(.|\n)*2 elements"),
+    "a text": (({0: "n"},), "got 'n' instead"),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_dynamic_shapes_that_do_not_fit_are_refused(name: str, options: dict[str, Any]) -> None:
+    dims, message = MISFITS[name]
+    with pytest.raises(ModelError, match=f"dynamic_shapes(.|\n)*{message}"):
+        ft.optimize(lambda x: x * 2, (torch.ones(5, 3),), dynamic_shapes=dims, **options)
+
+
+def test_a_dim_without_a_name_has_that_of_its_place(options: dict[str, Any]) -> None:
+    dims = ({0: torch.export.Dim.AUTO}, {-2: DIM})
+    fast = ft.optimize(lambda x, y: (x * 2, y + 1), (torch.ones(5, 3),) * 2, dynamic_shapes=dims, **options)
+    assert list(fast.ranges) == ["n", "x_0"]
+    with pytest.raises(ModelError, match="x_0 is 1, and the model holds from 2"):
+        fast(torch.ones(1, 3), torch.ones(4, 3))
