@@ -69,7 +69,13 @@ class Model:
 
     @property
     def main(self) -> Function:
-        """The function named main."""
+        """The function named main.
+
+        Raises: ModelError if there is none.
+        """
+        if "main" not in self.functions:
+            has = ", ".join(self.functions) or "none"
+            raise ModelError(f"the model has no function 'main': it has {has}", do="name the one to be compiled main")
         return self.functions["main"]
 
     def interpret(self, *args: Array, precision: interpret.Precision = "f64") -> tuple[Array, ...]:

@@ -33,6 +33,9 @@ def parse(text: str, file: str = "script") -> Model:
 
     Raises: ModelError with `file:line:column` and the line.
     """
+    given: Any = text
+    if not isinstance(given, str):
+        raise ModelError(f"a script is text, got a {type(given).__name__}", do="give its text, as path.read_text()")
     source = _Source(text, file)
     tokens = _tokens(source)
     functions: dict[str, Function] = {}

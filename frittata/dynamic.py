@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -35,6 +35,12 @@ class Dynamic:
         Raises: ModelError if the arguments do not fit, or a size is out of range; what `optimize` raises.
         """
         return self.at(**self._symbolic.sizes(args, kwargs))(*args, **kwargs)
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise ModelError(
+            "a model with symbolic dims cannot be pickled or copied: it compiles a program for each size",
+            do="write the program for some sizes with fast.at(...).save(path)",
+        )
 
     def at(self, **extents: int) -> Optimized:
         """Return the program for some sizes, one for each dim.

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
+from frittata.egraph.errors import FrittataError
 from frittata.egraph.model import Function, Model
 from frittata.egraph.program import Program
 
@@ -91,6 +92,18 @@ class ChosenProgram:
         return str(Model({"main": main}, self.model.params))
 
 
+@contextmanager
+def _named(instrument: Instrument, stage: Stage) -> Generator[None]:
+    try:
+        yield
+    except FrittataError:
+        raise
+    except Exception as error:  # the caller's code
+        what = f"instrument {type(instrument).__name__} raised {type(error).__name__}: {error}"
+        do = "what raised it is the cause of this error, in the traceback"
+        raise FrittataError(what, f"stage {stage.name}", do) from error
+
+
 @dataclass
 class Watch:
     """Times stages, and tells instruments of them."""
@@ -100,15 +113,20 @@ class Watch:
 
     @contextmanager
     def stage(self, name: str, level: int = 0) -> Generator[Stage]:
-        """Run a stage."""
+        """Run a stage.
+
+        Raises: FrittataError that names an instrument if one raises.
+        """
         stage = Stage(name, level)
         for instrument in self.instruments:
-            instrument.before(stage)
+            with _named(instrument, stage):
+                instrument.before(stage)
         start = time.perf_counter()
         yield stage
         stage.seconds = time.perf_counter() - start
         for instrument in self.instruments:
-            instrument.after(stage)
+            with _named(instrument, stage):
+                instrument.after(stage)
 
     @contextmanager
     def phase(self, name: str) -> Generator[Stage]:

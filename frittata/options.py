@@ -81,6 +81,8 @@ class Options:
         for name, (kind, wanted) in _KINDS.items():
             if not isinstance(getattr(self, name), kind):
                 raise _refused(name, getattr(self, name), wanted)
+        if isinstance(self.time_limit_s, bool) or not self.time_limit_s >= 0:
+            raise _refused("time_limit_s", self.time_limit_s, "seconds, at least 0")
         if self.tune and self.form == "plain":
             raise FrittataError("the plain form is not timed kernel by kernel", do='tune with form="fast"')
 

@@ -54,18 +54,28 @@ class Transform:
     def __call__(self, model: Model) -> Model:
         """Run it.
 
-        Raises: ModelError if it returns something else than it should.
+        Raises: ModelError if it raises, or returns something else than it should.
         """
         if self.is_of_models:
-            made = self.function(model, **self.arguments)
+            made = self._called(model)
             if not isinstance(made, Model):
                 raise ModelError(f"transform {self.info.name} returned a {type(made).__name__}", do="return a Model")
             return made
         return model.rewritten(self._replaced)
 
+    def _called(self, given: Any) -> Any:
+        try:
+            return self.function(given, **self.arguments)
+        except FrittataError as error:
+            error.where = f"transform {self.info.name}" + (f", {error.where}" if error.where else "")
+            raise
+        except Exception as error:  # the caller's code
+            what = f"transform {self.info.name} raised {type(error).__name__}: {error}"
+            raise ModelError(what, do="what raised it is the cause of this error, in the traceback") from error
+
     def _replaced(self, term: Term, args: tuple[Term, ...]) -> Term:
         same = term if args == term.args else registry.make(term.op, term.sort, args, term.attrs)
-        made = self.function(same, **self.arguments)
+        made = self._called(same)
         if made is None:
             return same
         if not isinstance(made, Term) or made.type != same.type:
@@ -106,7 +116,7 @@ def transform(
     >>> without_relu.info.name
     'without_relu'
 
-    Raises: FrittataError for another `of`, or another level.
+    Raises: FrittataError for another `of`, another level, or what is no function.
     """
     if opt_level not in LEVELS:
         raise FrittataError(f"a transform of opt_level {opt_level!r}", do=f"give one of {LEVELS}")
@@ -114,7 +124,10 @@ def transform(
         raise FrittataError(f"a transform of {of!r}", do='write of="terms" or of="models"')
 
     def made(one: Callable[..., Any]) -> Transform:
-        return Transform(Info(name or one.__name__, opt_level, tuple(requires)), one, of == "models")
+        if not callable(one):
+            raise FrittataError(f"a transform of a {type(one).__name__}", do="give a function")
+        own = name or getattr(one, "__name__", type(one).__name__)
+        return Transform(Info(own, opt_level, tuple(requires)), one, of == "models")
 
     return made if function is None else made(function)
 

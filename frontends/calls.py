@@ -72,6 +72,9 @@ class Call:
                 tensors.append(value)
             elif type(value) is not type(leaf) or (value != leaf and not (value != value and leaf != leaf)):
                 raise ModelError(f"{self._name(path)} is {value!r} and was {leaf!r}", do="compile for it")
+        if len(args) > len(self.args):
+            takes = f"{len(self.args)} argument{'s' * (len(self.args) != 1)}"
+            raise ModelError(f"the model takes {takes} by position, got {len(args)}", do=f"call it as {self}")
         if given:
             raise ModelError(f"the model takes no {self._name(next(iter(given)))}", do=f"call it as {self}")
         return tensors

@@ -159,7 +159,13 @@ class Tensor(NDArrayOperatorsMixin):
             do="choose between values with numpy.where, and between computations by what is no tensor",
         )
 
-    __bool__ = __int__ = __float__ = __index__ = __complex__ = __array__ = item = tolist = _unknown
+    __bool__ = __int__ = __float__ = __index__ = __complex__ = item = tolist = _unknown
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        raise ModelError(
+            f"numpy.asarray or numpy.array of {self!r}, or a function that calls it, wants values that are not known",
+            do="leave it out: the argument behaves as an array; or write frittata.as_tensor, which takes arrays too",
+        )
 
     def _fixed(self, *_: Any, **__: Any) -> NoReturn:
         raise ModelError(

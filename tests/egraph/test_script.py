@@ -277,3 +277,11 @@ def test_an_error_shows_the_line_and_a_caret() -> None:
     with pytest.raises(ModelError) as caught:
         parse(HEAD + "    return rleu(x)")
     assert "\n        return rleu(x)\n               ^" in caught.value.where
+
+
+def test_a_script_is_text_and_a_model_to_compile_has_a_main() -> None:
+    nothing: Any = None
+    with pytest.raises(ModelError, match="a script is text, got a NoneType"):
+        parse(nothing)
+    with pytest.raises(ModelError, match="no function 'main': it has other"):
+        _ = parse("def other(x: f32[2]) -> f32[2]:\n    return x").main

@@ -180,6 +180,7 @@ def test_a_pipeline_in_itself(model: Model, options: dict[str, Any]) -> None:
         ({"machine": "x"}, "machine='x'(.|\n)*egraph.machine.Machine, such as REFERENCE"),
         ({"cache": 3}, "cache=3(.|\n)*a folder"),
         ({"time_limit_s": "long"}, "time_limit_s='long'(.|\n)*seconds"),
+        ({"time_limit_s": -1}, "time_limit_s=-1(.|\n)*at least 0"),
         ({"library": "no"}, "library='no'(.|\n)*True or False"),
         ({"freeze": "yes"}, "no freeze 'yes'"),
         ({"numerics": "fast"}, "no numerics 'fast'(.|\n)*'exact', 'reassoc'"),
@@ -257,3 +258,34 @@ def test_a_transform_that_returns_more(model: Model, options: dict[str, Any]) ->
         np.testing.assert_array_equal(first, second)
     with pytest.raises(ModelError, match="a transform left 2 outputs of 1"):
         ft.optimize(np.exp, (X,), pipeline=pipeline, **options)
+
+
+@ft.transform
+def fails(term: Term) -> None:
+    raise KeyError("oops")
+
+
+class Failing(ft.Instrument):
+    """Raises after a stage."""
+
+    def after(self, stage: Any) -> None:
+        raise KeyError("oops")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"pipeline": ft.Pipeline("mine", [fails])}, "transform fails raised KeyError: 'oops'"),
+        ({"instruments": Failing()}, "instrument Failing raised KeyError: 'oops'(.|\n)*stage import"),
+    ],
+)
+def test_what_the_caller_gave_and_raises_is_named(model: Model, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(FrittataError, match=message) as caught:
+        ft.optimize(model, machine=REFERENCE, **given)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_a_transform_is_made_of_a_function() -> None:
+    number: Any = 3
+    with pytest.raises(FrittataError, match="a transform of a int"):
+        ft.transform(number)

@@ -1,10 +1,13 @@
 """A compiled model in a file gives the same results where it is loaded, and explains itself there."""
 
+import copy
 import io
 import json
+import pickle
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from exported import to_onnx
 from torch import nn
 
 import frittata as ft
-from frittata.egraph.errors import ModelError, StaleParametersError
+from frittata.egraph.errors import FrittataError, ModelError, StaleParametersError
 from frittata.egraph.machine import REFERENCE
 
 
@@ -73,7 +76,7 @@ def test_calls_keep_their_structure(tmp_path: Path) -> None:
     for args, message in (
         (({"w": w}, x, 3.0), "scale is 3.0 and was 2.0"),
         (({"w": w}, x), "lacks scale"),
-        (({"w": w}, x, 2.0, 1), "takes no argument_3"),
+        (({"w": w}, x, 2.0, 1), "takes 3 arguments by position, got 4"),
         (({"v": w}, x, 2.0), "lacks params_w"),
     ):
         with pytest.raises(ModelError, match=message):
@@ -219,3 +222,12 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
         for path in (tmp_path, tmp_path / "nowhere" / "model"):
             with pytest.raises(ModelError, match=f"cannot write {path}: (.|\n)*in a folder that is there"):
                 write(path)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_compiled_model_is_copied_by_saving_it(copied: Callable[[Any], Any], tmp_path: Path) -> None:
+    fast = ft.optimize(np.tanh, (X.numpy(),), machine=REFERENCE, cache=tmp_path)
+    script = ft.parse("def main(x: f32[n]) -> f32[n]:\n    y: f32[n] = exp(x)\n    return y")
+    for made in (fast, ft.optimize(script, dynamic_shapes=True, machine=REFERENCE, cache=tmp_path)):
+        with pytest.raises(FrittataError, match=r"save\(path\)"):
+            copied(made)

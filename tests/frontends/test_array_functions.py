@@ -355,6 +355,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a dtype": (lambda x: x.astype(np.complex64), "complex64"),
     "places of values": (lambda x: np.where(x > 0), "static shape"),
     "torch": (lambda x: __import__("torch").relu(x), "torch.relu"),
+    "an array of an array": (lambda x: np.asarray(x) + 1, r"numpy.asarray(.|\n)*frittata.as_tensor"),
     "einsum": (lambda x: np.einsum("ij,jk->ik", x, x), "j has extents"),
 }
 

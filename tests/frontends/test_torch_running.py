@@ -85,7 +85,8 @@ def test_a_generator_of_its_own_is_a_constant() -> None:
 
 
 def test_autocast_around_the_import_is_refused() -> None:
-    with torch.autocast("cpu", torch.bfloat16), pytest.raises(ModelError, match=r"autocast(.|\n)*inside of the model's"):
+    message = r"autocast(.|\n)*inside of the model's"
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(ModelError, match=message):
         from_module(nn.Linear(4, 2).eval(), (X,))
 
 
