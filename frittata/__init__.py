@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from frittata.passes import register_pipeline as register_pipeline
     from frittata.passes import transform as transform
 
+    __version__: str
+
 __all__ = [
     "Builder",
     "Context",
@@ -94,9 +96,15 @@ _HOME_BY_NAME = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load a front end, and the framework that it imports from, when it is asked for."""
+    """Load a front end, and the framework that it imports from, when it is asked for; look up the version."""
     if name == "ops":
         return import_module("frittata.ops")
+    if name == "__version__":
+        metadata = import_module("importlib.metadata")
+        try:
+            return metadata.version("frittata")
+        except metadata.PackageNotFoundError as error:
+            raise AttributeError("frittata is not installed: it has no version") from error
     if name not in _HOME_BY_NAME:
         raise AttributeError(f"module 'frittata' has no attribute {name!r}")
     return getattr(import_module(f"frittata.{_HOME_BY_NAME[name]}"), name)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frittata.egraph.errors import FrittataError, RuleError
+from frittata.egraph.phases import LEVELS
 
 if TYPE_CHECKING:
     from frittata.optimized import Optimized
@@ -34,12 +35,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="frittata", description="An equality-saturation compiler for tensor programs."
     )
+    parser.add_argument("--version", action=_Version, nargs=0, help="tell the version, and exit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     optimize = commands.add_parser("optimize", help="compile a model and report what was chosen")
     _add_model(optimize)
     optimize.add_argument(
-        "--page", type=Path, metavar="OUT.html", help="write a page that draws what was chosen and why"
+        "--page", type=Path, metavar="OUT.html", help="write a page that draws what was chosen and why; OUT.dot is DOT"
     )
     optimize.add_argument("--measure", action="store_true", help="time each kernel on the example arguments")
     optimize.add_argument("--script", action="store_true", help="print the chosen program as script")
@@ -80,9 +82,23 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        import frittata
+
+        print(f"frittata {frittata.__version__}")
+        parser.exit()
+
+
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "model", help="file.py:function or package.module:function returning (module, args), or a .txt script"
+        "model",
+        help="file.py:function or package.module:function returning (module, args), a .txt script or an .onnx file",
+    )
+    parser.add_argument(
+        "--dim", action="append", type=_dim, default=[], metavar="NAME=N", help="the extent of a dim of an ONNX model"
     )
     parser.add_argument(
         "--rules", action="append", type=Path, default=[], metavar="FILE", help="rules that join the built-in ones"
@@ -91,9 +107,24 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         "--numerics", choices=("exact", "reassoc", "loose", "approx"), default="reassoc", help="loosest level of rules"
     )
     parser.add_argument("--disable", action="append", default=[], metavar="NAME", help="a family, or family/rule")
+    parser.add_argument(
+        "--required", action="append", default=[], metavar="NAME", help="a family or transform to keep at any opt level"
+    )
+    parser.add_argument("--pipeline", default="default", metavar="NAME", help="default, zero or max")
+    parser.add_argument("--opt-level", type=int, choices=LEVELS, default=2, help="0 fuses nothing, 2 is all (default)")
+    parser.add_argument(
+        "--instruments", action="append", choices=_INSTRUMENTS, default=[], help="tell of each stage on standard error"
+    )
     parser.add_argument("--no-library", action="store_true", help="choose no calls into a library")
     parser.add_argument("--target", default="cpu", metavar="NAME", help="what to compile for: cpu (default) or cuda")
     parser.add_argument("--tune", choices=("measure",), help="time the chosen kernels and choose again")
+    parser.add_argument("--verify", action="store_true", help="compare the results with the model's in float64")
+    parser.add_argument(
+        "--freeze",
+        action=argparse.BooleanOptionalAction,
+        help="fold parameters without a guard, or read them at every call",
+    )
+    parser.add_argument("--fallback", choices=("extern", "error"), default="extern", help="for what has no definition")
     parser.add_argument("--plain", action="store_true", help="run kernels in their plain form")
     parser.add_argument(
         "--reference-machine", action="store_true", help="use the checked-in profile instead of this machine's"
@@ -102,6 +133,16 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         "--time-limit", type=float, default=3.0, metavar="S", help="for the search, in seconds (default 3)"
     )
     _add_cache(parser)
+
+
+_INSTRUMENTS = ("timing", "snapshot")
+
+
+def _dim(text: str) -> tuple[str, int]:
+    name, _, extent = text.rpartition("=")
+    if not name or not extent.isdecimal() or not int(extent):
+        raise argparse.ArgumentTypeError(f"{text!r} is no NAME=N")
+    return name, int(extent)
 
 
 def _add_cache(parser: argparse.ArgumentParser) -> None:
@@ -116,15 +157,25 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
 def _compiled(given: argparse.Namespace) -> Optimized:
     import frittata
     from frittata.egraph.machine import REFERENCE
+    from frittata.instruments import Snapshot, Timing
     from frittata.specs import load
 
-    model, args = load(given.model)
-    return frittata.optimize(
+    model, args = load(given.model, dict(given.dim))
+    timing = Timing()
+    told = {"timing": timing, "snapshot": Snapshot(sys.stderr)}
+    made = frittata.optimize(
         model,
         args,
         rules=tuple(given.rules),
         numerics=given.numerics,
         disable=tuple(given.disable),
+        required=tuple(given.required),
+        pipeline=given.pipeline,
+        opt_level=given.opt_level,
+        instruments=tuple(told[name] for name in given.instruments),
+        verify=given.verify,
+        freeze=given.freeze,
+        fallback=given.fallback,
         library=not given.no_library,
         target=given.target,
         form="plain" if given.plain else "fast",
@@ -133,6 +184,9 @@ def _compiled(given: argparse.Namespace) -> Optimized:
         machine=REFERENCE if given.reference_machine and given.target == "cpu" else None,
         cache=given.cache,
     )
+    if timing.stages:
+        print(timing, file=sys.stderr)
+    return made
 
 
 def _optimize(given: argparse.Namespace) -> int:

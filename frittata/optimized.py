@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -80,6 +80,12 @@ class Optimized:
         if name != "main":
             raise FrittataError(f"no compiled function {name!r}", do="optimize a model whose main it is")
         return self
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise FrittataError(
+            "a compiled model cannot be pickled or copied: its kernels are machine code in this process",
+            do="write it with fast.save(path), and read it with frittata.load(path)",
+        )
 
     def _flat_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
         values = self.compilation.imported.flatten(args, kwargs)
@@ -231,12 +237,25 @@ class Optimized:
     def show(self, path: str | Path, title: str = "frittata") -> Path:
         """Write one page that draws the program and the e-graph around each kernel; it needs nothing but itself.
 
-        Raises: ModelError if it cannot be written there.
+        To a path that ends in .dot or .gv goes the program alone, in the DOT language of Graphviz, named by the title.
+
+        Raises: ModelError for an ending of another kind of file, or if it cannot be written there.
         """
-        from frittata.page import page
         from frittata.saved import opened
 
-        target, text = Path(path), page(self.report, title)
+        target = Path(path)
+        if target.suffix in (".dot", ".gv"):
+            from frittata.graphs import to_dot
+
+            graph = self.graph()
+            graph.graph["name"] = title
+            text = to_dot(graph)
+        elif target.suffix in (".html", ".htm", ""):
+            from frittata.page import page
+
+            text = page(self.report, title)
+        else:
+            raise ModelError(f"cannot show a program as {target.suffix}", do="give a path in .html, .dot or .gv")
         with opened(target) as file:
             file.write(text.encode("utf-8"))
         return target

@@ -1,27 +1,35 @@
-"""How the command line names a model: `file.py:function`, `package.module:function`, or a script in a `.txt` file."""
+"""How the command line names a model: `file.py:function`, `package.module:function`, a script in `.txt`, or `.onnx`."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import sys
+import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from frittata.egraph.errors import ModelError
+from frittata.egraph.errors import FrittataError, ModelError
 from frittata.egraph.script import parse
 
-_HOW = "give file.py:function, package.module:function or model.txt"
+_HOW = "give file.py:function, package.module:function, model.txt or model.onnx"
 
 
-def load(spec: str) -> tuple[Any, tuple[Any, ...]]:
+def load(spec: str, dims: Mapping[str, int] | None = None) -> tuple[Any, tuple[Any, ...]]:
     """Return the model of a spec and the example arguments of a call.
 
     The function takes nothing and returns a module and its arguments. A script has no values for its params: they are
-    drawn, like the arguments that it is measured on.
+    drawn, like the arguments that it is measured on. `dims` are extents for the symbolic dims of an ONNX model.
 
-    Raises: ModelError if there is no such model.
+    Raises: ModelError if there is no such model, or its file or its function raises.
     """
+    if spec.endswith(".onnx"):
+        from frittata.frontends.onnx.importer import from_onnx
+
+        return from_onnx(spec, dims=dims), ()
+    if dims:
+        raise ModelError(f"dims for {spec}", do="give them for a model.onnx; others have those of their arguments")
     if spec.endswith(".txt"):
         return _script(Path(spec)), ()
     where, separator, name = spec.rpartition(":")
@@ -32,7 +40,12 @@ def load(spec: str) -> tuple[Any, tuple[Any, ...]]:
     if not callable(factory):
         known = sorted(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))
         raise ModelError(f"{where} has no function {name!r}", do=f"it has {', '.join(known) or 'none'}")
-    made = factory()
+    try:
+        made = factory()
+    except FrittataError:
+        raise
+    except Exception as error:  # the caller's code
+        raise ModelError(f"{name}() raised {type(error).__name__}: {error}", _place(error) or spec) from error
     if not isinstance(made, tuple) or len(made) != 2:
         raise ModelError(f"{name}() returned a {type(made).__name__}", spec, "return (module, args)")
     model, args = made
@@ -70,11 +83,20 @@ def _file(path: Path) -> Any:
     sys.path.insert(0, str(path.parent.resolve()))
     try:
         found.loader.exec_module(module)
-    except (ImportError, SyntaxError) as error:
-        raise ModelError(f"the file cannot be loaded: {error}", str(path)) from error
+    except FrittataError:
+        raise
+    except Exception as error:  # the caller's code
+        what = f"the file cannot be loaded: {type(error).__name__}: {error}"
+        raise ModelError(what, _place(error) or str(path)) from error
     finally:
         sys.path.remove(str(path.parent.resolve()))
     return module
+
+
+def _place(error: Exception) -> str:
+    """Return where an error was raised, as `file:line`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
 def _module(name: str) -> Any:

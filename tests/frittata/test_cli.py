@@ -3,11 +3,15 @@
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
+import onnx
+import onnx.parser
 import pytest
 from tiny_model import SCRIPT
 
+import frittata
 from frittata.cli import main
 
 FACTORY = """
@@ -19,6 +23,13 @@ def model():
 
 def wrong():
     return 3
+
+def fails():
+    raise KeyError("oops")
+"""
+
+ONNX = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[N, 4] x) => (float[N, 4] y) { y = Relu(x) }
 """
 
 
@@ -61,8 +72,10 @@ def test_a_model_comes_from_a_function_in_a_file(
     assert "softmax, by the template row" in text and "@numba.njit" in text
     assert main(["optimize", f"{file}:wrong", *options]) == 1
     assert "return (module, args)" in capsys.readouterr().err
+    assert main(["optimize", f"{file}:fails", *options]) == 1
+    assert "fails() raised KeyError: 'oops'" in capsys.readouterr().err
     assert main(["optimize", f"{file}:modell", *options]) == 1
-    assert "it has model" in capsys.readouterr().err
+    assert "it has fails, model" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -81,6 +94,32 @@ def test_errors_are_told_in_words(arguments: list[str], said: str, capsys: pytes
     captured = capsys.readouterr()
     assert said in captured.err and captured.err.startswith("error: ")
     assert "Traceback" not in captured.err
+
+
+def test_options_of_optimize_are_flags(script: str, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--opt-level", "0", "--required", "scalar", "--pipeline", "default", "--fallback", "error"]
+    flags += ["--verify", "--no-freeze", "--instruments", "timing", "--json"]
+    assert main(["optimize", script, *options, *flags]) == 0
+    captured = capsys.readouterr()
+    report = json.loads(captured.out)
+    assert len(report["kernels"]) > 3 and not report["folded"]
+    assert "import" in captured.err and "matches" in captured.err
+
+
+def test_an_onnx_model_is_a_file(tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(ONNX), path)
+    assert main(["optimize", str(path), *options, "--dim", "N=3", "--script"]) == 0
+    assert "x: f32[3, 4]" in capsys.readouterr().out
+    assert main(["optimize", str(path), *options]) == 1
+    assert "N" in capsys.readouterr().err
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(["--version"])
+    assert raised.value.code == 0
+    assert capsys.readouterr().out == f"frittata {version('frittata')}\n" == f"frittata {frittata.__version__}\n"
 
 
 def test_wrong_usage_is_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,11 @@
 """The program and the e-graph as networkx graphs, and the layered layout."""
 
-import networkx as nx
+from pathlib import Path
 
+import networkx as nx
+import pytest
+
+from frittata.egraph.errors import ModelError
 from frittata.graphs import to_dot
 from frittata.layout import lay_out
 from frittata.optimized import Optimized
@@ -45,6 +49,13 @@ def test_dot_text_has_a_cluster_for_each_class(fast: Optimized) -> None:
     assert text.count("subgraph") == classes
     assert text.count("{") == text.count("}")
     assert '"matmul_relu" -> "softmax"' in to_dot(fast.graph())
+
+
+def test_a_program_is_written_as_dot_and_nothing_as_what_it_is_not(fast: Optimized, tmp_path: Path) -> None:
+    text = fast.show(tmp_path / "x.dot", "tiny").read_text()
+    assert text.startswith('digraph "tiny"') and '"matmul_relu" -> "softmax"' in text
+    with pytest.raises(ModelError, match=r"as .svg(.|\n)*.html, .dot"):
+        fast.show(tmp_path / "x.svg")
 
 
 def test_layout_points_down_without_overlap() -> None:
