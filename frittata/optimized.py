@@ -55,7 +55,7 @@ class Optimized:
         self._run = self._runner()
         freeze, imported = compilation.options.freeze, compilation.imported
         tensors = imported.parameters
-        self._guard = Guard(tensors if freeze is None else {}, source)
+        self._guard = Guard(tensors, source) if freeze is None else Guard({}, None)
         self._parameters = readers(imported.model, tensors, source) if freeze is False and not parameters else ()
         self._parameters += tuple(lambda value=value: value for value in parameters)
         self._takes_own = not self._parameters and imported.is_flat

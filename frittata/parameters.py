@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,35 +18,58 @@ from frittata.egraph.terms import Term
 
 @dataclass(frozen=True, eq=False)
 class Home:
-    """Where a module keeps a tensor: another may be put there."""
+    """Where a module keeps a tensor: another may be put there, and another module in the place of one on the way."""
 
-    tensors: Mapping[str, Any]
-    key: str
+    source: Any
+    path: tuple[str, ...]
+    kind: str
 
     @staticmethod
     def of(source: Any, name: str) -> Home | None:
         """Find a tensor by the name of its param: a dotted path, after `self.` where an input has that name."""
-        path = name.split(".")
+        path = tuple(name.split("."))
         for parts in (path, path[1:]):
-            module = source
-            for part in parts[:-1]:
-                module = getattr(module, "_modules", {}).get(part)
             for kind in ("_parameters", "_buffers"):
-                tensors = getattr(module, kind, {})
-                if parts and tensors.get(parts[-1]) is not None:
-                    return Home(tensors, parts[-1])
+                home = Home(source, parts, kind)
+                if parts and home.tensors.get(parts[-1]) is not None:
+                    return home
         return None
+
+    @property
+    def tensors(self) -> Mapping[str, Any]:
+        """The module's tensors of the kind, by the last part of their names; none where there is no such module."""
+        module = self.source
+        for part in self.path[:-1]:
+            module = getattr(module, "_modules", {}).get(part)
+        return getattr(module, self.kind, {})
+
+    def read(self) -> Any:
+        """Return the tensor that is there now.
+
+        Raises: StaleParametersError if there is none.
+        """
+        found = self.tensors.get(self.path[-1])
+        if found is None:
+            raise StaleParametersError(f"parameter {'.'.join(self.path)!r} is not there any more", do=_AGAIN)
+        return found
+
+
+_AGAIN = "call frittata.optimize again"
 
 
 class Guard:
-    """Notices that a folded tensor was written to, moved, or replaced in its module."""
+    """Notices that a folded tensor was written to, moved, or replaced in its module, or a module in another."""
 
     def __init__(self, tensor_by_name: Mapping[str, Any], source: Any) -> None:
         self._rows: list[tuple[str, Mapping[str, Any], str, Any, int, int]] = []
         for name, tensor in tensor_by_name.items():
-            home = Home.of(source, name) or Home({name: tensor}, name)
-            if not tensor.is_inference() and home.tensors[home.key] is tensor:
-                self._rows.append((name, home.tensors, home.key, tensor, tensor._version, tensor.data_ptr()))
+            home = Home.of(source, name)
+            tensors, key = ({name: tensor}, name) if home is None else (home.tensors, home.path[-1])
+            if not tensor.is_inference() and tensors[key] is tensor:
+                self._rows.append((name, tensors, key, tensor, tensor._version, tensor.data_ptr()))
+        parts = source.modules() if hasattr(source, "modules") else ()
+        self._modules: list[dict[str, Any]] = [part._modules for part in parts if part._modules]
+        self._modules_before = [dict(modules) for modules in self._modules]
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -55,16 +79,22 @@ class Guard:
         held, others = Guard({}, None), Guard({}, None)
         for row in self._rows:
             (held if condition(row[3]) else others)._rows.append(row)
+        others._modules, others._modules_before = self._modules, self._modules_before
         return held, others
 
     def check(self) -> None:
-        """Raise StaleParametersError if a tensor has changed."""
+        """Raise StaleParametersError if a tensor has changed, or a module was added, replaced or removed."""
         for name, tensors, key, tensor, version, pointer in self._rows:  # every call waits for this
             if tensors.get(key) is not tensor or tensor._version != version or tensor.data_ptr() != pointer:
                 raise StaleParametersError(
                     f"parameter {name!r} was changed after optimize()",
-                    do="call frittata.optimize again; freeze=True skips this check, freeze=False reads parameters anew",
+                    do=f"{_AGAIN}; freeze=True skips this check, freeze=False reads parameters anew",
                 )
+        if any(map(operator.ne, self._modules, self._modules_before)):
+            pairs = zip(self._modules, self._modules_before, strict=True)
+            changed = {key: 0 for has, had in pairs for key in {**had, **has} if has.get(key) is not had.get(key)}
+            what = f"submodule {', '.join(map(repr, changed))} was changed after optimize()"
+            raise StaleParametersError(what, do=f"{_AGAIN}; freeze=True skips this check")
 
 
 def readers(model: Model, tensor_by_name: Mapping[str, Any], source: Any) -> tuple[Callable[[], Any], ...]:
@@ -76,7 +106,7 @@ def _reader(name: str, model: Model, tensor_by_name: Mapping[str, Any], source: 
     if name not in tensor_by_name:
         return lambda: model.params[name]
     home = Home.of(source, name)
-    return (lambda: tensor_by_name[name]) if home is None else (lambda: home.tensors[home.key])
+    return (lambda: tensor_by_name[name]) if home is None else home.read
 
 
 def detached(model: Model, program: Program, form: str) -> Model:

@@ -52,7 +52,12 @@ def a_buffer(module: nn.Sequential) -> None:
     module[1].register_buffer("running_mean", torch.ones_like(module[1].get_buffer("running_mean")))
 
 
-CHANGES = {f.__name__: f for f in (written, replaced, loaded, assigned, moved, a_buffer)}
+def a_layer(module: nn.Sequential) -> None:
+    torch.manual_seed(1)
+    module[3] = nn.Linear(5, 3)
+
+
+CHANGES = {f.__name__: f for f in (written, replaced, loaded, assigned, moved, a_buffer, a_layer)}
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -67,10 +72,31 @@ def test_a_change_is_noticed_and_freeze_drops_the_check(name: str, cache: Path) 
     torch.testing.assert_close(folded(X), before)
 
 
+def test_a_module_without_parameters_that_takes_the_place_of_another_is_noticed(cache: Path) -> None:
+    module = nn.Sequential(nn.Tanh(), nn.Sequential(nn.ReLU())).eval()
+    fast = ft.optimize(module, (X,), machine=REFERENCE, cache=cache)
+    fast(X)
+    module[1].register_module("0", nn.Sigmoid())
+    with pytest.raises(StaleParametersError, match="submodule '0' was changed"):
+        fast(X)
+
+
+def test_without_freezing_a_parameter_that_is_gone_is_an_error(cache: Path) -> None:
+    module = model()
+    fast = ft.optimize(module, (X,), machine=REFERENCE, cache=cache, freeze=False)
+    del module[3]
+    with pytest.raises(StaleParametersError, match=r"'3.weight' is not there any more"):
+        fast(X)
+
+
 def of_many_parameters() -> nn.Sequential:
     torch.manual_seed(0)
     layers = (layer for _ in range(6) for layer in (nn.Linear(4, 4), nn.BatchNorm1d(4)))
     return nn.Sequential(*layers, nn.LayerNorm(4)).eval()
+
+
+def another_activation(module: nn.Sequential) -> None:
+    module[3] = nn.Identity()
 
 
 def in_shared_memory(module: nn.Sequential) -> None:
@@ -91,7 +117,7 @@ def test_of_many_parameters_those_are_looked_at_before_a_run_that_it_reads_where
         read.check()
 
 
-@pytest.mark.parametrize("change", [written, moved, a_buffer, in_shared_memory])
+@pytest.mark.parametrize("change", [written, moved, a_buffer, in_shared_memory, another_activation])
 def test_a_change_of_one_of_many_parameters_is_noticed(change: Callable[[nn.Sequential], None], cache: Path) -> None:
     module = of_many_parameters()
     fast = ft.optimize(module, (X,), machine=REFERENCE, cache=cache)

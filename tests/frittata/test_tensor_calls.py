@@ -99,9 +99,10 @@ def test_calls_like_the_last_one_go_to_the_kernels_at_once(
     nested = ft.optimize(Nested().eval(), ([X, B],), machine=REFERENCE, cache=cache)
     expected = shifted(X, B)
     torch.testing.assert_close(nested([X, B]), expected[0], rtol=0, atol=0)
-    for args, kwargs in (((X, B, B), {}), ((X[:2], B), {}), ((X,), {"b": B})):
+    for args, kwargs in (((X, B, B), {}), ((X[:2], B), {}), ((X,), {"c": B})):
         with pytest.raises(ModelError):
             shifted(*args, **kwargs)
+    torch.testing.assert_close(shifted(X, b=B), expected, rtol=0, atol=0)
     for args in ((X.numpy(), B.numpy()), (X, B.numpy()), (X.t().t(), B)):
         np.testing.assert_array_equal(shifted(*args)[0], expected[0])
     monkeypatch.setattr(Optimized, "_flat_call", lambda *_: pytest.fail("the long way"))

@@ -416,23 +416,6 @@ def test_keyword_arguments_come_in_any_order() -> None:
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-def test_a_call_may_give_defaults_and_names() -> None:
-    class Shifted(nn.Module):
-        def forward(self, x: Tensor, n: int = 2, *, shift: Tensor | None = None, tag: str = "a") -> Tensor:
-            return x * n if shift is None else x * n + shift
-
-    imported = from_module(Shifted().eval(), (X,), {"shift": X + 1})
-    for args, kwargs in (((X,), {"n": 2}), ((X, 2), {"tag": "a"}), ((), {"x": X})):
-        first, second = imported.flatten(args, {**kwargs, "shift": X + 2})
-        assert first is X and torch.equal(second, X + 2)
-    with pytest.raises(ModelError, match=r"argument n is 3 and was 2(.|\n)*only tensors may have others"):
-        imported.flatten((X, 3), {"shift": X})
-    given = from_module(Shifted().eval(), (X, 4))
-    assert given.flatten((X,), {"n": 4}) == [X]
-    with pytest.raises(ModelError, match="argument n is 2 and was 4"):
-        given.flatten((X,))
-
-
 def test_what_no_result_is_computed_from_is_left_out() -> None:
     """It may be anything: here half of it is empty, and half in half precision."""
 
