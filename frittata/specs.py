@@ -25,6 +25,8 @@ def load(spec: str, dims: Mapping[str, int] | None = None) -> tuple[Any, tuple[A
     Raises: ModelError if there is no such model, or its file or its function raises.
     """
     if spec.endswith(".onnx"):
+        if not Path(spec).is_file():
+            raise ModelError("there is no such file", spec, _HOW)
         from frittata.frontends.onnx.importer import from_onnx
 
         return from_onnx(spec, dims=dims), ()

@@ -68,9 +68,9 @@ class Imported:
             )
         tensors: list[Any] = []
         for name, leaf, value in zip(self._names, self._leaves, given, strict=True):
-            if leaf is TENSOR:
+            if leaf is TENSOR and type(value) not in _CONSTANTS:
                 tensors.append(value)
-            elif not _same(value, leaf):
+            elif leaf is TENSOR or not _same(value, leaf):
                 raise _changed(name, value, leaf)
         return tensors
 
@@ -126,9 +126,12 @@ def _same(value: Any, other: Any) -> bool:
 
 
 def _changed(name: str, value: Any, old: Any) -> ModelError:
-    now, then = (repr(v) if isinstance(v, _CONSTANTS) else f"a {type(v).__name__}" for v in (value, old))
     do = "optimize again with this value; only tensors may have others at each call"
-    return ModelError(f"argument {name} is {now} and was {then} at the export", do=do)
+    return ModelError(f"argument {name} is {_text(value)} and was {_text(old)} at the export", do=do)
+
+
+def _text(value: Any) -> str:
+    return "a tensor" if value is TENSOR else repr(value) if type(value) in _CONSTANTS else f"a {type(value).__name__}"
 
 
 def _described(spec: pytree.TreeSpec) -> str:

@@ -56,8 +56,8 @@ MISFITS: dict[str, tuple[tuple[Any, ...], str]] = {
     "quarter precision": ((X.to(torch.float8_e5m2), CHOSEN, SCALE), "numpy cannot read(.|\n)*Float8"),
     "another device": ((X.to("meta"), CHOSEN, SCALE), "on meta(.|\n)*move it to the CPU"),
     "a sparse tensor": ((X.to_sparse(), CHOSEN, SCALE), "numpy cannot read(.|\n)*dense"),
-    "a Python number": ((X, CHOSEN, 2.0), "an argument is a float"),
-    "nothing": ((X, CHOSEN, None), "another structure|NoneType"),
+    "a Python number": ((X, CHOSEN, 2.0), "argument scale is 2.0 and was a tensor"),
+    "nothing": ((X, CHOSEN, None), "argument scale is None and was a tensor"),
     "the other byte order": ((X.numpy().astype(">f4"), CHOSEN, SCALE), "got >f4"),
     "a matrix": ((X.numpy().view(np.matrix), CHOSEN, SCALE), "a matrix(.|\n)*numpy arrays"),
     "a masked array": ((np.ma.masked_array(X.numpy()), CHOSEN, SCALE), "MaskedArray"),  # pyright: ignore
