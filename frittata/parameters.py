@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -90,7 +89,7 @@ class Guard:
                     f"parameter {name!r} was changed after optimize()",
                     do=f"{_AGAIN}; freeze=True skips this check, freeze=False reads parameters anew",
                 )
-        if any(map(operator.ne, self._modules, self._modules_before)):
+        if self._modules != self._modules_before:
             pairs = zip(self._modules, self._modules_before, strict=True)
             changed = {key: 0 for has, had in pairs for key in {**had, **has} if has.get(key) is not had.get(key)}
             what = f"submodule {', '.join(map(repr, changed))} was changed after optimize()"
