@@ -123,8 +123,8 @@ def _new_egraph() -> bindings.EGraph:
         for them for ever.
     """
     if os.getpid() != _PROCESS:
-        do = "start processes with the method 'spawn', or fork before the first optimize; compiled models run in forks"
-        raise SaturationError("a fork of a process that has optimized a model cannot optimize another", do=do)
+        do = "start processes with the method 'spawn', or fork before the first optimize or load; models run in forks"
+        raise SaturationError("a fork of a process that has loaded egglog cannot optimize a model", do=do)
     return bindings.EGraph()
 
 

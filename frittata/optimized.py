@@ -81,6 +81,9 @@ class Optimized:
             raise FrittataError(f"no compiled function {name!r}", do="optimize a model whose main it is")
         return self
 
+    def __copy__(self) -> Optimized:
+        return self
+
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise FrittataError(
             "a compiled model cannot be pickled or copied: its kernels are machine code in this process",
@@ -244,18 +247,19 @@ class Optimized:
         from frittata.saved import opened
 
         target = Path(path)
-        if target.suffix in (".dot", ".gv"):
+        kind = target.suffix.lower()
+        if kind in (".dot", ".gv"):
             from frittata.graphs import to_dot
 
             graph = self.graph()
             graph.graph["name"] = title
             text = to_dot(graph)
-        elif target.suffix in (".html", ".htm", ""):
+        elif kind not in (".svg", ".png", ".pdf", ".jpg", ".jpeg", ".json"):
             from frittata.page import page
 
             text = page(self.report, title)
         else:
-            raise ModelError(f"cannot show a program as {target.suffix}", do="give a path in .html, .dot or .gv")
+            raise ModelError(f"cannot show a program as {kind}", do="give a path in .html, .dot or .gv")
         with opened(target) as file:
             file.write(text.encode("utf-8"))
         return target

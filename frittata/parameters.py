@@ -61,13 +61,19 @@ class Guard:
 
     def __init__(self, tensor_by_name: Mapping[str, Any], source: Any) -> None:
         self._rows: list[tuple[str, Mapping[str, Any], str, Any, int, int]] = []
+        parts = [*source.modules()] if hasattr(source, "modules") else []
+        kept = [tensors for part in parts for tensors in (part._parameters, part._buffers)]
+        places: dict[int, list[tuple[Mapping[str, Any], str]]] = {}  # several for a tensor that modules share
+        for tensors in kept:
+            for key, tensor in tensors.items():
+                places.setdefault(id(tensor), []).append((tensors, key))
         for name, tensor in tensor_by_name.items():
-            home = Home.of(source, name)
-            tensors, key = ({name: tensor}, name) if home is None else (home.tensors, home.path[-1])
-            if not tensor.is_inference() and tensors[key] is tensor:
-                self._rows.append((name, tensors, key, tensor, tensor._version, tensor.data_ptr()))
-        parts = source.modules() if hasattr(source, "modules") else ()
-        self._modules: list[dict[str, Any]] = [part._modules for part in parts if part._modules]
+            for tensors, key in places.get(id(tensor)) or [({name: tensor}, name)]:
+                if not tensor.is_inference():
+                    self._rows.append((name, tensors, key, tensor, tensor._version, tensor.data_ptr()))
+        self._modules: list[dict[str, Any]] = [
+            part._modules for part in parts if part._modules or hasattr(part, "__len__")
+        ]
         self._modules_before = [dict(modules) for modules in self._modules]
 
     def __len__(self) -> int:

@@ -137,10 +137,11 @@ def _is_negative(x: Term) -> Term:
 
 
 def _sinh(x: Term) -> Term:
-    """(e + e / (e + 1)) / 2 with e = exp(|x|) - 1, and the sign of x."""
+    """(e + e / (e + 1)) / 2 with e = exp(|x|) - 1, and the sign of x; the quotient is 1 far out."""
     e = tensor("expm1", tensor("abs", x))
-    size = _times(tensor("add", e, tensor("sub", _like(x, 1), tensor("reciprocal", _plus(e, 1)))), 0.5)
-    return tensor("where", tensor("lt", x, _like(x, 0)), tensor("neg", size), size)
+    bound = tensor("min", e, _like(x, 1e30))
+    size = _times(tensor("add", e, tensor("div", bound, _plus(bound, 1))), 0.5)
+    return _signed(size, x)
 
 
 def _cosh(x: Term) -> Term:
@@ -158,7 +159,13 @@ def _asinh(x: Term) -> Term:
     square = tensor("square", a)
     bend = tensor("div", square, _plus(tensor("sqrt", _plus(square, 1)), 1))
     size = tensor("where", _above(a, _FAR), _of_double(a), tensor("log1p", tensor("add", a, bend)))
-    return tensor("where", tensor("lt", x, _like(x, 0)), tensor("neg", size), size)
+    return _signed(size, x)
+
+
+def _signed(size: Term, x: Term) -> Term:
+    """Give a magnitude the sign of x, and zeros as they are."""
+    signed = tensor("where", tensor("lt", x, _like(x, 0)), tensor("neg", size), size)
+    return tensor("where", tensor("eq", x, _like(x, 0)), x, signed)
 
 
 def _acosh(x: Term) -> Term:
@@ -176,7 +183,7 @@ def _atanh(x: Term) -> Term:
     """log(1 + 2 a / (1 - a)) / 2 with a = |x|, and the sign of x."""
     a = tensor("abs", x)
     size = _times(tensor("log1p", tensor("div", _times(a, 2), tensor("sub", _like(x, 1), a))), 0.5)
-    return tensor("where", tensor("lt", x, _like(x, 0)), tensor("neg", size), size)
+    return _signed(size, x)
 
 
 def _logaddexp(x: Term, y: Term) -> Term:

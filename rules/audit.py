@@ -25,7 +25,7 @@ from frittata.egraph import dtypes, shapes, terms
 from frittata.egraph.errors import ModelError, RuleError
 from frittata.egraph.interpret import Interpreter, Precision
 from frittata.egraph.terms import TensorType, Term
-from frittata.rules.draws import DIMS, MOST_RANK, Dice
+from frittata.rules.draws import DIMS, MOST_RANK, MOST_SIZE, Dice
 from frittata.rules.facts import NotApplicable
 from frittata.rules.matching import results
 from frittata.rules.pattern import Family, Rule, numbers_in, sizes_in
@@ -103,8 +103,8 @@ def check(family: Family, seed: int = 0) -> tuple[AuditResult, ...]:
         where = ", ".join(str(one.rule.location) for one in wrong)
         do = "correct the rule, lower its level, or guard it"
         if not any(one.counterexample for one in wrong):
-            drawn = f"extents are drawn up to {max(DIMS)} and as its integers are, ranks up to {MOST_RANK}"
-            do = f"loosen the guard: {drawn}"
+            sizes = f"up to {max(DIMS)} and as its integers up to {MOST_SIZE} are"
+            do = f"loosen the guard: extents are drawn {sizes}, ranks up to {MOST_RANK}"
         raise RuleError("\n".join(one.failure for one in wrong), where, do)
     return found
 
@@ -188,14 +188,15 @@ def _draws(rule: Rule, instance: Instance, left: Term, right: Term, rng: np.rand
         yield _Draw(draw_values(instance.leaves, rng, "dyadic"), "native", 0.0)
         yield _Draw(draw_values(instance.leaves, rng, "plain"), "native", loose)
         yield _Draw(draw_values(instance.leaves, rng, "special"), "native", loose)
-        yield _Draw(draw_edges(instance.leaves, rng, numbers_in(rule)), "native", loose)
+        yield _Draw(draw_edges(instance.leaves, rng, numbers_in(rule), large=True), "native", loose)
         return
     tolerance = rule.level.tolerance if rule.level.kind == "approx" else 1e-5 if single else 1e-9
     plain = draw_values(instance.leaves, rng, "plain")
     yield _Draw(plain, "f64", tolerance, finite_only=True)
     spreads = rule.level.kind == "loose"
-    edges = draw_edges(instance.leaves, rng, numbers_in(rule))
-    yield _Draw(edges, "f64", tolerance, finite_only=True)
+    for large in (False, True):
+        edges = draw_edges(instance.leaves, rng, numbers_in(rule), large)
+        yield _Draw(edges, "f64", tolerance, finite_only=True)
     yield _Draw(with_nans(plain, rng), "f64", tolerance, finite_only=True, nan_stays=True, nan_spreads=spreads)
 
 

@@ -22,7 +22,7 @@ from frittata.rules.proposals import Goal, Mismatch, Place, propose
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-MOST_EDGE = 1e4
+MOST_SMALL, MOST_EDGE = 4.0, 1e4
 MOST_LARGE = 150.0
 """A product of two exponentials of such numbers is finite in float64."""
 
@@ -174,27 +174,32 @@ def _values(shape: tuple[int, ...], dtype: str, rng: np.random.Generator, kind: 
 
 
 def draw_edges(
-    leaves: tuple[Term, ...], rng: np.random.Generator, numbers: Collection[float]
+    leaves: tuple[Term, ...], rng: np.random.Generator, numbers: Collection[float], large: bool
 ) -> dict[str, Array]:
-    """Draw values at and beside multiples of the numbers that a rule mentions, halves, and large ones.
+    """Draw values at and beside multiples of the numbers that a rule mentions, and halves; also `large` ones, or none.
 
-    There clamps begin, roundings jump, and what is negligible near zero is not.
+    There clamps begin, roundings jump, and what is negligible near zero is not; beside the exponential of a large value
+    all else is.
     """
-    return {leaf.attrs[0]: _edges(shapes.concrete(leaf.shape), leaf.dtype, rng, numbers) for leaf in leaves}
+    return {leaf.attrs[0]: _edges(shapes.concrete(leaf.shape), leaf.dtype, rng, numbers, large) for leaf in leaves}
 
 
-def _edges(shape: tuple[int, ...], dtype: str, rng: np.random.Generator, numbers: Collection[float]) -> Array:
+def _edges(
+    shape: tuple[int, ...], dtype: str, rng: np.random.Generator, numbers: Collection[float], large: bool
+) -> Array:
     to = dtypes.to_numpy(dtype)
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(to)
     if dtypes.is_integer(dtype):
         small = [n for n in numbers if abs(n) < MOST_EDGE] or [0.0]
         return (np.trunc(rng.choice(small, shape)) * rng.choice([-1, 1], shape) + rng.integers(-2, 3, shape)).astype(to)
-    steps = [1.0, *(step for n in numbers if n for step in (n, 1 / n) if abs(step) < MOST_EDGE)]
+    most = MOST_EDGE if large else MOST_SMALL
+    steps = [1.0, *(step for n in numbers if n for step in (n, 1 / n) if abs(step) < most)]
     near = rng.choice(steps, shape) * rng.choice([-2, -1, -0.5, 0.5, 1, 1.5, 2, 2.5], shape)
     near = near * (1 + rng.choice([0, 0, 1e-4, -1e-4, 0.1], shape))
-    large = rng.uniform(-MOST_LARGE, MOST_LARGE, shape)
-    return np.where(rng.random(shape) < 0.3, large, near).astype(to)
+    if not large:
+        return near.astype(to)
+    return np.where(rng.random(shape) < 0.3, rng.uniform(-MOST_LARGE, MOST_LARGE, shape), near).astype(to)
 
 
 def with_nans(values: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:

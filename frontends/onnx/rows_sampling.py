@@ -68,7 +68,7 @@ def _resize(
     for at, (axis, extent, scale, length) in enumerate(zip(chosen, extents, factors, lengths, strict=True)):
         outside = None
         if coordinate_transformation_mode == "tf_crop_and_resize":
-            first, step = _crop(_fraction(roi[at]), _fraction(roi[at + len(chosen)]), extent, extent * scale)
+            first, step = _crop(_fraction(roi[at], 1), _fraction(roi[at + len(chosen)], 1), extent, extent * scale)
             outside = _outside(axis - rank, length, first, step, extent)
         elif scale == 1:
             continue
@@ -87,15 +87,18 @@ def _resize(
     return x
 
 
-def _fraction(value: Any) -> Fraction:
-    """Return what a number in single precision stands for."""
-    return Fraction(float(value)).limit_denominator(1000)
+def _fraction(value: Any, extent: int) -> Fraction:
+    """Return what a scale in single precision stands for: a quotient by the extent, or by as little as may be."""
+    single = np.float32(value)
+    whole = Fraction(round(extent * float(single)), max(extent, 1))
+    every = (whole, *(Fraction(float(single)).limit_denominator(10**digits) for digits in range(3, 8)))
+    return next((found for found in every if np.float32(float(found)) == single), Fraction(float(single)))
 
 
 def _factors(extents: Sequence[int], asked: Any, by_scale: bool, policy: str) -> tuple[list[Fraction], list[int]]:
     """Return the scale and the extent of each axis; all have one scale if a `policy` keeps their proportions."""
     if by_scale:
-        factors = [_fraction(scale) for scale in np.atleast_1d(asked)]
+        factors = [_fraction(scale, extent) for scale, extent in zip(np.atleast_1d(asked), extents, strict=True)]
         return factors, [int(extent * scale) for extent, scale in zip(extents, factors, strict=True)]
     factors = [Fraction(int(size), extent) for size, extent in zip(np.atleast_1d(asked), extents, strict=True)]
     if policy == "stretch":

@@ -81,6 +81,25 @@ def test_a_module_without_parameters_that_takes_the_place_of_another_is_noticed(
         fast(X)
 
 
+def test_a_module_in_an_empty_one_is_noticed(cache: Path) -> None:
+    module = nn.Sequential(nn.Tanh(), nn.Sequential()).eval()
+    fast = ft.optimize(module, (X,), machine=REFERENCE, cache=cache)
+    module[1].append(nn.Sigmoid())
+    with pytest.raises(StaleParametersError, match="submodule '0' was changed"):
+        fast(X)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_each_name_of_a_parameter_that_modules_share_is_guarded(which: int, cache: Path) -> None:
+    width = X.shape[-1]
+    module = nn.Sequential(nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)).eval()
+    module[1].weight = module[0].weight
+    fast = ft.optimize(module, (X,), machine=REFERENCE, cache=cache)
+    module[which].weight = nn.Parameter(torch.ones(width, width))
+    with pytest.raises(StaleParametersError, match="weight' was changed"):
+        fast(X)
+
+
 def test_without_freezing_a_parameter_that_is_gone_is_an_error(cache: Path) -> None:
     module = model()
     fast = ft.optimize(module, (X,), machine=REFERENCE, cache=cache, freeze=False)

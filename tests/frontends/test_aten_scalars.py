@@ -51,6 +51,17 @@ def test_a_function_of_one_tensor(name: str, x: torch.Tensor) -> None:
     assert_imported(UNARY[name], x, tolerance=1e-11)
 
 
+@pytest.mark.parametrize("name", ["sinh", "asinh", "atanh", "tanh", "tan", "asin", "atan", "sin", "expm1", "log1p", "erf"])
+def test_what_is_odd_is_precise_near_zero(name: str) -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        y = getattr(torch, name)(x)
+        return torch.where(x == 0, 1 / y, y / x)
+
+    x = torch.tensor([[-0.0, 0.0, -1e-9, 1e-5, 1e-30, -1e-3]], dtype=torch.float64)
+    assert_imported(forward, x)
+    assert_compiled(forward, x)
+
+
 QUOTIENTS: dict[str, Forward] = {
     "remainders": lambda x, y: (torch.remainder(x, y), torch.fmod(x, y)),
     "quotients": lambda x, y: (
