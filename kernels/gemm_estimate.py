@@ -66,12 +66,13 @@ def estimate(
     steps = _fma_units(sizes, plan, _run_cycles(in_place)) * _apart(in_place) * multiply.slower
     arithmetic = steps / (machine.fma_f32_per_s * share)
     scalar = epilogue_units(work) + strided_units(work, sizes.lanes)
-    scalar += _scratch_units(work, sizes, plan, multiply, pack_units)
-    scalar *= work.itemsize / 4
+    left, right = _scratch_units(work, sizes, plan, multiply, pack_units)
     wider = _wider_bytes(work, sizes, multiply)
     moved = moved_bytes(work.bodies) + wider
-    seconds = arithmetic + scalar / (machine.scalar_per_s * share) + machine.transfer_s(_read_between_tiles(work))
+    per_unit = work.itemsize / 4 / (machine.scalar_per_s * share)
+    seconds = arithmetic + (scalar + right) * per_unit + machine.transfer_s(_read_between_tiles(work))
     seconds = max(seconds, machine.transfer_s(moved, constant_bytes(work.bodies, constants) + wider))
+    seconds += left * per_unit  # nothing of the right side is read meanwhile
     overhead = machine.launch_s + (machine.sync_s if plan.chunks > 1 else 0.0)
     return Estimate(overhead + seconds, work.flops + epilogue_units(work), moved)
 
@@ -134,16 +135,17 @@ def cost_of(*elements: Term) -> float:
 
 def _scratch_units(
     work: Contraction, sizes: Sizes, plan: Schedule, multiply: MultiplyAdd, pack_units: float | None
-) -> float:
-    units = 0.0
+) -> tuple[float, float]:
+    """Return what evaluating the left and the right side takes, in each part of the other side again."""
+    before = after = 0.0
     left, right = multiply.sides(work)
-    if sizes.right == "scratch":
-        each = pack_units if pack_units is not None else move_units(right, ("j", "k"), sizes.lanes)
-        units += each * sizes.batches * work.depth * sizes.columns * plan.row_parts
     if sizes.left == "scratch":
         each = move_units(left, ("k",), sizes.lanes)
-        units += each * sizes.batches * work.depth * sizes.rows * plan.panel_parts
-    return units
+        before = each * sizes.batches * work.depth * sizes.rows * plan.panel_parts
+    if sizes.right == "scratch":
+        each = pack_units if pack_units is not None else move_units(right, ("j", "k"), sizes.lanes)
+        after = each * sizes.batches * work.depth * sizes.columns * plan.row_parts
+    return before, after
 
 
 def _is_far(offset: Affine) -> bool:

@@ -82,9 +82,10 @@ def test_a_module_without_parameters_that_takes_the_place_of_another_is_noticed(
 
 
 def test_a_module_in_an_empty_one_is_noticed(cache: Path) -> None:
-    module = nn.Sequential(nn.Tanh(), nn.Sequential()).eval()
+    empty = nn.Sequential()
+    module = nn.Sequential(nn.Tanh(), empty).eval()
     fast = ft.optimize(module, (X,), machine=REFERENCE, cache=cache)
-    module[1].append(nn.Sigmoid())
+    empty.append(nn.Sigmoid())
     with pytest.raises(StaleParametersError, match="submodule '0' was changed"):
         fast(X)
 

@@ -208,3 +208,14 @@ def test_what_lies_apart_is_no_loop_nest(shape: tuple[int, int]) -> None:
     for machine in (REFERENCE, replace(REFERENCE, memory_bytes_per_s=1e10, l3_bytes_per_s=1e10)):
         nest, tiles = (template.estimate((body,), frozenset(), machine) for template in (NEST, POINTWISE))
         assert nest is not None and tiles is not None and nest.seconds > 1.2 * tiles.seconds
+
+
+def test_evaluating_the_left_side_hides_behind_no_weights() -> None:
+    """Each part of the columns evaluates the row before it reads its weights, which take longest."""
+
+    def of(left: Term) -> float:
+        return seconds(CONTRACTION, build(element("dot", left, load("w", 1024, 4096), depth=1024), 1, 4096))
+
+    x = load("x", 1, 1024)
+    once, twice = of(element("exp", x)), of(element("exp", element("exp", x)))
+    assert of(x) < once < twice
