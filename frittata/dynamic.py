@@ -36,9 +36,12 @@ class Dynamic:
         """
         return self.at(**self._symbolic.sizes(args, kwargs))(*args, **kwargs)
 
+    def __copy__(self) -> Dynamic:
+        return self
+
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise ModelError(
-            "a model with symbolic dims cannot be pickled or copied: it compiles a program for each size",
+            "a model with symbolic dims cannot be pickled or copied deeply: it compiles a program for each size",
             do="write the program for some sizes with fast.at(...).save(path)",
         )
 

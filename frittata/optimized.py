@@ -86,7 +86,7 @@ class Optimized:
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise FrittataError(
-            "a compiled model cannot be pickled or copied: its kernels are machine code in this process",
+            "a compiled model cannot be pickled or copied deeply: its kernels are machine code in this process",
             do="write it with fast.save(path), and read it with frittata.load(path)",
         )
 
