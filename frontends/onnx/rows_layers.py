@@ -113,6 +113,20 @@ def _conv_transpose(
     return out if bias is None else tensor("add", out, idioms.per_channel(bias, rank + 2))
 
 
+def _pooled(
+    x: Term,
+    kernel_shape: Sequence[int],
+    strides: Sequence[int] | None,
+    dilations: Sequence[int] | None,
+    pads: Sequence[int] | None,
+    auto_pad: str,
+) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """Return what windows are like, with defaults filled in: kernel, stride, dilation, padding before and after."""
+    kernel, ones = tuple(kernel_shape), (1,) * len(kernel_shape)
+    stride, dilation = tuple(strides or ones), tuple(dilations or ones)
+    return kernel, stride, dilation, *_padding(x, kernel, stride, dilation, pads, auto_pad)
+
+
 def _max_pool(
     x: Term,
     kernel_shape: Sequence[int],
@@ -124,9 +138,8 @@ def _max_pool(
     strides: Sequence[int] | None = None,
     results: int = 1,
 ) -> Term | tuple[Term, Term]:
-    kernel, rank = tuple(kernel_shape), len(kernel_shape)
-    stride, dilation = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
-    low, high = _padding(x, kernel, stride, dilation, pads, auto_pad)
+    kernel, stride, dilation, low, high = _pooled(x, kernel_shape, strides, dilations, pads, auto_pad)
+    rank = len(kernel)
     fits = low == high and all(2 * p <= d * (k - 1) + 1 for p, k, d in zip(low, kernel, dilation, strict=True))
     if results == 1 and fits:
         return idioms_windows.max_pool(x, kernel, stride, low, dilation, bool(ceil_mode))
@@ -194,9 +207,8 @@ def avg_pool(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Term:
-    kernel, rank = tuple(kernel_shape), len(kernel_shape)
-    stride, dilation = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
-    low, high = _padding(x, kernel, stride, dilation, pads, auto_pad)
+    kernel, stride, dilation, low, high = _pooled(x, kernel_shape, strides, dilations, pads, auto_pad)
+    rank = len(kernel)
     plain = low == high and set(dilation) == {1} and all(2 * p <= k for p, k in zip(low, kernel, strict=True))
     if plain:
         return idioms_windows.avg_pool(x, kernel, stride, low, bool(ceil_mode), bool(count_include_pad))
@@ -220,9 +232,7 @@ def _lp_pool(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Term:
-    kernel, rank = tuple(kernel_shape), len(kernel_shape)
-    stride, dilation = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
-    low, high = _padding(x, kernel, stride, dilation, pads, auto_pad)
+    kernel, stride, dilation, low, high = _pooled(x, kernel_shape, strides, dilations, pads, auto_pad)
     high = _reached(x, kernel, stride, dilation, low, high, bool(ceil_mode))
     total = _sums(idioms.power(tensor("abs", x), p), kernel, stride, dilation, low, high)
     return idioms.power(total, 1 / p)
