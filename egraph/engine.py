@@ -2,9 +2,10 @@
 
 Schema. Sorts T (tensors) and E (elements); one constructor for each operator, arguments first, attributes as interned
 ids. Facts: `ty` the type of a tensor class, `dt` the dtype of an element class, `const` what can be computed before
-run time, `varies` what has a form that depends on an input. `by_<constructor>` holds the number of the rule that made
-a node; 0 is the import. Terms of the model are named `(tn i)` and `(en i)`, because nested or shared expressions are
-exponential to load.
+run time, `varies` what has a form that depends on an input, `merged_T` and `merged_E` what rules of several results
+may start from (0) and what they made (1). `by_<constructor>` holds the number of the rule that made a node; 0 is the
+import. Terms of the model are named `(tn i)` and `(en i)`, because nested or shared expressions are exponential to
+load.
 """
 
 from __future__ import annotations
@@ -105,6 +106,8 @@ _TABLES = f"""
 (function scalar (E) i64 :merge {_AGREE})
 (relation const (T))
 (relation varies (T))
+(function merged_T (T) i64 :merge (max old new))
+(function merged_E (E) i64 :merge (max old new))
 """
 
 
@@ -135,12 +138,13 @@ def _parse(text: str) -> tuple[Any, ...]:
 
 @dataclass
 class Statistics:
-    """What one phase did: matches and seconds for each rule by name, and seconds by activity."""
+    """What one phase did: matches and seconds for each rule by name, seconds by activity, matches of all parts."""
 
     matches_by_rule: dict[str, int] = field(default_factory=dict[str, int])
     seconds_by_rule: dict[str, float] = field(default_factory=dict[str, float])
     rebuild_s: float = 0.0
     updated: bool = False
+    matches: int = 0
 
 
 class Engine:
@@ -192,12 +196,12 @@ class Engine:
         """Declare a ruleset that runs several families and the facts together."""
         self._run_text(f"(unstable-combined-ruleset {name} facts {' '.join(map(ruleset_of, families))})")
 
-    def run(self, ruleset: str, rounds: int) -> Statistics:
-        """Run a ruleset for some rounds, or until nothing changes."""
-        schedule = bindings.Repeat(_SPAN, rounds, bindings.Run(_SPAN, bindings.RunConfig(ruleset)))
+    def run(self, ruleset: str) -> Statistics:
+        """Run a ruleset for one iteration."""
+        schedule = bindings.Run(_SPAN, bindings.RunConfig(ruleset))
         (output,) = self._run([bindings.RunSchedule(schedule)], f"running {ruleset}")
         report = output.report
-        statistics = Statistics(updated=report.updated)
+        statistics = Statistics(updated=report.updated, matches=sum(report.num_matches_per_rule.values()))
         for name, count in report.num_matches_per_rule.items():
             if "#" not in name:
                 statistics.matches_by_rule[name] = count

@@ -62,10 +62,10 @@ class Saturation:
 
 
 _EXPLODES = 10
-"""So many times the e-nodes of the round before are no growth that ends: the next round would do the same to them."""
+"""So many times what there was before is no growth that ends: what comes next would do the same to it."""
 
 _STEPS = 4
-"""How many egglog iterations run before Python answers guards and types."""
+"""How many egglog iterations make a round, after which Python answers guards and types."""
 
 
 def saturate(
@@ -119,15 +119,14 @@ def _run_phase(engine: Engine, phase: Phase, known: set[str], around: Around) ->
     while True:
         before = report.nodes
         with around(f"{phase.name} {report.rounds + 1}") as noted:
-            step, answered = _run_round(engine, ruleset, report, start + phase.time_limit_s)
+            step, answered, exploded = _run_round(engine, ruleset, report, start + phase.time_limit_s, phase.node_limit)
             if noted is not None:
                 noted.ended(None, report.nodes, sum(step.matches_by_rule.values()))
         now = time.perf_counter()
         if not step.updated and not answered:
             report.stop = StopReason.SATURATED
             break
-        growth = report.nodes / before if before else 1.0
-        if report.nodes * (growth if growth > _EXPLODES else 1) > phase.node_limit:
+        if exploded or _explodes(before, report.nodes, phase.node_limit):
             report.stop = StopReason.NODES
             break
         if now - start > phase.time_limit_s:
@@ -140,17 +139,35 @@ def _run_phase(engine: Engine, phase: Phase, known: set[str], around: Around) ->
     return report
 
 
-def _run_round(engine: Engine, ruleset: str, report: PhaseReport, deadline: float) -> tuple[Statistics, bool]:
-    """Run some iterations and answer what they ask; return what they did, and whether answers may lead on."""
-    step = engine.run(ruleset, _STEPS)
+def _explodes(before: int, after: int, limit: int) -> bool:
+    """Whether a number has passed its limit, or would if it were multiplied once more as it was."""
+    growth = after / before if before else 1.0
+    return after * (growth if growth > _EXPLODES else 1) > limit
+
+
+def _run_round(
+    engine: Engine, ruleset: str, report: PhaseReport, deadline: float, limit: int
+) -> tuple[Statistics, bool, bool]:
+    """Run some iterations and answer what they ask.
+
+    Return what they did, whether answers may lead on, and whether the next iteration would have too many matches.
+    """
+    step, exploded, matches = Statistics(), False, 0
+    for _ in range(_STEPS):
+        found = engine.run(ruleset)
+        _accumulate(step, found)
+        before, matches = matches, found.matches
+        exploded = _explodes(before, matches, limit)
+        if exploded or not found.updated:
+            break
     report.rounds += 1
     _accumulate(report.statistics, step)
-    before = time.perf_counter()
+    asked = time.perf_counter()
     rows = engine.freeze()
     report.nodes = sum(len(r) for name, r in rows.items() if name[:2] in ("t_", "e_"))
     answered = engine.answer(rows, deadline)
-    report.between_rounds_s += time.perf_counter() - before
-    return step, bool(answered)
+    report.between_rounds_s += time.perf_counter() - asked
+    return step, bool(answered), exploded
 
 
 def _accumulate(total: Statistics, step: Statistics) -> None:
@@ -159,4 +176,5 @@ def _accumulate(total: Statistics, step: Statistics) -> None:
     for name, seconds in step.seconds_by_rule.items():
         total.seconds_by_rule[name] = total.seconds_by_rule.get(name, 0.0) + seconds
     total.rebuild_s += step.rebuild_s
+    total.matches += step.matches
     total.updated = total.updated or step.updated

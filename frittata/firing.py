@@ -184,13 +184,23 @@ class Search:
         found = [_Known()]
         for at, binding in enumerate(rule.left):
             places = self._rooted(binding.pattern, every) if at else [root]
+            others = [other.name for other in rule.left[:at]]
             found = [
                 after.with_place(binding.name, place)
                 for before in found
-                for place in places
+                for place in self._apart(binding.name, places, others, before)
                 for after in self._match(binding.pattern, place, before)
             ]
         return found
+
+    def _apart(self, name: str, places: list[Any], others: list[str], known: _Known) -> Iterator[Any]:
+        """Visit the places where a root may be: two roots are two things."""
+        for place in places:
+            taken = [other for other in others if known.place_by_name[other] == place]
+            if taken:
+                self._miss(known, f"{taken[0]} and {name} would be one thing, {self.described(place)}")
+            else:
+                yield place
 
     def _rooted(self, pattern: Pattern, every: Iterable[Any]) -> list[Any]:
         op = pattern.op if isinstance(pattern, Node) else ""

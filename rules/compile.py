@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import combinations
 from typing import Any
 
 from frittata.egraph import interning
@@ -18,7 +19,19 @@ from frittata.egraph.errors import ModelError
 from frittata.egraph.ops import registry
 from frittata.egraph.terms import ElementType, Scalar, Sort, TensorType
 from frittata.rules import facts
-from frittata.rules.pattern import AttrVariable, Expression, Family, Node, Number, Pattern, Rule, Variable, nodes
+from frittata.rules.pattern import (
+    AttrVariable,
+    Binding,
+    Expression,
+    Family,
+    Node,
+    Number,
+    Pattern,
+    Rule,
+    Variable,
+    nodes,
+)
+from frittata.rules.roots import exchangeable
 
 
 def compile_families(families: tuple[Family, ...]) -> dict[str, tuple[Program, ...]]:
@@ -64,10 +77,14 @@ class _Compiler:
             assert isinstance(binding.pattern, Node)
             self.sort_by_name[binding.name] = binding.pattern.sort
         self.attr_names: set[str] = set()
+        pairs = exchangeable(rule) if len(rule.left) == 2 else []
+        self.neighbours = pairs[0] if pairs else None
+        self._next, self._last = f"next_{number}", f"last_{number}"
 
     def program(self) -> Program:
         """Compile the rule."""
-        atoms = [f"(= {_term(b.name)} {self._left(b.pattern)})" for b in self.rule.left]
+        roots = [self._left(binding.pattern) for binding in self.rule.left]
+        atoms = [f"(= {_term(binding.name)} {node})" for binding, node in zip(self.rule.left, roots, strict=True)]
         for condition in self.rule.conditions:
             atoms += [f"(const {_term(name)})" for name in condition.constants]
             atoms += [f"(varies {_term(name)})" for name in condition.varying]
@@ -79,10 +96,36 @@ class _Compiler:
                 actions.append(f"(union {_term(name)} {self.result_by_name[name]})")
         actions += self._superseded()
         outputs = [output for built in self.built for output in built.outputs]
-        if not outputs and not self.literals and not any(c.expression for c in self.rule.conditions):
-            rules = self._rule(atoms, actions, "")
+        noted = ""
+        if len(roots) > 1:
+            actions += [f"(set ({_merged(node)} {node.name}) 1)" for node in self.built if self._is_merged(node)]
+            for at, (binding, node) in enumerate(zip(self.rule.left, roots, strict=True)):
+                noted += self._rule([f"(= root {node})"], [f"(set ({_merged(binding)} root) 0)"], f"#root{at}")
+        queries = [[*atoms, *more] for more in self._queries()]
+        planned = outputs or self.literals or any(c.expression for c in self.rule.conditions)
+        if not planned and not self.neighbours:
+            (query,) = queries
+            rules = noted + self._rule(query, actions, "")
             return Program(self.rule.full_name, self.number, "", rules, None, *self._operators())
-        return self._planned(atoms, actions, outputs)
+        return self._planned(noted, queries, actions, outputs)
+
+    def _queries(self) -> list[list[str]]:
+        """Return what is asked of several roots, in each way in which they may match.
+
+        They differ, and none was merged by such a rule: what merges two would merge what it made with each of them,
+        without end. Of those that may be exchanged one order is enough. Two that may be exchanged merge if they are
+        neighbours, and what they become merges with the next: k of them have k (k - 1) / 2 merges.
+        """
+        names = [_term(binding.name) for binding in self.rule.left]
+        differ = [_differ(*pair) for pair in combinations(names, 2)]
+        single = [f"(= 0 ({_merged(binding)} {_term(binding.name)}))" for binding in self.rule.left]
+        ordered = [_ordered(_term(p), _term(q)) for p, q in exchangeable(self.rule)]
+        queries = [[*differ, *single, *ordered]] if differ else [[]]
+        if self.neighbours:
+            p, q = map(_term, self.neighbours)
+            after = [f"(= last ({self._last} {p}))", f"(= {q} ({self._next} last))"]
+            queries.append([*differ, single[1], *after, _differ("last", q), _ordered("last", q)])
+        return queries
 
     def _superseded(self) -> list[str]:
         """Hide what is computed of numbers alone once it is a number: zero times a number times another has no end."""
@@ -91,9 +134,9 @@ class _Compiler:
             return []
         return [f"(subsume {self._left(left[0])})"] if all(map(_is_const, (*left[0].args, right[0]))) else []
 
-    def _planned(self, atoms: list[str], actions: list[str], outputs: list[str]) -> Program:
+    def _planned(self, noted: str, queries: list[list[str]], actions: list[str], outputs: list[str]) -> Program:
         names = self._needed()
-        atoms += [
+        types = [
             f"(= {_column(n, self)} ({'ty' if self.sort_by_name[n] == 'tensor' else 'dt'} {_term(n)}))"
             for n in names
             if n not in self.attr_names
@@ -109,9 +152,17 @@ class _Compiler:
             f"(relation {plan} ({' '.join(['i64'] * (len(columns) + len(outputs)))}))\n"
         )
         row = f"({match} {' '.join([*kept, *columns])})"
-        rules = self._rule(atoms, [row], "#match") + self._rule(
-            [row, f"({plan} {' '.join([*columns, *outputs])})"], actions, ""
-        )
+        rules = noted + "".join(self._rule([*query, *types], [row], f"#match{at}") for at, query in enumerate(queries))
+        found = [row, f"({plan} {' '.join([*columns, *outputs])})"]
+        if self.neighbours:
+            p, q = map(_term, self.neighbours)
+            sort = SORT[self.sort_by_name[self.neighbours[0]]]
+            for name in (self._next, self._last):
+                tables += f"(function {name} ({sort}) {sort} :merge (ordering-min old new))\n"
+            rules += self._rule(found, [f"(set ({self._next} {p}) {q})"], "#next")
+            found.append(f"(= {q} ({self._next} {p}))")
+            actions += [f"(set ({self._last} {built.name}) {q})" for built in self.built if self._is_merged(built)]
+        rules += self._rule(found, actions, "")
 
         @cache
         def evaluate(given: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -121,8 +172,8 @@ class _Compiler:
             except (ModelError, facts.NotApplicable):
                 return None
 
-        found = Plan(match, plan, len(kept), len(columns), evaluate)
-        return Program(self.rule.full_name, self.number, tables, rules, found, *self._operators())
+        answers = Plan(match, plan, len(kept), len(columns), evaluate)
+        return Program(self.rule.full_name, self.number, tables, rules, answers, *self._operators())
 
     def _operators(self) -> tuple[frozenset[str], frozenset[str]]:
         """Return the constructors on the left and on the right."""
@@ -217,6 +268,12 @@ class _Compiler:
         local = {binding.name for binding in self.rule.right} - self.roots
         return [name for name in names if name not in local]
 
+    def _is_merged(self, built: _Built) -> bool:
+        """Whether a node of the right side that is no root has the operator of one."""
+        node = built.pattern
+        roots = (root for binding in self.rule.left if isinstance(root := binding.pattern, Node))
+        return built.inner and isinstance(node, Node) and (node.op, node.sort) in {(r.op, r.sort) for r in roots}
+
     def _used_terms(self) -> set[str]:
         found = {name for name in self.roots if name in self.result_by_name}
         for binding in self.rule.right:
@@ -289,6 +346,20 @@ class _Compiler:
         assert isinstance(built.pattern, Node)
         op = registry.get(built.pattern.op, built.pattern.sort)
         return op.infer(tuple(type_by_name[arg] for arg in built.args), tuple(attrs))
+
+
+def _merged(of: Binding | _Built) -> str:
+    """Return the table that has 1 for what rules of several results made, and 0 for what else may be their root."""
+    assert isinstance(of.pattern, Node)
+    return f"merged_{SORT[of.pattern.sort]}"
+
+
+def _differ(one: str, other: str) -> str:
+    return f"(!= {one} {other})"
+
+
+def _ordered(one: str, other: str) -> str:
+    return f"(= {one} (ordering-min {one} {other}))"
 
 
 def _is_const(pattern: Pattern) -> bool:

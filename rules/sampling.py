@@ -14,7 +14,7 @@ from frittata.egraph.errors import ModelError
 from frittata.egraph.ops import registry
 from frittata.egraph.terms import Term
 from frittata.rules import facts
-from frittata.rules.draws import Dice, narrowed, random_dtype, random_scalar, random_shape
+from frittata.rules.draws import Dice, narrowed, random_dim, random_dtype, random_scalar, random_shape
 from frittata.rules.facts import NotApplicable
 from frittata.rules.matching import Bindings, holds, number, same
 from frittata.rules.pattern import AttrVariable, Condition, Expression, Node, Number, Pattern, Rule, Variable
@@ -82,7 +82,15 @@ class _Draw:
         goal = Goal(random_shape(self.rng), random_dtype(self.rng, registry.get(first.op, first.sort)))
         for binding in self.rule.left:
             self.terms[binding.name] = self._draw(binding.pattern, goal)
+            goal = self._beside(goal)
         return Bindings(dict(self.terms), dict(self.attrs))
+
+    def _beside(self, goal: Goal) -> Goal:
+        """Draw what the next root shall be: mostly as the last, or with one extent that is another."""
+        if not goal.shape or self.rng.random() < 0.6:
+            return goal
+        axis = int(self.rng.integers(len(goal.shape)))
+        return Goal((*goal.shape[:axis], random_dim(self.rng), *goal.shape[axis + 1 :]), goal.dtype)
 
     def _draw(self, pattern: Pattern, goal: Goal) -> Term:
         match pattern:

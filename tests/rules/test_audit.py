@@ -53,6 +53,9 @@ def test_built_in_rule_is_sound(rule: Rule) -> None:
         "a: floor(x * 0.001) => floor(x * 0.00100001) [reassoc]",
         "a: relu(x) => gelu(x) if shape(x)[-1] == 768",
         "a: exp(x) + round(x) => exp(x) + floor(x + 0.5) if shape(x)[-1] % 64 == 0 [reassoc]",
+        # The widths of two products may differ.
+        "a: p = matmul(x, v), q = matmul(x, w) => y = matmul(x, concat(v, w, -1)), p = slice(y, -1, 0, 1, shape(v)[1]),"
+        " q = slice(y, -1, shape(v)[1], 1, shape(v)[1]) if const(v, w) and rank(v) == 2 and rank(w) == 2 [reassoc]",
         # Reading p from the right side would bring a NaN of w into it, and from the left side lose it.
         "a: p = matmul(x, v), q = matmul(x, w) => y = matmul(x, v + w), p = y - q if shape(v) == shape(w) [reassoc]",
     ],
