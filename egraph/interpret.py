@@ -23,7 +23,7 @@ from frittata.egraph.terms import Scalar, Term
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Index = Mapping[int, Array]
-Precision = Literal["f64", "native"]
+Precision = Literal["f64", "native", "rounded"]
 
 
 def evaluate(
@@ -31,8 +31,8 @@ def evaluate(
 ) -> tuple[Array, ...]:
     """Evaluate tensor terms; `value_by_name` binds inputs and params.
 
-    With precision "f64" all floating-point work is done in float64, whatever the dtypes say; "native" rounds each
-    operation to its dtype.
+    With precision "f64" all floating-point work is done in float64, whatever the dtypes say; "native" does each
+    operation in its dtype; "rounded" does it in float64 and rounds the result to its dtype.
 
     Raises: ModelError if a leaf has no value or a value of another shape; IndexRangeError if an index lies outside of
         the axis that it points into.
@@ -100,6 +100,8 @@ class Interpreter:
 
     def _applied(self, function: Callable[..., Any], operands: Sequence[Array], term: Term) -> Array:
         """Return what the operator of a term makes of its operands."""
+        if self._precision == "rounded":
+            operands = [_widened(operand) for operand in operands]
         return self._rounded(function(*operands), term.dtype)
 
     def _rounded(self, value: Any, dtype: str) -> Array:
@@ -210,6 +212,11 @@ def grid(shape: tuple[int, ...]) -> Index:
     return {
         axis: np.arange(shape[axis]).reshape(*(1,) * (rank + axis), -1, *(1,) * (-axis - 1)) for axis in range(-rank, 0)
     }
+
+
+def _widened(value: Array) -> Array:
+    """Give floats, those of ml_dtypes too, float64."""
+    return value if value.dtype.kind in "biu" else value.astype(np.float64)
 
 
 def _at(index: Index, axis: int, extent: int) -> Array:

@@ -1,4 +1,8 @@
-"""Constant folding: for a class known before run time, the smallest term over params that computes it."""
+"""Constant folding: for a class known before run time, the term over params that computes it.
+
+That is the one which the model has, if there is one: what rules make of it may round otherwise, and where a comparison
+or an integer follows it would be another value than the framework's.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,16 @@ from frittata.egraph.ops import registry
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import Term
 
+_MADE_COST = 1e4
+"""What a node that a rule made costs more than one of the model."""
+
 _BUILD_COST = 20.0
 """What a definition by elements costs more than a named operator, which numpy computes at once."""
 
 
 @dataclass
 class Folder:
-    """Finds the smallest terms of classes, each once: of constant ones, and of all if it `reads_inputs`."""
+    """Finds the cheapest terms of classes, each once: of constant ones, and of all if it `reads_inputs`."""
 
     snapshot: Snapshot
     reads_inputs: bool = False
@@ -37,7 +44,7 @@ class Folder:
                 index = index_by_node[node] = len(entries)
                 entries.append((class_, node))
                 waiting.append(len(set(node.args)))
-                total.append(1.0 + (_BUILD_COST if node.op == "build" else 0.0))
+                total.append(1.0 + _MADE_COST * (node.rule != 0) + (_BUILD_COST if node.op == "build" else 0.0))
                 for arg in set(node.args):
                     users.setdefault(arg, []).append((class_, node))
                 if not node.args:
@@ -60,7 +67,7 @@ class Folder:
         return frozenset(c for c in self._best if self.snapshot.sorts[c] == "tensor")
 
     def term(self, class_: int) -> Term:
-        """Return the smallest term of a class.
+        """Return the cheapest term of a class.
 
         Raises: ExtractionError if the class is not constant.
         """

@@ -221,7 +221,10 @@ def evaluate_constants(program: Program, value_by_param: Mapping[str, Array]) ->
 
 
 def constant_values(program: Program, value_by_param: Mapping[str, Array]) -> dict[str, Array]:
-    """Compute the constants of a program, in float64 and then rounded; equal terms share one array.
+    """Compute the constants of a program, each operator rounded to its dtype; equal terms share one array.
+
+    Rounded once at the end, `trunc(log(x / 8) / log(16) * 8)` of a power of two would be another integer than the
+    framework's, whose steps are exact there.
 
     What only moves the values of a param is a view of them, so that large weights are not copied here.
 
@@ -242,7 +245,6 @@ def constant_value(term: Term, value_by_param: Mapping[str, Array]) -> Array:
 
     Raises: ModelError if a param has no value.
     """
-    precision = "native" if all(part.op in _MOVES for part in walk(term)) else "f64"
+    precision = "native" if all(part.op in _MOVES for part in walk(term)) else "rounded"
     value = Interpreter(value_by_param, precision).tensor(term)
-    with np.errstate(over="ignore"):
-        return np.asarray(value).astype(dtypes.to_numpy(term.dtype), copy=False)
+    return np.asarray(value).astype(dtypes.to_numpy(term.dtype), copy=False)

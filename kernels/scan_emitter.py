@@ -15,7 +15,7 @@ from frittata.kernels.frames import LANES
 from frittata.kernels.guards import guard_of
 from frittata.kernels.index_values import Along
 from frittata.kernels.intrinsics import table_pointer
-from frittata.kernels.scans import SEQUENCE, ScanPlan
+from frittata.kernels.scans import SEQUENCE, ScanPlan, is_in_order
 from frittata.kernels.simd import I32, I64, Builder, Lane, Value
 from frittata.kernels.stores import stored_at
 
@@ -58,10 +58,7 @@ class ScanEmitter:
 
         def vector(k: Value, before: list[Value], valid: int | None) -> list[Value]:
             emitter = self._base.inner({LANES: k}, Along(LANES, lanes, lanes, valid))
-            inside = [self._prefix(scan, self._operand(emitter, scan)) for scan in self._plan.scans]
-            new = [
-                self._folded(scan, old, value) for (scan, old), value in zip(self._with(before), inside, strict=True)
-            ]
+            new = [self._along(scan, old, self._operand(emitter, scan)) for scan, old in self._with(before)]
             self._write(emitter, new, valid)
             return [simd.splat(self._builder, simd.extract(self._builder, total, lanes - 1), lanes) for total in new]
 
@@ -78,6 +75,16 @@ class ScanEmitter:
 
     def _folded(self, scan: Term, total: Value, value: Value) -> Value:
         return simd.COMBINE_BY_FOLD[scan.attrs[0]](self._builder, total, value)
+
+    def _along(self, scan: Term, before: Value, value: Value) -> Value:
+        """Fold each lane with all before it, and those with what was before."""
+        if not is_in_order(scan):
+            return self._folded(scan, before, self._prefix(scan, value))
+        total, out = simd.extract(self._builder, before, 0), value
+        for lane in range(self._plan.lanes):
+            total = self._folded(scan, total, simd.extract(self._builder, value, lane))
+            out = simd.insert(self._builder, out, total, lane)
+        return out
 
     def _prefix(self, scan: Term, value: Value) -> Value:
         """Fold each lane with all before it, distances of 1, 2, 4, ... at a time.

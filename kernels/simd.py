@@ -143,6 +143,11 @@ def as_index(value: Index) -> Value:
     return I64(value) if isinstance(value, int) else value
 
 
+def insert(builder: Builder, value: Value, scalar: Value, lane: int) -> Value:
+    """Return a value with another scalar in one lane."""
+    return builder.insert_element(value, scalar, I32(lane)) if isinstance(value.type, ir.VectorType) else scalar
+
+
 def extract(builder: Builder, value: Value, lane: int) -> Value:
     """Return one lane of a value."""
     return builder.extract_element(value, I32(lane)) if isinstance(value.type, ir.VectorType) else value

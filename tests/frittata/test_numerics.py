@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -48,3 +49,26 @@ def test_the_plain_form_convolves_directly(tmp_path: Path) -> None:
     module, x = Layers().eval(), torch.randn(1, 24, 9, 8)
     fast = ft.optimize(module, (x,), machine=REFERENCE, form="plain", cache=tmp_path)
     assert tiles(fast) == set()
+
+
+def buckets(x: torch.Tensor) -> torch.Tensor:
+    """Distances on a logarithmic scale, as T5 numbers them: exact powers of two lie on edges of buckets."""
+    return x + (torch.log(torch.arange(1, 47).float() / 8) / math.log(16) * 8).long()
+
+
+def thirds(x: torch.Tensor) -> torch.Tensor:
+    return x + (torch.arange(46).float() / torch.tensor(13.0) * torch.tensor(13.0)).long()
+
+
+def difference(x: torch.Tensor) -> torch.Tensor:
+    return x + (torch.tensor([0.1]) * 10 - torch.tensor([1.0])).sign()
+
+
+@pytest.mark.parametrize("options", [{}, {"numerics": "exact"}, {"freeze": False}], ids=str)
+@pytest.mark.parametrize("function", [buckets, thirds, difference])
+def test_constants_that_become_integers_are_those_of_the_framework(
+    function: Any, options: dict[str, Any], tmp_path: Path
+) -> None:
+    x = torch.zeros(46)
+    fast = ft.optimize(function, (x,), machine=REFERENCE, cache=tmp_path, **options)
+    assert torch.equal(fast(x), function(x))

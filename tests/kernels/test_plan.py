@@ -115,7 +115,7 @@ def test_scratch_lives_beside_the_buffers_of_its_step() -> None:
     assert scratch >= first.offset + 128 or scratch + 256 <= first.offset
 
 
-def test_constants_are_computed_in_float64_and_rounded_once() -> None:
+def test_each_operator_of_a_constant_is_computed_in_float64_and_rounded() -> None:
     weight = tensor("param", name="w", shape=(1000,), dtype="f32")
     total = tensor("reduce_sum", weight, axis=-1)
     program = Program({}, {"c": total, "d": total, "e": weight}, (), ("c",))

@@ -57,6 +57,14 @@ def test_a_long_sum_is_more_exact_than_one_by_one() -> None:
     assert error < one_by_one / 2
 
 
+@pytest.mark.parametrize("first", [0.0, 1e-30])
+def test_products_that_are_finite_stay_so_whatever_comes_later(first: float) -> None:
+    x = np.array([[first, 1e20, 1e20, 1e20, *[1.0] * 13]], np.float32)
+    body = build(scan("prod", load("x", 1, 17), -1, 17), 1, 17)
+    (got,) = runtime.build(Case("case", (body,)).program("scan"), {})(x)
+    np.testing.assert_array_equal(got, np.cumprod(x, axis=-1))
+
+
 def test_what_is_looked_up_is_guarded() -> None:
     case = Case("case", (build(scan("sum", at(load("x", 9), load("i", 5, 7, dtype="i64"), -1, 9), -2, 5), 5, 7),))
     values = case.values()
