@@ -39,7 +39,7 @@ from frittata.extract.cuts import (
 )
 from frittata.extract.evaluated import always_evaluated
 from frittata.extract.layouts import computed
-from frittata.extract.prices import Prices, as_priced, structure
+from frittata.extract.prices import Prices, structure
 from frittata.extract.views import Views, is_view, leaf_of
 from frittata.extract.work import Works
 
@@ -208,7 +208,7 @@ class Enumerator:
 
     def _price(self, bodies: tuple[Term, ...]) -> tuple[str, Estimate] | None:
         """Ask every template, once for each structure: equal layers share the answer."""
-        key = structure(bodies, self._is_constant, as_priced)
+        key = structure(bodies, self._is_constant)
         if key not in self._prices:
             constants = frozenset(leaf.attrs[0] for leaf in operands_of(*bodies) if self._is_constant(leaf))
             best: tuple[str, Estimate] | None = None

@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from frittata.egraph import terms
+from frittata.egraph.indexing import IndexMap
 from frittata.egraph.program import Estimate, Kernel, Program
 from frittata.egraph.slices import sliced
 from frittata.egraph.terms import Scalar, Term
@@ -53,19 +54,19 @@ class Prices:
 
 
 def key_of(template: str, bodies: tuple[Term, ...], constants: Collection[str]) -> str:
-    """Return the name of a kernel among all: the same for equal bodies, whatever their operands are called."""
+    """Return the name of a kernel among all: the same for bodies of the same structure."""
     found = structure(bodies, lambda leaf: leaf.attrs[0] in constants)
     return hashlib.sha256(repr((template, found)).encode()).hexdigest()
 
 
-def structure(
-    bodies: tuple[Term, ...], is_constant: Callable[[Term], bool], number_of: Callable[[Scalar], Any] = lambda c: c
-) -> tuple[Any, ...]:
-    """Return what bodies are up to the names of their operands and where in them the parts begin that they read.
+def structure(bodies: tuple[Term, ...], is_constant: Callable[[Term], bool]) -> tuple[Any, ...]:
+    """Return what bodies are up to what prices do not depend on: equal layers and steps of a recurrence share them.
 
-    Constants are known before run time. `number_of` a number in them says which others it is as good as.
+    That is the names of operands, where in them the parts begin that are read, most numbers, and which place of an axis
+    is read where only one is. Constants are known before run time.
     """
     bodies, _ = sliced(bodies, is_constant)
+    place_by_index: dict[int, int] = {}
     position: dict[Term, int] = {}
     rows: list[Any] = []
     for term in terms.walk(*bodies):
@@ -73,13 +74,26 @@ def structure(
         if term.op == "input":
             rows.append((term.type, is_constant(term)))
         elif term.op == "const":
-            rows.append((term.op, term.type, number_of(term.attrs[0])))
+            rows.append((term.op, term.type, _as_priced(term.attrs[0])))
+        elif term.op == "reindex":
+            rows.append((term.op, _as_read(term.attrs[0], place_by_index), position[term.args[0]]))
         else:
             rows.append((term.op, term.attrs, *(position[arg] for arg in term.args)))
     return (*rows, *(position[body] for body in bodies))
 
 
-def as_priced(number: Scalar) -> Any:
+def _as_read(view: IndexMap, place_by_index: dict[int, int]) -> Any:
+    """Return a view up to which place other than the first it reads of an axis, if only one: equal ones stay equal."""
+    if all(index.terms or index.constant == 0 for index in view.sources):
+        return view
+    read: list[Any] = []
+    for index, extent in zip(view.sources, view.source, strict=True):
+        is_one = not index.terms and isinstance(extent, int) and 0 < index.constant < extent
+        read.append(place_by_index.setdefault(index.constant, len(place_by_index)) if is_one else index)
+    return view.source, view.result, tuple(read)
+
+
+def _as_priced(number: Scalar) -> Any:
     """Return what prices depend on of a number: that it is a float, unless it changes nothing or bounds something."""
     value = number.value
     return value if number.dtype not in ("f32", "f64") or value in (0.0, 1.0, -1.0) or not isfinite(value) else None

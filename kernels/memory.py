@@ -188,8 +188,9 @@ def load_strided(
     """Load lane i from `offset + i * stride`; lanes from `count` on repeat the last valid one."""
     if isinstance(stride, int) and stride == 0:
         return load_splat(builder, lane, pointer, offset)
-    if stride == 2 and count is None and lane.lanes > 1:
-        return _load_every_other(builder, lane, pointer, offset)
+    is_known = isinstance(stride, int) and stride > 1 and count is None
+    if is_known and 1 < _every_steps(lane.lanes, stride) < 2 * lane.lanes:
+        return _load_every(builder, lane, pointer, as_index(offset), stride)
     return load_gather(builder, lane, pointer, strided_offsets(builder, lane.lanes, offset, stride, count))
 
 
@@ -334,13 +335,21 @@ def _picked(builder: Builder, vectors: Sequence[Value], places: Sequence[tuple[i
     return out
 
 
-def _load_every_other(builder: Builder, lane: Lane, pointer: Value, offset: Index) -> Value:
-    """Load with stride 2: two vectors, of which the second ends with the last element that is wanted."""
-    first = load(builder, lane, pointer, offset)
-    second = load(builder, lane, pointer, builder.add(as_index(offset), I64(lane.lanes - 1)))
-    half, lanes = lane.lanes // 2, lane.lanes
-    numbers = [2 * i if i < half else lanes + 2 * (i - half) + 1 for i in range(lanes)]
-    return builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(I32, lanes), numbers))
+def _every_steps(lanes: int, stride: int) -> float:
+    """Return how many loads and shuffles `_load_every` takes; lane by lane it is two a lane."""
+    vectors = min(stride, lanes)
+    return vectors + (vectors - 1) * _pick_steps()
+
+
+def _load_every(builder: Builder, lane: Lane, pointer: Value, offset: Value, stride: int) -> Value:
+    """Load with a stride: vectors side by side, of which the last ends with the last element that is wanted."""
+    lanes, last = lane.lanes, stride * (lane.lanes - 1)
+    starts = [*range(0, last + 1 - lanes, lanes), last + 1 - lanes]
+    numbers = [min(i * stride // lanes, len(starts) - 1) for i in range(lanes)]
+    places = [(number, i * stride - starts[number]) for i, number in enumerate(numbers)]
+    vectors = {v: load(builder, lane, pointer, _after(builder, offset, starts[v])) for v in sorted(set(numbers))}
+    index_by_vector = {v: index for index, v in enumerate(vectors)}
+    return _picked(builder, [*vectors.values()], [(index_by_vector[v], place) for v, place in places])
 
 
 def prefetch(builder: Builder, pointer: Value, offset: Index = 0, *, locality: int = 2) -> None:

@@ -1,14 +1,18 @@
 """Predictions corrected by what kernels took: for equal kernels, whatever their operands are called."""
 
 from dataclasses import replace
+from functools import reduce
+from typing import Any
 
 import pytest
+from kernel_cases import build, element, load, reindex
 
+from frittata.egraph.indexing import Affine, IndexMap, var
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.program import Estimate, Kernel, Program
 from frittata.egraph.script import parse
 from frittata.extract.choose import extract
-from frittata.extract.prices import Prices, key_of
+from frittata.extract.prices import Prices, key_of, structure
 from frittata.kernels.templates import TEMPLATES
 from frittata.options import Options
 from frittata.pipeline import choose_rules, saturate_model
@@ -45,6 +49,19 @@ def test_equal_kernels_share_a_price_and_others_do_not() -> None:
     bodies = tuple(output.body for output in other.outputs)
     asked = (("row", bodies, ()), ("row", bodies, ("z",)), ("nest", bodies, ()))
     assert len({key_of(*kernel) for kernel in asked}) == 3
+
+
+def read(*places: int) -> tuple[Any, ...]:
+    """The structure of a sum of rows of a tensor of 9 x 5."""
+    x = load("x", 9, 5)
+    rows = [reindex(x, IndexMap((9, 5), (5,), (Affine(place), var(-1, 5)))) for place in places]
+    return structure((build(reduce(lambda a, b: element("add", element("exp", a), b), rows), 5),), lambda leaf: True)
+
+
+def test_steps_that_read_other_rows_share_a_price() -> None:
+    assert read(3, 4) == read(7, 5) == read(2, 8)
+    assert len({read(3, 4), read(3, 3), read(0, 3), read(3, 0), read(3, 4, 5), read(3, 4, 3)}) == 6
+    assert read(3, 9) != read(3, 8)  # outside of it
 
 
 def test_of_equal_kernels_the_median_counts_and_of_several_times_the_least() -> None:

@@ -69,16 +69,17 @@ def test_masked_lanes_leave_memory_alone(dtype: str, count: int, known: bool) ->
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("lanes", [1, 2, 8])
-def test_stride_two_takes_every_other_element(dtype: str, lanes: int) -> None:
-    lane, x = Lane(dtype, lanes), data(dtype)[: 2 * lanes]
+@pytest.mark.parametrize("lanes", [1, 2, 8, 16])
+@pytest.mark.parametrize("stride", [2, 3, 4, 7, 100])
+def test_lanes_of_any_stride_are_loaded(dtype: str, lanes: int, stride: int) -> None:
+    lane, x = Lane(dtype, lanes), np.resize(data(dtype), 2 + stride * (lanes - 1))
 
     def emit(builder: Any, source: Any, result: Any, count: Any) -> None:
-        memory.store(builder, memory.load_strided(builder, lane, source, 1, 2), result, 0)
+        memory.store(builder, memory.load_strided(builder, lane, source, 1, stride), result, 0)
 
     expected = np.ones(lanes, x.dtype)
-    expected[:] = x[1::2]
-    np.testing.assert_array_equal(run(emit, f"every other {lane}", dtype, x, lanes, lanes), expected)
+    expected[:] = x[1::stride]
+    np.testing.assert_array_equal(run(emit, f"every {stride} {lane}", dtype, x, lanes, lanes), expected)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "bool"])
