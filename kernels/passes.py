@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import gcd, prod
+from math import prod
 
 from frittata.egraph import dtypes, indexing, shapes, terms
 from frittata.egraph.indexing import Affine
@@ -172,8 +172,14 @@ class Passes:
         at = tuple(self.frame.index.get(axis, Affine()) for axis in range(-rank, 0))
         step = indexing.flatten(at, self.frame.shape).factor_of(self.tile_loop.key) or 0
         item = max(dtypes.itemsize(point.term.dtype) for point in self.outputs)
-        near = _WAYS * WAY_BYTES // gcd(step * item, WAY_BYTES)
-        return min(_MOST_TILE_ROWS, max(CACHE_LINE_BYTES // item, near))
+        lines_by_set: dict[int, set[int]] = {}
+        for near in range(_MOST_TILE_ROWS):
+            line = near * step * item // CACHE_LINE_BYTES
+            lines = lines_by_set.setdefault(line % (WAY_BYTES // CACHE_LINE_BYTES), set())
+            lines.add(line)
+            if len(lines) > _WAYS:
+                return max(CACHE_LINE_BYTES // item, near)
+        return _MOST_TILE_ROWS
 
     def _tile_lanes(self, extent: int) -> int:
         """Return the lanes of two vectors; of one if there are no more, or if few rows lie near."""

@@ -9,11 +9,12 @@ import pytest
 from kernel_cases import Case, assert_agrees, build, element, gelu, load, number, reindex, softmax
 
 from frittata.egraph import indexing, shapes
-from frittata.egraph.indexing import IndexMap, var
+from frittata.egraph.indexing import IndexMap, permute_map, var
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.terms import Term
 from frittata.kernels import runtime
 from frittata.kernels.frames import choose_frame
+from frittata.kernels.passes import plan_passes
 from frittata.kernels.templates.pointwise import POINTWISE
 
 
@@ -60,6 +61,15 @@ def test_transposes_whose_lines_share_sets_of_a_cache(shape: tuple[int, int], dt
     """Their tiles have fewer rows; of results that differ in size the larger counts."""
     turned = reindex(load("x", *shape, dtype=dtype), indexing.permute_map(shape, (1, 0)))
     check(build(turned, *shape[::-1]), build(element("cast", turned, dtype="f64"), *shape[::-1]))
+
+
+@pytest.mark.parametrize(("rows", "few"), [(1000, False), (1024, True), (1025, True), (1023, True), (1040, False)])
+def test_tiles_are_low_where_lines_of_results_nearly_share_sets(rows: int, few: bool) -> None:
+    body = build(reindex(load("x", rows, 1008), permute_map((rows, 1008), (1, 0))), 1008, rows)
+    frame = choose_frame((body,))
+    assert frame is not None
+    passes = plan_passes(frame, body.args)
+    assert (passes.tile_rows == 16) == few
 
 
 def test_rows_of_one_tile() -> None:
