@@ -1,14 +1,15 @@
 """Chains of rules: how a node of the e-graph can be derived from the model as it was imported.
 
 A node knows the rule that made it, not what the rule matched. The premise is found again: in the class of the rule's
-result, or in a class above if the node stands deeper in the rule's right side, a node that the left side matches. Where
-several do, the chain is the shortest; so it is one derivation, not the history.
+result, or in a class above if the node stands deeper in the rule's right side, a node that the left side matches, if
+there is one so that the right side makes the node. Where several do, the chain is the shortest; so it is one derivation,
+not the history.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,6 +18,9 @@ from frittata.rules import pattern
 from frittata.rules.pattern import Pattern, Rule
 
 _DEEPEST_RESULT = 8
+
+Bindings = Mapping[str, int]
+"""From variables to the classes that they stand for."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +99,10 @@ class Chains:
             return
         lefts = [binding.pattern for binding in rule.left if isinstance(binding.pattern, pattern.Node)]
         found = self._above(class_, node, lefts, same_rule=True)
-        yield from found or self._above(
-            class_, node, lefts, same_rule=False
-        )  # two rules may have made what lies between
+        if not found:  # two rules may have made what lies between
+            found = self._above(class_, node, lefts, same_rule=False)
+        rights = [part for binding in rule.right for part in pattern.nodes(binding.pattern)]
+        yield from [pair for pair in found if self._is_made(node, pair[1], lefts, rights)] or found
 
     def _above(self, class_: int, node: Node, lefts: list[pattern.Node], *, same_rule: bool) -> list[tuple[int, Node]]:
         """Look for premises in a class, then in those computed from it, up to the first that has some."""
@@ -115,17 +120,32 @@ class Chains:
         return []
 
     def _matches(self, left: pattern.Node, node: Node) -> bool:
-        """Whether the operators of a pattern are found below a node, whatever its attributes and repeated variables."""
-        if left.op != node.op or left.sort != node.sort:
-            return False
-        return all(self._has(part, class_) for part, class_ in zip(left.args, node.args, strict=False))
+        """Whether a pattern is found at a node, whatever its attributes."""
+        return any(True for _ in self._bound(left, node, {}))
 
-    def _has(self, part: Pattern, class_: int) -> bool:
+    def _is_made(self, node: Node, before: Node, lefts: list[pattern.Node], rights: list[pattern.Node]) -> bool:
+        """Whether a part of the right side makes a node of what the variables stand for where the left side matches."""
+        known = (bindings for left in lefts for bindings in self._bound(left, before, {}))
+        return any(True for each in known for right in rights for _ in self._bound(right, node, each))
+
+    def _bound(self, part: pattern.Node, node: Node, known: Bindings) -> Iterator[Bindings]:
+        """Visit what variables stand for where a pattern is found at a node, whatever its attributes."""
+        if (part.op, part.sort) != (node.op, node.sort):
+            return
+        found: Iterable[Bindings] = [known]
+        for inner, class_ in zip(part.args, node.args, strict=False):
+            found = [after for before in found for after in self._bound_in(inner, class_, before)]
+        yield from found
+
+    def _bound_in(self, part: Pattern, class_: int, known: Bindings) -> Iterator[Bindings]:
         match part:
             case pattern.Node():
-                return any(self._matches(part, node) for node in self.snapshot.nodes[class_])
+                for node in self.snapshot.nodes[class_]:
+                    yield from self._bound(part, node, known)
             case pattern.Number():
                 op = "const" if part.sort == "element" else "full"
-                return any(node.op == op for node in self.snapshot.nodes[class_])
-            case _:
-                return True
+                if any(node.op == op for node in self.snapshot.nodes[class_]):
+                    yield known
+            case pattern.Variable(name=name):
+                if known.get(name, class_) == class_:
+                    yield {**known, name: class_}

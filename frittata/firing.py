@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from frittata.account import Account
 from frittata.egraph.errors import RuleError
+from frittata.egraph.saturate import StopReason
 from frittata.egraph.snapshot import Snapshot
 from frittata.egraph.terms import Term, walk
 from frittata.extract.constants import Folder
@@ -41,7 +42,7 @@ class RuleAccount:
     """What became of one rule. Print it, or take its parts.
 
     `absent` says why it took no part, "" if it did. `kernels` are the chosen ones that hold what it made, or what was
-    derived from that, `folded` the constants that do.
+    derived from that, `folded` the constants that do. `stopped` says which limit ended saturation, "" if none did.
     """
 
     rule: Rule
@@ -51,6 +52,7 @@ class RuleAccount:
     kernels: tuple[str, ...]
     folded: tuple[str, ...]
     miss: Miss | None
+    stopped: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the account as data that `json.dumps` takes."""
@@ -73,6 +75,8 @@ class RuleAccount:
                 lines.append(f"It came nearest at {self.miss.at}: {self.miss.why}.")
             else:
                 lines.append("There is nothing that its left side begins with.")
+        if self.stopped:
+            lines.append(f"Saturation ended at the {self.stopped}: with more it might match more.")
         return "\n".join(lines)
 
     def _outcome(self) -> str:
@@ -110,7 +114,10 @@ def account_of(account: Account, name: str) -> RuleAccount:
     numbers = {key for key, other in done.saturation.rule_names.items() if other == rule.full_name}
     nodes = sum(node.rule in numbers for class_ in snapshot.nodes for node in class_)
     folded = tuple(row.name for row in Report(account, lambda **_: None).folded if rule.full_name in row.rules)
-    return RuleAccount(rule, "", matches, nodes, kernels, folded, None if matches else search.nearest(rule, places))
+    miss = None if matches else search.nearest(rule, places)
+    limits = dict.fromkeys(p.stop.value for p in done.saturation.phases if p.stop is not StopReason.SATURATED)
+    stopped = " and the ".join(limits) if rule.kind == "equation" else ""
+    return RuleAccount(rule, "", matches, nodes, kernels, folded, miss, stopped)
 
 
 def _absence(family: Family, rule: Rule, options: Options) -> str:
@@ -203,8 +210,8 @@ class Search:
                 yield place
 
     def _rooted(self, pattern: Pattern, every: Iterable[Any]) -> list[Any]:
-        op = pattern.op if isinstance(pattern, Node) else ""
-        return [place for place in every if any(node.op == op for node in self.nodes_of(place))]
+        wanted = (pattern.op, pattern.sort) if isinstance(pattern, Node) else None
+        return [place for place in every if any((node.op, node.sort) == wanted for node in self.nodes_of(place))]
 
     def _match(self, pattern: Pattern, place: Any, known: _Known) -> Iterator[_Known]:
         self._steps += 1

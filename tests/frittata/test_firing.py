@@ -123,3 +123,29 @@ def test_a_rule_that_only_joins_gives_no_price_as_reason(tmp_path: Path) -> None
     fast = ft.optimize(lambda x: np.tanh(np.maximum(np.sqrt(x), np.float32(0))), (X,), **rules)
     found = fast.explain_rule("mine/root")
     assert found.matches and not found.nodes and "it joined what is equal" in str(found)
+
+
+def test_a_rule_whose_result_is_the_same_operator_is_on_the_way(tmp_path: Path) -> None:
+    """Of two such nodes in a class the one that the kernel was derived from counts."""
+    (tmp_path / "mine.rules").write_text("drop: argmax(exp(x), a) => argmax(x, a) [reassoc]")
+    rules: dict[str, Any] = {"machine": REFERENCE, "cache": tmp_path, "rules": [tmp_path / "mine.rules"]}
+    fast = ft.optimize(lambda x: np.argmax(np.exp(x), -1), (np.ones((64, 128), np.float32),), **rules)
+    (kernel,) = fast.kernels
+    assert "exp" not in kernel.op and fast.explain_rule("drop").kernels == (kernel.name,)
+
+
+def test_two_roots_are_two_things(tmp_path: Path) -> None:
+    p, q = "p = slice(z, -1, 0, 1, shape(x)[-1])", "q = slice(z, -1, shape(x)[-1], 1, shape(y)[-1])"
+    guard = "rank(x) > 0 and rank(x) == rank(y) and shape(x)[:-1] == shape(y)[:-1]"
+    left, right = "p = exp(x), q = exp(y)", f"z = exp(concat(x, y, -1)), {p}, {q}"
+    (tmp_path / "mine.rules").write_text(f"both: {left} => {right} if {guard}")
+    rules: dict[str, Any] = {"machine": REFERENCE, "cache": tmp_path, "rules": [tmp_path / "mine.rules"]}
+    found = ft.optimize(lambda x: np.exp(x) + 1, (X,), **rules).explain_rule("both")
+    assert not found.matches and "p and q would be one thing" in str(found)
+
+
+def test_a_limit_that_ended_saturation_is_told(tmp_path: Path) -> None:
+    pipeline = ft.Pipeline("short", (), {"round_limit": 2})
+    fast = ft.optimize(function, (X, X), machine=REFERENCE, cache=tmp_path, pipeline=pipeline)
+    found = fast.explain_rule("legalize/build-exp")
+    assert found.stopped == "round limit" and "ended at the round limit" in str(found)
