@@ -1,9 +1,9 @@
 """Chains of rules: how a node of the e-graph can be derived from the model as it was imported.
 
 A node knows the rule that made it, not what the rule matched. The premise is found again: in the class of the rule's
-result, or in a class above if the node stands deeper in the rule's right side, a node that the left side matches, if
-there is one so that the right side makes the node. Where several do, the chain is the shortest; so it is one derivation,
-not the history.
+result, or in a class above if the node stands deeper in the rule's right side, a node that the left side matches, and
+for which the right side makes the node if there is such a one. Where several do, the chain is the shortest; so it is
+one derivation, not the history.
 """
 
 from __future__ import annotations

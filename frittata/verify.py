@@ -50,11 +50,17 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Verification:
-    """The results beside the model's; where one is wrong, every kernel beside its body, and the bodies alone."""
+    """The results beside the model's; where one is wrong, every kernel beside its body, and the bodies alone.
+
+    The bodies are evaluated in float64 as `terms`, and each operator in its dtype as `rounded`. `own` are the rules of
+    one's own that matched.
+    """
 
     outputs: tuple[Comparison, ...]
     kernels: tuple[Comparison, ...] = ()
     terms: tuple[Comparison, ...] = ()
+    rounded: tuple[Comparison, ...] = ()
+    own: tuple[str, ...] = ()
 
     @property
     def is_right(self) -> bool:
@@ -69,22 +75,29 @@ class Verification:
             return "nothing"
         if wrong is not None:
             return f"kernel {wrong}"
-        return "how kernels run together" if all(one.is_right for one in self.terms) else "a rule"
+        if all(one.is_right for one in (*self.terms, *self.rounded)):
+            return "how kernels run together"
+        rule = "a rule" if not all(one.is_right for one in self.terms) else "a rule, by how it rounds or overflows"
+        return f"{rule}; of your own took part: {', '.join(self.own)}" if self.own else rule
 
     def check(self) -> None:
         """Raise VerificationError, which names the culprit, if a result is wrong."""
         if not self.is_right:
             worst = max(self.outputs, key=lambda one: one.error)
+            do = "please report it, with the model; disable=[...] leaves a rule or family out"
+            if self.own:
+                do = f"see whether it is right without them, disable={[*self.own]}; if not, {do}"
             raise VerificationError(
                 f"{worst.name} is {worst.error:.3g} times the tolerated error from the model in float64",
                 self.culprit,
-                "please report it, with the model; disable=[...] leaves a rule or family out",
+                do,
             )
 
     def __str__(self) -> str:
         rows = [("result", *_row(one)) for one in self.outputs]
         rows += [("kernel", *_row(one)) for one in self.kernels]
         rows += [("terms", *_row(one)) for one in self.terms]
+        rows += [("rounded", *_row(one)) for one in self.rounded]
         lines = table(("", "name", "error / tolerated", "type"), rows, right=(2,))
         return "\n".join([f"wrong: {self.culprit}", "", *lines])
 
@@ -103,9 +116,19 @@ def verify(done: Compilation, arrays: Sequence[Array]) -> Verification:
     outputs = law.compared(names, _run(done, done.program, arrays))
     if all(one.is_right for one in outputs):
         return Verification(outputs)
-    meant = interpret.evaluate(done.program.to_terms(), values)
+    terms = done.program.to_terms()
+    meant = interpret.evaluate(terms, values)
     typed = [value.astype(dtypes.to_numpy(leaf.dtype)) for value, leaf in zip(meant, main.outputs, strict=True)]
-    return Verification(outputs, tuple(_kernels(done, arrays)), law.compared(names, typed))
+    rounded = interpret.evaluate(terms, values, "native")
+    kernels = tuple(_kernels(done, arrays))
+    return Verification(outputs, kernels, law.compared(names, typed), law.compared(names, rounded), _own(done))
+
+
+def _own(done: Compilation) -> tuple[str, ...]:
+    """Return the rules of one's own that matched."""
+    files = {stem for stem, _ in done.own_rules}
+    counts = (pair for phase in done.saturation.phases for pair in phase.statistics.matches_by_rule.items())
+    return tuple(dict.fromkeys(rule for rule, count in counts if count and rule.partition("/")[0] in files))
 
 
 class _Law:

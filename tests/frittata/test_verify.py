@@ -70,6 +70,26 @@ def test_a_wrong_rule_is_found(tmp_path: Path) -> None:
     assert not found.terms[0].is_right and all(one.is_right for one in found.kernels)
 
 
+OWN = {
+    "relu": ("abs(x)", "a rule; of your own took part: mine/swap"),
+    "sigmoid": ("exp(x) / (exp(x) + 1)", "a rule, by how it rounds or overflows; of your own took part: mine/swap"),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_rule_of_ones_own_is_named(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, culprit = OWN[name]
+    monkeypatch.setattr("frittata.rules.audit.check", lambda family: ())  # the gate would refuse it
+    (tmp_path / "mine.rules").write_text(f"swap: {name}(x) => {right} [reassoc]")
+    options: dict[str, Any] = {"machine": REFERENCE, "cache": tmp_path, "rules": tmp_path / "mine.rules"}
+    x = X.numpy() * 200
+    fast = ft.optimize(getattr(ft.ops, name), (x,), disable=[f"legalize/build-{name}"], **options)
+    found = fast.verify()
+    assert found.culprit == culprit
+    with pytest.raises(VerificationError, match=r"disable=\['mine/swap'\]"):
+        found.check()
+
+
 def test_what_is_right_is_right(tmp_path: Path) -> None:
     options: dict[str, Any] = {"machine": REFERENCE, "cache": tmp_path}
     found = ft.optimize(network(), (X,), **options).verify(X * 3)
