@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from frittata.egraph import program
+from frittata.egraph import dtypes, program
 from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd
 from frittata.kernels.element_emitter import ElementEmitter
-from frittata.kernels.flow import for_range
+from frittata.kernels.flow import for_range, rarely
 from frittata.kernels.frames import LANES
 from frittata.kernels.guards import guard_of
 from frittata.kernels.index_values import Along
 from frittata.kernels.intrinsics import table_pointer
-from frittata.kernels.scans import SEQUENCE, ScanPlan, is_in_order
+from frittata.kernels.scans import SEQUENCE, ScanPlan
 from frittata.kernels.simd import I32, I64, Builder, Lane, Value
 from frittata.kernels.stores import stored_at
 
@@ -77,26 +77,55 @@ class ScanEmitter:
         return simd.COMBINE_BY_FOLD[scan.attrs[0]](self._builder, total, value)
 
     def _along(self, scan: Term, before: Value, value: Value) -> Value:
-        """Fold each lane with all before it, and those with what was before."""
-        if not is_in_order(scan):
-            return self._folded(scan, before, self._prefix(scan, value))
+        """Fold each lane with all before it, and those with what was before.
+
+        Products of floats are folded one after the other where some in the lanes is not of a normal size: those of
+        later values alone may overflow, or lose all precision, where what they are multiplied with makes them finite.
+        """
+        products: list[Value] = []
+        new = self._folded(scan, before, self._prefix(scan, value, products))
+        if scan.attrs[0] != "prod" or not dtypes.is_float(simd.lane_of(value).dtype):
+            return new
+        odd = simd.any_lane(self._builder, self._are_odd(products))
+        return rarely(self._builder, odd, new, lambda: self._in_order(scan, before, value))
+
+    def _are_odd(self, values: Sequence[Value]) -> Value:
+        """Return the lanes in which a value is zero, denormal, infinite or NaN: the others' bits lie between two."""
+        builder, info = self._builder, dtypes.finfo(simd.lane_of(values[0]).dtype)
+        whole = ir.IntType(info.bits)
+        integers = ir.VectorType(whole, self._plan.lanes) if self._plan.lanes > 1 else whole
+        tiny, infinite, sign = (1 << info.nmant, ((1 << info.iexp) - 1) << info.nmant, 1 << (info.bits - 1))
+
+        def every(number: int) -> Value:
+            return ir.Constant(integers, [number] * self._plan.lanes if self._plan.lanes > 1 else number)
+
+        farthest = every(0)
+        for value in values:
+            size = builder.and_(builder.bitcast(value, integers), every(sign - 1))
+            above = builder.sub(size, every(tiny))
+            farthest = builder.select(builder.icmp_unsigned(">", above, farthest), above, farthest)
+        return builder.icmp_unsigned(">=", farthest, every(infinite - tiny))
+
+    def _in_order(self, scan: Term, before: Value, value: Value) -> Value:
         total, out = simd.extract(self._builder, before, 0), value
         for lane in range(self._plan.lanes):
             total = self._folded(scan, total, simd.extract(self._builder, value, lane))
             out = simd.insert(self._builder, out, total, lane)
         return out
 
-    def _prefix(self, scan: Term, value: Value) -> Value:
-        """Fold each lane with all before it, distances of 1, 2, 4, ... at a time.
+    def _prefix(self, scan: Term, value: Value, passed: list[Value]) -> Value:
+        """Fold each lane with all before it, distances of 1, 2, 4, ... at a time; add what it passes through.
 
         Source: Hillis and Steele, Data Parallel Algorithms, 1986.
         """
         lanes, distance = self._plan.lanes, 1
         neutral = simd.neutral(simd.lane_of(value), scan.attrs[0])
+        passed.append(value)
         while distance < lanes:
             numbers = [lanes - distance + i for i in range(lanes)]
             mask = ir.Constant(ir.VectorType(I32, lanes), numbers)
             value = self._folded(scan, self._builder.shuffle_vector(neutral, value, mask), value)
+            passed.append(value)
             distance *= 2
         return value
 

@@ -29,8 +29,8 @@ from frittata.kernels.units import SIMPLE_UNITS, gather_units, operator_units
 SEQUENCE = "s"
 _ALONG_UNITS = 2.0
 """What an element costs that is folded with its neighbours in a vector."""
-_IN_ORDER_UNITS = 8.0
-"""What one costs in each lane that waits for the product before it."""
+_WATCHED_UNITS = 3.0
+"""The same of a product of floats, which is looked at in between."""
 _LINE_UNITS = 40.0
 """What starting a line, or a block of columns, costs."""
 _ABOVE = vmath.OPS | {"cast", "scan", "load", "const", "iota"}
@@ -40,14 +40,6 @@ _BELOW = vmath.OPS | {"cast", "load", "const", "iota", "reindex", "at"}
 def scanned_axes(*bodies: Term) -> frozenset[int]:
     """Return the axes of more than one place that scans in bodies run along."""
     return frozenset(term.attrs[1] for term in terms.walk(*bodies) if term.op == "scan" and term.attrs[2] > 1)
-
-
-def is_in_order(scan: Term) -> bool:
-    """Whether a fold along a row has to take one value after the other.
-
-    Of products of floats that would be finite, those of later values alone may overflow, and 0 times infinity is NaN.
-    """
-    return scan.attrs[0] == "prod" and dtypes.is_float(scan.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +75,8 @@ class ScanPlan:
                 is_apart = points.step(point, LANES) not in (0, 1)
                 per_element += gather_units(processor().width // 4) if is_apart else SIMPLE_UNITS
             elif point.term.op == "scan":
-                waits = _IN_ORDER_UNITS * self.lanes if is_in_order(point.term) else _ALONG_UNITS
-                per_element += 1.0 if self.columns else waits
+                is_watched = point.term.attrs[0] == "prod" and dtypes.is_float(point.term.dtype)
+                per_element += 1.0 if self.columns else _WATCHED_UNITS if is_watched else _ALONG_UNITS
             elif point.term.op != "const":
                 per_element += operator_units(point.term)
         width = -(-self.extent // self.lanes) * self.lanes

@@ -65,6 +65,13 @@ def test_products_that_are_finite_stay_so_whatever_comes_later(first: float) -> 
     np.testing.assert_array_equal(got, np.cumprod(x, axis=-1))
 
 
+def test_products_whose_parts_are_denormal_lose_nothing() -> None:
+    x = np.array([[1e15, 1e15, 1.5, 1.0, 1.3e-20, 1.7e-20, 1.0, 1.0, 3e30, *[1.0] * 24]], np.float32)
+    body = build(scan("prod", load("x", 1, 33), -1, 33), 1, 33)
+    (got,) = runtime.build(Case("case", (body,)).program("scan"), {})(x)
+    np.testing.assert_allclose(got, np.cumprod(x, axis=-1), rtol=1e-6)
+
+
 def test_what_is_looked_up_is_guarded() -> None:
     case = Case("case", (build(scan("sum", at(load("x", 9), load("i", 5, 7, dtype="i64"), -1, 9), -2, 5), 5, 7),))
     values = case.values()
