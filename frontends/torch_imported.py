@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from frittata.egraph.errors import ModelError
 from frittata.egraph.model import Model
 from frittata.frontends.calls import TENSOR, Call
+from frittata.frontends.torch_trees import Tree
 
 _ARRAYS = frozenset({torch.Tensor, torch.nn.Parameter, np.ndarray})
 """What is no tree."""
@@ -58,14 +59,9 @@ class Imported:
         """
         if self._is_flat and not kwargs and len(args) == len(self._leaves) and _ARRAYS.issuperset(map(type, args)):
             return list(args)
-        given, spec = pytree.tree_flatten((tuple(args), self._ordered(kwargs or {})))
-        if spec != self.input_spec:
-            given, spec = pytree.tree_flatten(self._as_exported(args, kwargs or {}))
-        if spec != self.input_spec:
-            raise ModelError(
-                f"the call {_described(spec)} has another structure than the export {_described(self.input_spec)}",
-                do="give as many arguments as at the export, by position and by name as there, nested alike",
-            )
+        given: list[Any] = []
+        if self._input_tree is None or not self._input_tree.take((tuple(args), kwargs or {}), given):
+            given = self._walked(args, kwargs or {})
         tensors: list[Any] = []
         for name, leaf, value in zip(self._names, self._leaves, given, strict=True):
             if leaf is TENSOR and type(value) not in _CONSTANTS:
@@ -74,13 +70,39 @@ class Imported:
                 raise _changed(name, value, leaf)
         return tensors
 
+    def _walked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Return the leaves of a call in the order of the export.
+
+        Raises: ModelError if it has another structure.
+        """
+        given, spec = pytree.tree_flatten((tuple(args), self._ordered(kwargs)))
+        if spec != self.input_spec:
+            given, spec = pytree.tree_flatten(self._as_exported(args, kwargs))
+        if spec != self.input_spec:
+            raise ModelError(
+                f"the call {_described(spec)} has another structure than the export {_described(self.input_spec)}",
+                do="give as many arguments as at the export, by position and by name as there, nested alike",
+            )
+        return given
+
     def unflatten(self, outputs: Iterable[Any]) -> Any:
         """Return the outputs of `model.main` in the structure that the module returns."""
         if self._is_one_tensor:
             (output,) = outputs
             return output
         values = iter(outputs)
-        return pytree.tree_unflatten([next(values) if r is TENSOR else r for r in self._results], self.output_spec)
+        leaves = [next(values) if r is TENSOR else r for r in self._results]
+        if self._output_tree is not None:
+            return self._output_tree.build(iter(leaves))
+        return pytree.tree_unflatten(leaves, self.output_spec)
+
+    @cached_property
+    def _input_tree(self) -> Tree | None:
+        return Tree.of(self.input_spec)
+
+    @cached_property
+    def _output_tree(self) -> Tree | None:
+        return Tree.of(self.output_spec)
 
     @cached_property
     def _is_one_tensor(self) -> bool:
