@@ -308,6 +308,9 @@ ROWS: dict[str, Row] = {
 MAY_DROP = frozenset({"device", "layout", "memory_format", "pin_memory", "non_blocking", "copy", "half_to_float"})
 """Keyword arguments about where and how values are stored, not about what they are."""
 
+READS_MEMORY = frozenset({"aten.as_strided.default", "aten.as_strided_scatter.default"})
+"""Operators that look at how the values of their first operand lie in memory."""
+
 SAYS_NOTHING = frozenset({"aten._assert_tensor_metadata.default", "aten._assert_scalar.default"})
 """Checks of what the import knows already: dtypes and extents."""
 

@@ -93,6 +93,20 @@ def _select_scatter(x: Term, source: Term, axis: int, index: int) -> Term:
     return idioms_indices.slice_scatter(x, idioms.unsqueeze(source, at), at, index % extent, 1)
 
 
+def _diagonal_scatter(x: Term, source: Term, offset: int = 0, first: int = 0, second: int = 1) -> Term:
+    return idioms_indices.diagonal_scatter(x, source, offset, first, second)
+
+
+def _as_strided(x: Term, size: list[int], strides: list[int], offset: int | None = None) -> Term:
+    return idioms_indices.strided(x, size, strides, offset or 0)
+
+
+def _as_strided_scatter(
+    x: Term, source: Term, size: list[int], strides: list[int], offset: int | None = None
+) -> Term:
+    return idioms_indices.strided_scatter(x, source, size, strides, offset or 0)
+
+
 def _repeat_interleave(x: Term, times: int, axis: int | None = None, output_size: int | None = None) -> Term:
     if axis is None:
         return idioms_indices.repeat_each(idioms.reshape(x, (-1,)), times, 0)
@@ -238,6 +252,10 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten._unsafe_index_put.default": _index_put,
     "aten.slice_scatter.default": _slice_scatter,
     "aten.select_scatter.default": _select_scatter,
+    "aten.diagonal_scatter.default": _diagonal_scatter,
+    "aten.as_strided.default": _as_strided,
+    "aten.as_strided_scatter.default": _as_strided_scatter,
+    "aten.copy.default": lambda x, source, *_: idioms.expand(idioms.cast(source, x.dtype), x.shape),
     "aten.flip.default": idioms_indices.flip,
     "aten.roll.default": lambda x, shifts, axes=(): idioms_indices.roll(x, shifts, axes),
     "aten.cross.default": _cross_of_three,

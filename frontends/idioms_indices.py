@@ -226,6 +226,57 @@ def slice_scatter(x: Term, source: Term, axis: int, start: int, step: int) -> Te
     return tensor("build", element("where", inside, written, element("load", x)), shape=x.shape)
 
 
+def diagonal_scatter(x: Term, source: Term, offset: int = 0, first: int = 0, second: int = 1) -> Term:
+    """Write the source over a diagonal of two axes; its places are the last axis of the source."""
+    rank = len(x.shape)
+    order = [*(at for at in range(rank) if at not in (first % rank, second % rank)), first % rank, second % rank]
+    moved = idioms.permute(x, order)
+    rows, columns = (idioms.number(dim) for dim in moved.shape[-2:])
+    start = max(0, -offset) * columns + max(0, offset)
+    flat = idioms.reshape(moved, (*moved.shape[:-2], rows * columns))
+    written = idioms.reshape(slice_scatter(flat, source, -1, start, columns + 1), moved.shape)
+    return idioms.permute(written, [order.index(at) for at in range(rank)])
+
+
+def strided(x: Term, size: Sequence[int], strides: Sequence[int], offset: int) -> Term:
+    """Read a tensor, whose values lie in a row, at offset + the sum of index * stride.
+
+    Raises: ModelError for places beyond its end.
+    """
+    flat, rank = _strided_over(x, size, strides, offset), len(size)
+    parts = (indexing.var(at - rank, size[at]) * strides[at] for at in range(rank))
+    mapping = IndexMap(flat.shape, tuple(size), (sum(parts, indexing.Affine(offset)),))
+    return tensor("build", element("reindex", element("load", flat), map=mapping), shape=tuple(size))
+
+
+def strided_scatter(x: Term, source: Term, size: Sequence[int], strides: Sequence[int], offset: int) -> Term:
+    """Write the source where `strided` reads.
+
+    Raises: ModelError for places beyond the end.
+    """
+    flat, values = _strided_over(x, size, strides, offset), idioms.reshape(source, (-1,))
+    steps = [stride for extent, stride in zip(size, strides, strict=True) if extent > 1]
+    if len(steps) < 2 and 0 not in steps:
+        written = slice_scatter(flat, values, -1, offset, *steps or [1])
+    else:
+        place = _number(offset)
+        for axis, extent, stride in zip(range(-len(size), 0), size, strides, strict=True):
+            along_ = element("iota", axis=axis, extent=extent)
+            place = element("add", place, element("mul", along_, _number(stride)))
+        places = tensor("build", place, shape=tuple(size))
+        written = index_write(flat, -1, places, idioms.cast(values, x.dtype))
+    return idioms.reshape(written, x.shape)
+
+
+def _strided_over(x: Term, size: Sequence[int], strides: Sequence[int], offset: int) -> Term:
+    """Return all values of a tensor in a row, if strides stay within."""
+    flat = idioms.reshape(x, (-1,))
+    last = offset + sum((extent - 1) * stride for extent, stride in zip(size, strides, strict=True))
+    if last >= idioms.number(flat.shape[0]):
+        raise ModelError(f"strides {list(strides)} from {offset} lead out of {x.type}", do="read within the tensor")
+    return flat
+
+
 def _number(value: int) -> Term:
     return element("const", value=Scalar.of(value, "i64"))
 

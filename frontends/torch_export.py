@@ -367,6 +367,8 @@ class _Importer:
         try:
             if name not in aten.ROWS:
                 raise UnsupportedOpError(name)
+            if name in aten.READS_MEMORY:
+                _refuse_other_order(node)
             arguments = self._arguments(node)
             is_rounded = aten.rounds(name)
             if is_rounded is not None and len(arguments) > 1:
@@ -470,6 +472,17 @@ class _Importer:
                 type_ = self._type(expected, f"the result of {node.target}")
                 if term.type != type_:
                     raise ModelError(f"{node.target} became {term.type}, torch says {type_}", do="report this")
+
+
+def _refuse_other_order(node: torch.fx.Node) -> None:
+    """Raise ModelError if the first operand's memory is not its values in order, as it is to the terms."""
+    memory: Any = node.args[0].meta["val"]  # type: ignore[union-attr]
+    if not memory.is_contiguous() or memory.storage_offset():
+        shape = list(memory.shape)
+        raise ModelError(
+            f"strides lead through the memory of a view of shape {shape}",
+            do="call .contiguous().clone() on the view, or write it by slices and permute",
+        )
 
 
 def _numpy(value: torch.Tensor) -> np.ndarray[Any, np.dtype[Any]]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import frittata as ft
-from frittata.egraph.errors import IndexRangeError, UnsupportedOpError
+from frittata.egraph.errors import IndexRangeError, ModelError, UnsupportedOpError
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.script import parse, show
 from frittata.frontends import (
@@ -50,6 +50,44 @@ class Apply(nn.Module):
 
 def floats(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def _copied(x: Tensor, y: Tensor, i: Tensor, half: Tensor) -> tuple[Tensor, ...]:
+    z = x.clone()
+    z[:, 0] = y[:, 0]
+    z[1:3] = y[0]
+    z[-1].copy_(y[0])
+    z[0] = i
+    z[:, 3] = half
+    z[2, 1:4].copy_(i[:3] > 0)
+    z.view(-1)[::5] = 7
+    return z, x.clone().copy_(i), i.clone().copy_(x[0] * 3)
+
+
+def _diagonals(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    z, cube = y.clone(), x.clone()
+    z.t()[1:].add_(1).fill_(2).relu_()
+    z.diagonal().mul_(2)
+    z.diagonal(1).copy_(y[:, 0])
+    cube.diagonal(-1, 0, 2).fill_(torch.nan)
+    return z, cube, torch.diagonal_scatter(x, y[:3, :4], 1, 2, 0)
+
+
+def _filled_diagonals(*tensors: Tensor) -> list[Tensor]:
+    return [x.clone().fill_diagonal_(9.0, wrap=wrap) for x in tensors for wrap in (False, x.ndim == 2)]
+
+
+def _strided(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    z = x.clone()
+    z.as_strided((3, 2), (7, 2), 3).mul_(2)
+    return (
+        z,
+        x.as_strided((3, 4), (7, 2), 1) * 2,
+        (x * 2).as_strided((3, 4, 2), (1, 2, 5), 1),
+        x.as_strided_scatter(y, (3, 2), (7, 2), 3),
+        x.as_strided_scatter(y[0], (2,), (4,), 1),
+        x.as_strided_scatter(y[0, 0], (), (), 41),
+    )
 
 
 def ints(high: int, *shape: int, low: int = 0) -> Tensor:
@@ -208,6 +246,10 @@ WRITES: dict[str, tuple[Forward, tuple[Any, ...]]] = {
         ),
         (X, floats(3, 3, 7)),
     ),
+    "copies into slices": (_copied, (floats(6, 7), floats(6, 7) + 1, torch.arange(7), floats(6).half())),
+    "diagonals": (_diagonals, (floats(5, 3, 6), floats(5, 6))),
+    "filled diagonals": (_filled_diagonals, tuple(floats(*n) for n in ((6, 7), (7, 6), (9, 3), (3, 3, 3), (1, 4)))),
+    "strides": (_strided, (floats(6, 7), floats(3, 2))),
 }
 
 
@@ -350,6 +392,20 @@ def test_an_index_that_torch_refuses_is_refused(name: str) -> None:
     with pytest.raises(IndexRangeError, match="outside of 0"):
         fast(*args[:-1], wrong)
     assert_same(fast(*args), function(*args))
+
+
+STRIDES: dict[str, tuple[Forward, str]] = {
+    "of a transposed view": (lambda x: x.t().as_strided((3, 4), (7, 2), 1) + 1, "view of shape"),
+    "of a part": (lambda x: x[2:].as_strided((3, 4), (7, 2)) + 1, "view of shape"),
+    "beyond a part": (lambda x: x[:2].as_strided((5, 4), (7, 2)) + 1, "lead out of"),
+}
+
+
+@pytest.mark.parametrize("name", STRIDES)
+def test_strides_through_memory_that_no_term_has_are_refused(name: str) -> None:
+    function, message = STRIDES[name]
+    with pytest.raises(ModelError, match=message):
+        ft.optimize(function, (floats(6, 7),), machine=REFERENCE)
 
 
 def test_no_operator_stands_in_two_tables() -> None:
