@@ -200,6 +200,16 @@ def _copysign(x: Term, y: Operand) -> Term:
     return tensor("where", _is_negative(right), tensor("neg", size), size)
 
 
+def _hypot(x: Term, y: Term) -> Term:
+    """m sqrt(1 + (n / m)^2) for the larger size m and the smaller one n; infinite beside NaN, too."""
+    left, right = (tensor("abs", v) for v in idioms.promoted_floats(x, y))
+    large, small = tensor("max", left, right), tensor("min", left, right)
+    root = tensor("sqrt", _plus(tensor("square", tensor("div", small, large)), 1))
+    size = tensor("where", tensor("eq", large, _like(large, 0)), large, tensor("mul", large, root))
+    infinite = tensor("or", tensor("eq", left, _like(left, math.inf)), tensor("eq", right, _like(right, math.inf)))
+    return tensor("where", infinite, _like(size, math.inf), size)
+
+
 def _nan_to_num(x: Term, nan: float | None = None, high: float | None = None, low: float | None = None) -> Term:
     if not dtypes.is_float(x.dtype):
         return x
@@ -344,6 +354,16 @@ def _vector_norm(
             return tensor("pow", total, _like(x, 1 / power))
 
 
+def _distances(x: Term, y: Term, order: float, _mode: int | None = None) -> Term:
+    """Return the norm of each difference of a row of x and a row of y; the largest passes over NaN, as in torch."""
+    size = tensor("abs", tensor("sub", idioms.unsqueeze(x, -2), idioms.unsqueeze(y, -3)))
+    if order == 0:
+        return idioms.reduce(tensor("min", tensor("ceil", size), _like(size, 1)), "sum", [-1])
+    if order == math.inf:
+        size = tensor("where", tensor("eq", size, size), size, _like(size, 0))
+    return _vector_norm(size, order, [-1])
+
+
 # ---- creation --------------------------------------------------------------------------------------------------------
 
 
@@ -403,6 +423,7 @@ ROWS: dict[str, Row] = {
     "aten.copysign.Tensor": _copysign,
     "aten.copysign.Scalar": _copysign,
     "aten.signbit.default": lambda x: _is_negative(x) if dtypes.is_float(x.dtype) else tensor("lt", x, _like(x, 0)),
+    "aten.hypot.default": _hypot,
     "aten.nan_to_num.default": _nan_to_num,
     "aten.isfinite.default": _isfinite,
     "aten.isposinf.default": _infinite(math.inf),
@@ -426,6 +447,7 @@ ROWS: dict[str, Row] = {
     "aten.addcdiv.default": _addcdiv,
     "aten.logical_xor.default": _xor,
     "aten.linalg_vector_norm.default": _vector_norm,
+    "aten._cdist_forward.default": _distances,
     **{f"aten.arange.{kind}": arange for kind in ("default", "start", "start_step")},
     "aten.linspace.default": _linspace,
 }

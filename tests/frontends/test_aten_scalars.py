@@ -9,6 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch_cases import Forward, assert_compiled, assert_imported, drawn
 
+import frittata as ft
+from frittata.egraph.machine import REFERENCE
+
 X = drawn(3, 5) * 2
 SPECIAL = torch.tensor(
     [[0.0, -0.0, 1.0, -1.0, 0.5], [math.inf, -math.inf, math.nan, 1e300, -0.7], [2.5, -2.5, 1e-3, -3.0, 25.0]],
@@ -78,6 +81,7 @@ BINARY: dict[str, Forward] = {
     **QUOTIENTS,
     "signs": lambda x, y: (torch.copysign(x, y), torch.copysign(x, -1.5)),
     "angles": lambda x, y: torch.atan2(x, y),
+    "lengths": torch.hypot,
     "sums of exponentials": lambda x, y: torch.logaddexp(x, y),
     "slopes": lambda x, y: (F.prelu(x, y[0]), F.prelu(x, y[0, :1]), F.prelu(x[0], y[0, :1])),
     "mixtures": lambda x, y: (torch.addcmul(x, x, y, value=0.3), torch.addcdiv(x, y, x), torch.lerp(x, y, 0.7)),
@@ -116,6 +120,29 @@ def test_evenly_spaced_values() -> None:
 )
 def test_it_compiles(name: str) -> None:
     assert_compiled(UNARY[name], X)
+
+
+def test_a_length_is_precise_where_its_square_is_not_there() -> None:
+    x = drawn(1000).float() * 10 ** torch.linspace(-40, 38, 1000)
+    y = drawn(1000, seed=1).float() * 10 ** torch.linspace(-40, 38, 1000)
+    found = ft.optimize(torch.hypot, (x, y), machine=REFERENCE)(x, y)
+    torch.testing.assert_close(found, torch.hypot(x, y), rtol=3e-7, atol=1e-44)
+
+
+ROWS = torch.tensor([[0.0, math.nan, 1.0], [0.0, math.inf, 1.0], [1.0, 2.0, 3.0], [math.nan, math.nan, 0.5]])
+
+
+@pytest.mark.parametrize("order", [0.0, 0.5, 1.0, 2.0, 3.0, math.inf])
+def test_distances_of_rows(order: float) -> None:
+    others = torch.tensor([[0.0, 1.0, 1.0], [math.inf, 1.0, 1.0], [-math.inf, math.inf, 1.0]])
+    forwards: list[tuple[Forward, tuple[torch.Tensor, ...]]] = [
+        (lambda x, y: torch.cdist(x, y, p=order), (ROWS.double(), others.double())),
+        (lambda x, y: torch.cdist(x, y, p=order), (drawn(3, 1, 9, 5), drawn(2, 11, 5))),
+        (lambda x: torch.cdist(x, x, p=order), (drawn(3, 5),)),
+    ]
+    for forward, args in forwards:
+        assert_imported(forward, *args)
+        assert "host" not in assert_compiled(forward, *args)
 
 
 BITS: dict[str, Forward] = {
