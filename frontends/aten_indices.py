@@ -206,24 +206,25 @@ def _embedding_bag(
     include_last: bool = False,
     padding: int = -1,
 ) -> tuple[Term, None, None, None]:
-    """Combine rows of a table, as many for each bag, which is how torch writes a matrix of indices.
+    """Combine rows of a table; as many for each bag is how torch writes a matrix of indices."""
+    rows = idioms_indices.take(weight, indices, -2)
+    if weights is not None:
+        rows = tensor("mul", rows, idioms.unsqueeze(weights, -1))
+    counted = None if padding < 0 else tensor("ne", indices, idioms.scalar(padding, indices.dtype))
+    bags = idioms.number(offsets.shape[0]) - int(include_last)
+    if _are_equal(offsets, bags, idioms.number(indices.shape[0]), include_last):
+        return idioms_indices.bags(rows, counted, bags, _BAGS[mode]), None, None, None
+    return idioms_indices.ragged_bags(rows, counted, offsets, bags, _BAGS[mode]), None, None, None
 
-    Raises: UnsupportedOpError for bags that differ in length, begin where a tensor says, or leave out padding.
-    """
+
+def _are_equal(offsets: Term, bags: int, total: int, include_last: bool) -> bool:
+    """Whether bags are known to have all the same number of indices."""
     try:
         (begins,) = evaluate((offsets,), {})
-    except ModelError as error:
-        raise UnsupportedOpError("bags that begin where a tensor says") from error
-    total, bags = idioms.number(indices.shape[0]), len(begins) - int(include_last)
+    except ModelError:
+        return False
     length = total // max(1, bags)
-    equal = [bag * length for bag in range(bags)] + [total] * include_last
-    if padding >= 0 or not length or bags * length != total or begins.tolist() != equal:
-        raise UnsupportedOpError("bags of different lengths, or with padding")
-    rows = idioms_indices.take(weight, idioms.reshape(indices, (bags, length)), -2)
-    if weights is not None:
-        rows = tensor("mul", rows, idioms.reshape(weights, (bags, length, 1)))
-    how = _BAGS[mode]
-    return idioms.mean(rows, -2) if how == "mean" else idioms.reduce(rows, how, -2), None, None, None
+    return bags * length == total and begins.tolist() == [i * length for i in range(bags + include_last)]
 
 
 def _masked_scatter(x: Term, mask: Term, source: Term) -> Term:

@@ -291,6 +291,64 @@ def masked_scatter(x: Term, mask: Term, source: Term) -> Term:
     return tensor("where", where, written, x)
 
 
+# ---- bags ------------------------------------------------------------------------------------------------------------
+
+
+def bags(rows: Term, counted: Term | None, number: int, how: str) -> Term:
+    """Combine rows by a "sum", "mean" or "max", as many for each bag; those that are not `counted` are left out.
+
+    Shapes: rows (indices, columns), counted (indices,), result (number, columns).
+
+    Raises: UnsupportedOpError for the "max" of some.
+    """
+    length = idioms.number(rows.shape[0]) // number
+    grouped = idioms.reshape(rows, (number, length, rows.shape[1]))
+    if how == "max":
+        return _first_or_greatest(grouped, counted)
+    if counted is None:
+        return idioms.mean(grouped, -2) if how == "mean" else idioms.reduce(grouped, how, -2)
+    mask = idioms.reshape(counted, (number, length, 1))
+    total = idioms.reduce(tensor("where", mask, grouped, idioms.scalar(0, rows.dtype)), "sum", -2)
+    return total if how == "sum" else _mean_of_bags(total, idioms.reduce(idioms.cast(mask, rows.dtype), "sum", -2))
+
+
+def _first_or_greatest(grouped: Term, counted: Term | None) -> Term:
+    """Return the greatest along the last axis but one, passing over NaN unless it is the first."""
+    if counted is not None:
+        raise UnsupportedOpError("the greatest values of bags with padding")
+    lowest = tensor("full", value=fold_identity("max", grouped.dtype), shape=())
+    greatest = idioms.reduce(tensor("where", tensor("eq", grouped, grouped), grouped, lowest), "max", -2)
+    first = idioms.select(grouped, -2, 0)
+    return tensor("where", tensor("eq", first, first), greatest, first)
+
+
+def ragged_bags(rows: Term, counted: Term | None, offsets: Term, number: int, how: str) -> Term:
+    """Combine rows as `bags` does, each bag from an offset on; those after the last of more offsets are left out.
+
+    Raises: UnsupportedOpError for the "max".
+    """
+    if how == "max":
+        raise UnsupportedOpError("the greatest values of bags of different lengths")
+    total, extent = idioms.number(rows.shape[0]), idioms.number(offsets.shape[0])
+    begun = index_write(idioms.filled(0, (total + 1,), "i64"), 0, offsets, _whole(1, offsets, "i64"), "sum")
+    bag = tensor("sub", idioms.take_slice(running(begun, "cumsum", 0), 0, 0, 1, total), idioms.scalar(1, "i64"))
+    mask = idioms.filled(True, (total,), "bool") if counted is None else counted
+    rows = tensor("where", idioms.unsqueeze(mask, -1), rows, idioms.scalar(0, rows.dtype))
+
+    def combined(parts: Term) -> Term:
+        whole = index_write(idioms.filled(0, (extent, *parts.shape[1:]), parts.dtype), 0, bag, parts, "sum")
+        return idioms.take_slice(whole, 0, 0, 1, number)
+
+    if how == "sum":
+        return combined(rows)
+    return _mean_of_bags(combined(rows), combined(idioms.unsqueeze(idioms.cast(mask, rows.dtype), -1)))
+
+
+def _mean_of_bags(total: Term, counts: Term) -> Term:
+    """Divide; the mean of nothing is zero."""
+    return tensor("div", total, tensor("max", counts, idioms.scalar(1, counts.dtype)))
+
+
 # ---- orders ----------------------------------------------------------------------------------------------------------
 
 

@@ -339,22 +339,43 @@ def test_what_is_read_at_computed_indices_is_what_torch_reads(name: str) -> None
 
 BAGS: dict[str, Forward] = {
     "of different lengths": lambda i, w, _: F.embedding_bag(i, w, torch.arange(2) * 3),
-    "one is empty": lambda i, w, _: F.embedding_bag(i, w, torch.arange(9).clamp(max=7), mode="max"),
+    "one is empty": lambda i, w, _: F.embedding_bag(i, w, torch.arange(9).clamp(max=7)),
     "what is after the last is left out": lambda i, w, _: F.embedding_bag(
         i, w, torch.arange(3) * 3, mode="sum", include_last_offset=True
     ),
     "padding": lambda i, w, _: F.embedding_bag(i, w, torch.arange(7), padding_idx=3),
+    "padding in a matrix": lambda i, w, _: [
+        F.embedding_bag(i[:6].view(2, 3), w, mode=mode, padding_idx=3) for mode in ("sum", "mean")
+    ],
     "begin where a tensor says": F.embedding_bag,
+    "begin where a tensor says, with padding": lambda i, w, o: F.embedding_bag(i, w, o, mode="sum", padding_idx=7),
+    "end where a tensor says": lambda i, w, o: F.embedding_bag(i, w, o, mode="sum", include_last_offset=True),
+    "with weights": lambda i, w, o: F.embedding_bag(i, w, o, mode="sum", per_sample_weights=w[:7, 0]),
+    "the greatest": lambda i, w, _: F.embedding_bag(i[:6].view(3, 2), w, mode="max"),
 }
 
 
 @pytest.mark.parametrize("name", BAGS)
-def test_bags_that_are_no_rows_of_a_matrix_are_combined_by_torch(name: str) -> None:
+def test_bags_of_rows_are_those_of_torch(name: str) -> None:
+    weight = floats(23, 17)
+    weight[9], weight[7], weight[3, 2] = torch.nan, torch.inf, torch.nan
+    for indices in ([3, 9, 3, 7, 9, 5, 0], [3, 3, 3, 3, 7, 1, 3], [5, 9, 9, 5, 1, 2, 4]):
+        check(BAGS[name], (torch.tensor(indices), weight, torch.tensor([0, 3, 3])))
+
+
+MAXIMA: dict[str, Forward] = {
+    "different lengths": lambda i, w, _: F.embedding_bag(i, w, torch.arange(2) * 3, mode="max"),
+    "padding": lambda i, w, _: F.embedding_bag(i, w, torch.arange(7), mode="max", padding_idx=3),
+}
+
+
+@pytest.mark.parametrize("name", MAXIMA)
+def test_greatest_values_of_some_bags_are_found_by_torch(name: str) -> None:
     args = (ints(23, 7), W, torch.tensor([0, 3, 3]))
-    module = Apply(BAGS[name]).eval()
-    with pytest.raises(UnsupportedOpError, match="bags"):
+    module = Apply(MAXIMA[name]).eval()
+    with pytest.raises(UnsupportedOpError, match=name):
         from_module(module, args)
-    assert_same(ft.optimize(module, args, machine=REFERENCE)(*args), BAGS[name](*args))
+    assert_same(ft.optimize(module, args, machine=REFERENCE)(*args), MAXIMA[name](*args))
 
 
 @pytest.mark.parametrize("name", ORDERS)
