@@ -12,7 +12,7 @@ import numpy as np
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
-from frittata.frontends import idioms, idioms_indices, idioms_windows
+from frittata.frontends import idioms, idioms_indices, idioms_sampling, idioms_windows
 
 Ints = tuple[int, ...]
 Row = Callable[..., Any]
@@ -249,6 +249,17 @@ def _upsample_linear_vec(rank: int) -> Row:
     return row
 
 
+_GRID_MODES = ("linear", "nearest", "cubic")
+_GRID_BORDERS = ("zeros", "border", "reflection")
+
+
+def _grid_sample(x: Term, grid: Term, mode: int, padding: int, corners: bool) -> Term:
+    """In space torch makes something else of places that are no number."""
+    if len(x.shape) != 4:
+        raise UnsupportedOpError("samples in space")
+    return idioms_sampling.grid_sample(x, grid, _GRID_MODES[mode], _GRID_BORDERS[padding], corners, rounds_last=True)
+
+
 # ---- layers ----------------------------------------------------------------------------------------------------------
 
 
@@ -365,6 +376,7 @@ ROWS: dict[str, Row] = {
         for rank, name in ((1, "linear1d"), (2, "bilinear2d"), (3, "trilinear3d"))
         for kind, row in (("default", _upsample_linear), ("vec", _upsample_linear_vec))
     },
+    **{f"aten.grid_sampler{kind}.default": _grid_sample for kind in ("", "_2d")},
     "aten.conv_transpose1d.default": conv_transpose(1),
     "aten.conv_transpose2d.input": conv_transpose(2),
     "aten.conv_transpose3d.input": conv_transpose(3),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
 from itertools import product
@@ -43,11 +44,20 @@ def cubic(a: float) -> Filter:
     """Return Keys' filter of cubic interpolation, which reaches over two values to each side."""
 
     def weight(d: Term) -> Term:
-        near, far = _horner(d, a + 2, -(a + 3), 0, 1), _horner(d, a, -5 * a, 8 * a, -4 * a)
-        outer = tensor("where", tensor("lt", d, _like(d, 2)), far, _like(d, 0))
-        return tensor("where", tensor("le", d, _like(d, 1)), near, outer)
+        outer = tensor("where", tensor("lt", d, _like(d, 2)), _far(d, a), _like(d, 0))
+        return tensor("where", tensor("le", d, _like(d, 1)), _near(d, a), outer)
 
     return weight
+
+
+def _near(d: Term, a: float) -> Term:
+    """Return Keys' filter up to a distance of one."""
+    return _horner(d, a + 2, -(a + 3), 0, 1)
+
+
+def _far(d: Term, a: float) -> Term:
+    """Return Keys' filter from one to two."""
+    return _horner(d, a, -5 * a, 8 * a, -4 * a)
 
 
 def filtered(
@@ -109,11 +119,12 @@ CUBIC = -0.75
 """The parameter of the cubic filter in samples at a grid."""
 
 
-def grid_sample(x: Term, grid: Term, mode: str, padding: str, corners: bool) -> Term:
+def grid_sample(x: Term, grid: Term, mode: str, padding: str, corners: bool, rounds_last: bool = False) -> Term:
     """Read images at places from -1 to 1, the last axis first; `mode` is "nearest", "linear" or "cubic".
 
     Values beyond a border are zeros, those at it ("border") or mirror images ("reflection"). With `corners` -1 and 1
-    are the middles of the first and the last value, else their outer ends.
+    are the middles of the first and the last value, else their outer ends. What is nearest is looked for before a
+    reflection, or after if it `rounds_last`.
     Shapes: x (batch, channels, *spatial), grid (batch, *places, rank), result (batch, channels, *places).
 
     Raises: UnsupportedOpError for integers between which is read.
@@ -122,22 +133,34 @@ def grid_sample(x: Term, grid: Term, mode: str, padding: str, corners: bool) -> 
         raise UnsupportedOpError(f"interpolation of {x.dtype}", do="convert to floats before, and round after")
     extents = [idioms.number(dim) for dim in x.shape[2:]]
     grid = idioms.as_float(grid)
-    every = [
-        _taps(_denormalized(idioms.select(grid, -1, -1 - at), extent, corners), extent, mode, padding, corners)
-        for at, extent in enumerate(extents)
-    ]
+    every: list[list[_Tap]] = []
+    for at, extent in enumerate(extents):
+        u = _denormalized(idioms.select(grid, -1, -1 - at), extent, corners)
+        if padding == "reflection" and mode == "nearest" and rounds_last:
+            u = _clamped(_mirrored(u, extent, corners), extent)
+        every.append(_taps(u, extent, mode, padding, corners))
     parts: list[Term] = []
     for taps in product(*every):
-        value = _read(x, [place for place, _ in taps])
-        for weight in (idioms.unsqueeze(weight, 1) for _, weight in taps if weight is not None):
-            zero = _like(value, 0)
-            value = (
-                tensor("where", weight, value, zero)
-                if weight.dtype == "bool"
-                else tensor("mul", value, idioms.cast(weight, x.dtype))
-            )
+        value = _read(x, [tap.at for tap in taps])
+        inside = [tap.inside for tap in taps if tap.inside is not None]
+        weights = [tap.weight for tap in taps if tap.weight is not None]
+        if inside:
+            mask = reduce(lambda a, b: tensor("and", a, b), inside)
+            value = tensor("where", idioms.unsqueeze(mask, 1), value, _like(value, 0))
+        if weights:
+            weight = reduce(lambda a, b: tensor("mul", a, b), weights)
+            value = tensor("mul", value, idioms.unsqueeze(idioms.cast(weight, x.dtype), 1))
         parts.append(value)
     return _total(parts)
+
+
+@dataclass(frozen=True)
+class _Tap:
+    """Places within an axis that are read, whether a value there counts, None for always, and what it weighs."""
+
+    at: Term
+    inside: Term | None
+    weight: Term | None
 
 
 def _denormalized(u: Term, extent: int, corners: bool) -> Term:
@@ -147,38 +170,33 @@ def _denormalized(u: Term, extent: int, corners: bool) -> Term:
     return tensor("sub", tensor("mul", shifted, _like(u, extent / 2)), _like(u, 0.5))
 
 
-def _taps(u: Term, extent: int, mode: str, padding: str, corners: bool) -> list[tuple[Term, Term | None]]:
-    """Return the places of an axis that are read, and what each weighs."""
+def _taps(u: Term, extent: int, mode: str, padding: str, corners: bool) -> list[_Tap]:
+    """Return the places of an axis that are read; what is next to no number weighs none."""
     if mode == "nearest":
         return [_tap(tensor("round", u), None, extent, padding, corners)]
     if mode == "linear" and padding != "zeros":
-        u = _clamped(u, extent) if padding == "border" else _mirrored(u, extent, corners)
+        u = _clamped(u if padding == "border" else _mirrored(u, extent, corners), extent)
+        padding = "zeros"  # one beyond the last value has no weight
     floor = tensor("floor", u)
     share = tensor("sub", u, floor)
+    rest = tensor("sub", _like(share, 1), share)
     if mode == "linear":
-        weigh, numbers = triangle, range(2)
+        weights = {0: rest, 1: share}
     else:
-        weigh, numbers = cubic(CUBIC), range(-1, 3)
-    return [
-        _tap(
-            tensor("add", floor, _like(floor, number)),
-            weigh(tensor("abs", tensor("sub", share, _like(share, number)))),
-            extent,
-            padding,
-            corners,
-        )
-        for number in numbers
-    ]
+        before, after = (_far(_plus(distance, 1), CUBIC) for distance in (share, rest))
+        weights = {-1: before, 0: _near(share, CUBIC), 1: _near(rest, CUBIC), 2: after}
+    return [_tap(_plus(floor, number), weight, extent, padding, corners) for number, weight in weights.items()]
 
 
-def _tap(at: Term, weight: Term | None, extent: int, padding: str, corners: bool) -> tuple[Term, Term | None]:
-    """Return a place within the axis, and its weight; that of a place beyond the border may be whether it counts."""
-    if padding == "zeros":
-        inside = _within(at, extent)
-        weight = inside if weight is None else tensor("where", inside, weight, _like(weight, 0))
+def _plus(x: Term, value: int) -> Term:
+    return tensor("add", x, _like(x, value)) if value else x
+
+
+def _tap(at: Term, weight: Term | None, extent: int, padding: str, corners: bool) -> _Tap:
+    inside = _within(at, extent) if padding == "zeros" else None
     if padding == "reflection":
         at = _mirrored(at, extent, corners)
-    return idioms.cast(_clamped(at, extent), "i64"), weight
+    return _Tap(idioms.cast(_clamped(at, extent), "i64"), inside, weight)
 
 
 def _clamped(u: Term, extent: int) -> Term:

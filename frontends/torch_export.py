@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch._decomp import decomposition_table
-from torch._decomp.decompositions import _grid_sampler_2d  # pyright: ignore[reportPrivateUsage]
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec
 from torch.utils import _pytree as pytree
 
@@ -194,7 +193,6 @@ def _prepared(program: torch.export.ExportedProgram) -> torch.export.ExportedPro
     if all(str(target) in aten.ROWS or _is_python(target) or str(target) in aten.SAYS_NOTHING for target in targets):
         return program
     table = {**decomposition_table, **torch.export.default_decompositions()}
-    table[torch.ops.aten.grid_sampler_2d.default] = _grid_sampler
     table = {op: meaning for op, meaning in table.items() if str(op) not in aten.ROWS}
     done = _decomposed(program, table)
     checking = {_source(node)[1] for node in done.graph.nodes if node.target is torch.ops.higher_order.with_effects}
@@ -210,22 +208,6 @@ def _decomposed(program: torch.export.ExportedProgram, table: Mapping[Any, Any])
     except Exception as error:  # it runs meanings of many operators, of complex numbers among them
         what = f"torch cannot decompose what it exported: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
         raise ModelError(what[:300], do="write it without complex numbers, or export parts to see which") from error
-
-
-_REFLECTION = 2
-"""The number that torch gives this padding mode of `grid_sample`."""
-
-
-def _grid_sampler(image: Any, grid: Any, mode: int = 0, padding: int = 0, corners: bool = False) -> Any:
-    """Decompose as torch does, but once for all channels: its own decomposition repeats all indices for each.
-
-    Reflections, which it counts in bytes, are left whole. Halves are computed with in float32.
-    """
-    if padding == _REFLECTION:
-        return NotImplemented
-    wide = torch.promote_types(image.dtype, torch.float32)
-    found: Any = _grid_sampler_2d(image.to(wide), grid.to(wide), mode, padding, corners, _expand_grid=False)
-    return found.to(image.dtype)
 
 
 def _is_python(target: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_cases import Forward, assert_compiled, assert_imported, drawn, module_of
+from torch_cases import Forward, assert_compiled, assert_imported, assert_same, drawn, module_of
 
+import frittata as ft
 from frittata.egraph import shapes
 from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.machine import REFERENCE
 from frittata.frontends.torch_export import from_module
 
 ROW, IMAGE, VOLUME = drawn(2, 4, 11), drawn(2, 4, 7, 9), drawn(1, 4, 5, 6, 7)
@@ -255,15 +258,41 @@ def test_samples_at_places_of_a_grid(mode: str, padding: str, corners: bool) -> 
         return F.grid_sample(x, grid, mode, padding, corners)
 
     x, grid = drawn(2, 11, 5, 7), drawn(2, 3, 4, 2) * 0.8
-    if padding == "reflection":
-        assert assert_compiled(sampled, x, grid) == ["host"]
-        return
     assert_imported(sampled, x, grid)
     imported = from_module(module_of(sampled), (x, grid))
     sizes = (shapes.size(term.shape) for term in imported.model.main.walk() if term.dtype == "i64")
     assert max(sizes) <= 2 * 3 * 4
     if mode == "bilinear":
         assert "host" not in assert_compiled(sampled, x, grid)
+
+
+PLACES = [(math.nan, 0), (0, math.nan), (math.inf, 0.0), (-math.inf, 0), (1e20, 0), (-1e20, 0.3), (5, 5), (math.inf, 3)]
+
+
+@pytest.mark.parametrize("corners", [True, False])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_samples_at_places_that_are_no_numbers_and_of_values_that_are_none(
+    mode: str, padding: str, corners: bool
+) -> None:
+    halves = [(a / 5 * 2 - 1, b / 4 * 2 - 1) for a in range(-3, 9) for b in (-1, 2)]
+    grid = torch.tensor(PLACES + [(0.3, y) for _, y in PLACES] + [(1, 1), (0.5, 0.5), (-1, -1), *halves])[None, None]
+    whole = torch.randn(1, 2, 5, 4, generator=torch.Generator().manual_seed(3))
+    spoilt = whole.clone()
+    spoilt[0, 0, 0, 0], spoilt[0, 1, 4, 3] = math.nan, math.inf
+
+    def sampled(x: Tensor, grid: Tensor) -> Tensor:
+        return F.grid_sample(x, grid, mode, padding, corners)
+
+    fast = ft.optimize(sampled, (whole, grid), machine=REFERENCE)
+    assert not fast.report.externs
+    for image in (whole, spoilt):
+        assert_same(fast(image, grid), sampled(image, grid), 1e-5)
+
+
+def test_samples_in_space_are_torchs() -> None:
+    volume, grid = drawn(1, 2, 4, 5, 3), drawn(1, 2, 3, 4, 3)
+    assert assert_compiled(lambda x, g: F.grid_sample(x, g, align_corners=True), volume, grid) == ["host"]
 
 
 def test_zeros_around_a_convolution_are_its_own_padding() -> None:

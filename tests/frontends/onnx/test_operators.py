@@ -349,6 +349,13 @@ def test_a_place_that_is_no_number_is_the_first() -> None:
     agrees(model, operands, lambda x, _: x[:, :, 2:3, :1])
 
 
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_what_is_read_between_at_no_number_is_none(mode: str) -> None:
+    operands = {"x": IMAGE[:1], "g": np.array([[[[np.nan, 0], [np.inf, 0]]]], np.float32)}
+    model = one("GridSample", operands, 20, mode=mode)
+    agrees(model, operands, lambda x, _: np.full((1, x.shape[1], 1, 2), np.nan, np.float32))
+
+
 def test_old_names_of_modes_of_samples() -> None:
     operands = {"x": IMAGE, "g": drawn(2, 3, 4, 2)}
     old, new = (one("GridSample", operands, *how) for how in ((16,), (20,)))
