@@ -30,6 +30,10 @@ class NarrowError(ModelError):
     """An operator would compute in a dtype that values are only stored in."""
 
 
+class EmptyError(ModelError):
+    """A tensor that would have no values."""
+
+
 class UnsupportedOpError(ModelError):
     """The model uses operators that have no definition here."""
 

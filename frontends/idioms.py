@@ -7,7 +7,7 @@ from math import prod
 
 from frittata.egraph import dtypes, shapes
 from frittata.egraph.dtypes import DType
-from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.errors import EmptyError, ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import element, tensor
 from frittata.egraph.shapes import Dim, Shape, Sym
 from frittata.egraph.terms import Scalar, Term
@@ -187,11 +187,11 @@ def squeeze(x: Term, axes: Sequence[int] | None = None) -> Term:
 def take_slice(x: Term, axis: int, start: int, step: int, length: int) -> Term:
     """Take `length` values of one axis.
 
-    Raises: ModelError if nothing is left.
+    Raises: EmptyError if nothing is left.
     """
     axis = negative_axis(axis, len(x.shape))
     if length < 1:
-        raise ModelError(f"a slice of axis {axis} of {x.type} is empty", do="tensors need at least one value")
+        raise EmptyError(f"a slice of axis {axis} of {x.type} is empty", do="tensors need at least one value")
     if (start, step, length) == (0, 1, x.shape[axis]):
         return x
     return tensor("slice", x, axis=axis, start=start, step=step, length=length)

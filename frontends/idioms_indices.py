@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import reduce
 
 from frittata.egraph import dtypes, indexing, shapes
-from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.errors import EmptyError, ModelError, UnsupportedOpError
 from frittata.egraph.indexing import IndexMap
 from frittata.egraph.ops.elements import fold_identity
 from frittata.egraph.ops.registry import element, tensor
@@ -457,7 +457,7 @@ def diagonal(x: Term, offset: int = 0, first: int = 0, second: int = 1) -> Term:
     row, column = max(0, -offset), max(0, offset)
     length = min(idioms.number(x.shape[rows]) - row, idioms.number(x.shape[columns]) - column)
     if length < 1:
-        raise ModelError(f"diagonal {offset} of {x.type} is empty", do="tensors need at least one value")
+        raise EmptyError(f"diagonal {offset} of {x.type} is empty", do="tensors need at least one value")
     others = [at for at in range(rank) if at not in (rows, columns)]
     shape = (*(x.shape[at] for at in others), length)
     along_ = indexing.var(-1, length)

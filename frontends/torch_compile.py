@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from frittata.egraph.errors import ModelError, StaleParametersError
+from frittata.egraph.errors import EmptyError, ModelError, StaleParametersError
 
 Optimize = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 """Compiles a graph for example arguments."""
@@ -53,6 +53,8 @@ class CapturedGraph:
     def __call__(self, *args: Any) -> Any:
         """Run the program for these arguments; compile it if there is none, or if its parameters were changed.
 
+        Where tensors are empty, as what a mask selects may be, torch runs the graph itself.
+
         Raises: ModelError if gradients are wanted; as `optimize`.
         """
         if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in args):
@@ -69,7 +71,10 @@ class CapturedGraph:
             except StaleParametersError:
                 del self._program_by_key[key]
         module = bound(self._graph, [pair for pair in pairs if not _is_given(*pair)])
-        self._program_by_key[key] = self._optimize(module, given)
+        try:
+            self._program_by_key[key] = self._optimize(module, given)
+        except EmptyError:
+            self._program_by_key[key] = module
         return self._program_by_key[key](*given)
 
 

@@ -19,7 +19,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec,
 from torch.utils import _pytree as pytree
 
 from frittata.egraph import shapes
-from frittata.egraph.errors import FrittataError, ModelError, UnsupportedOpError
+from frittata.egraph.errors import EmptyError, FrittataError, ModelError, UnsupportedOpError
 from frittata.egraph.model import Function, Model
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Shape
@@ -443,7 +443,7 @@ class _Importer:
             raise ModelError(f"{what} has layout {value.layout}", do="convert with .to_dense()")
         shape: Shape = tuple(self.dims.read(dim) for dim in value.shape)
         if 0 in shape and not may_be_empty:
-            raise ModelError(f"{what} is empty: shape {shapes.fmt(shape)}", do="tensors need at least one value")
+            raise EmptyError(f"{what} is empty: shape {shapes.fmt(shape)}", do="tensors need at least one value")
         return TensorType(shape, dtype_of(value.dtype, what))
 
     def _check(self, node: torch.fx.Node, result: Any, value: Any) -> None:

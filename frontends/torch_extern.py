@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.errors import EmptyError, ModelError, UnsupportedOpError
 from frittata.egraph.ops import externs
 from frittata.egraph.terms import TensorType, Term
 
@@ -28,7 +28,7 @@ def extern(
 
     `read` gives the value of a node, `type_of` the type of a tensor or a ModelError.
 
-    Raises: UnsupportedOpError that says why torch cannot be called for it.
+    Raises: UnsupportedOpError that says why torch cannot be called for it; EmptyError if its result is empty.
     """
     _refuse_impure(node.target)
     operands: dict[Term, int] = {}
@@ -59,6 +59,8 @@ def extern(
     if isinstance(value, torch.Tensor):
         try:
             return result(0, value)
+        except EmptyError:
+            raise
         except ModelError as error:
             raise UnsupportedOpError(error.what) from error
     if not isinstance(value, list | tuple):

@@ -121,6 +121,29 @@ def test_two_modules_of_one_class_do_not_share_weights(compile: Any) -> None:
             same(compile(module)(x), module(x))
 
 
+def test_what_is_empty_is_run_by_torch(compile: Any, compiled: Any) -> None:
+    class Selected(nn.Module):
+        """The graph breaks at the mask, and the first of what it selects is left out."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.tensor(2.0))
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            y = x[x > 1]
+            return y.sum() * self.scale + x.mean(), y[1:].sum()
+
+    module = Selected()
+    fast = compile(module)
+    with torch.no_grad():
+        for _ in range(2):
+            for values in ([0.0, 2, 3], [0.0, 0.5], [0.0, 7], [4.0, 5, 6, 7]):
+                for found, expected in zip(fast(torch.tensor(values)), module(torch.tensor(values)), strict=True):
+                    same(found, expected)
+            module.scale.mul_(3)
+    assert compiled
+
+
 def test_gradients_are_refused(compile: Any) -> None:
     with pytest.raises(ModelError, match="this backend is for inference"):
         compile(nn.Linear(3, 2))(torch.randn(4, 3))
