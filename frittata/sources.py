@@ -100,15 +100,24 @@ def resolved(source: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None 
 
     Raises: ModelError for a class.
     """
-    from frittata.frontends.arrays import trees
-
     if isinstance(source, type):
         raise ModelError(f"{source.__name__} is a class", do=f"give an instance of it: {source.__name__}(...)")
-    if _is_function(source) and any(hasattr(leaf, "detach") for _, leaf in trees.leaves((args, kwargs or {}))):
+    if _is_function(source) and _holds_tensors((args, kwargs or {})):
         from frittata.frontends.torch_export import as_module
 
         return as_module(source)
     return source
+
+
+def _holds_tensors(tree: Any, depth: int = 3) -> bool:
+    """Whether there are torch tensors among arguments, also in attributes of objects."""
+    from frittata.frontends.arrays import trees
+
+    return any(
+        hasattr(leaf, "detach")
+        or (depth and not isinstance(leaf, type) and _holds_tensors(getattr(leaf, "__dict__", {}), depth - 1))
+        for _, leaf in trees.leaves(tree)
+    )
 
 
 def _is_function(source: Any) -> bool:

@@ -80,7 +80,7 @@ def exported(
         raise
     except Exception as error:  # it runs the model, which may raise anything
         raise ModelError(
-            f"torch.export cannot follow {type(module).__name__}: {str(error).strip().partition(chr(10))[0]}",
+            f"torch.export cannot follow {type(module).__name__}: {torch_running.words(error)}",
             _innermost(str(error)),
             torch_running.advice(error),
         ) from error
@@ -90,6 +90,9 @@ def exported(
 
 def check_call(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
     """Raise ModelError if a module cannot be exported as it is now, or does not take the arguments."""
+    if isinstance(module, torch.jit.ScriptModule):
+        what = f"a {type(module).__name__}: a module that torch.jit scripted or traced cannot be exported"
+        raise ModelError(what, do="give the nn.Module that it was made of")
     if any(part.training for part in module.modules()):
         raise ModelError("the module is in training mode", do="call model.eval() first")
     if torch.is_autocast_enabled("cpu"):
@@ -205,9 +208,20 @@ def _decomposed(program: torch.export.ExportedProgram, table: Mapping[Any, Any])
     try:
         with torch_running.alone():
             return program.run_decompositions(dict(table))
-    except Exception as error:  # it runs meanings of many operators, of complex numbers among them
+    except Exception as error:  # it runs meanings of many operators
         what = f"torch cannot decompose what it exported: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise ModelError(what[:300], do="write it without complex numbers, or export parts to see which") from error
+        raise ModelError(what[:300], do=_hint(program.graph_module)) from error
+
+
+def _hint(module: torch.fx.GraphModule) -> str:
+    """Say what may be in the way of a decomposition."""
+    parts = (part for part in module.modules() if isinstance(part, torch.fx.GraphModule))
+    nodes = [node for part in parts for node in part.graph.nodes]
+    if any(isinstance(value, torch.Tensor) and value.is_complex() for value in (n.meta.get("val") for n in nodes)):
+        return "write it without complex numbers"
+    if any("set_grad_enabled" in str(node.target) for node in nodes):
+        return "write the derivative out: functions of torch.func, such as grad, are not followed"
+    return "export parts of it to see which"
 
 
 def _is_python(target: Any) -> bool:
@@ -343,7 +357,9 @@ class _Importer:
             whole = self.value_by_node[source]
             self._set(node, whole if whole is _LOST else whole[key], f"{source.target} (result {key})")
             return
-        if name in aten.ROWS and any(self.value_by_node[used] is _LOST for used in node.all_input_nodes):
+        if any(self.value_by_node[used] is _LOST for used in node.all_input_nodes):
+            if name not in aten.ROWS and self.fallback == "error":
+                self._unsupported(node, name)
             self.value_by_node[node] = _LOST
             return
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.export._trace as export_trace
+from torch._dynamo.exc import UserError
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch.fx.experimental.symbolic_shapes import ConstraintViolationError, GuardOnDataDependentSymNode
 
 from frittata.egraph.errors import ModelError
 from frittata.frontends import draws
@@ -44,6 +49,10 @@ class _Change:
         return ".".join(filter(None, ("self", self.path, self.key)))
 
 
+def _silent(*_: Any, **__: Any) -> None:
+    """Print nothing."""
+
+
 @contextmanager
 def alone() -> Generator[None]:
     """Keep other threads from torch.export, gradients from what it runs, and what it logs of errors that it raises."""
@@ -55,20 +64,41 @@ def alone() -> Generator[None]:
     with _LOCK, torch.no_grad():
         for logger in _LOGGERS:
             logger.addFilter(is_wanted)
+        printer = export_trace.__dict__.get("print", print)
+        export_trace.__dict__["print"] = _silent  # the graph so far, where it raises
         try:
             yield
         finally:
+            export_trace.__dict__["print"] = printer
             for logger in _LOGGERS:
                 logger.removeFilter(is_wanted)
 
 
+_UNKNOWN_TYPE = re.compile(r"Unsupported input type|in output, which is not a known type")
+
+
+def words(error: Exception) -> str:
+    """Return what torch.export says is wrong, in a line, or in some where it lists what a dim has to be."""
+    if isinstance(error, DynamicOutputShapeException):
+        return f"it calls {error.func}, and no shape of the result is known before it runs"
+    if isinstance(error, DataDependentOutputException):
+        return f"it calls {error.func}, and its result is a number that depends on values"
+    lines = [line.rstrip() for line in str(error).strip().split("\n")]
+    if _UNKNOWN_TYPE.search(lines[0]):
+        return lines[0].partition(". ")[0]
+    if isinstance(error, UserError | ConstraintViolationError):
+        wanted = [line for line in lines[1:] if line.startswith("  ")]
+        return "\n".join([lines[0].partition(" For more information")[0], *wanted])
+    return lines[0]
+
+
 def advice(error: Exception) -> str:
     """Say what to do about what torch.export raised."""
-    from torch._dynamo.exc import UserError
-    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
-    from torch.fx.experimental.symbolic_shapes import ConstraintViolationError, GuardOnDataDependentSymNode
-
-    if isinstance(error, GuardOnDataDependentSymNode | DataDependentOutputException | DynamicOutputShapeException):
+    if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
+        return "write it with other operators, or compute this part outside of the model"
+    if _UNKNOWN_TYPE.search(str(error)):
+        return "register the class: torch.export.register_dataclass(Class)"
+    if isinstance(error, GuardOnDataDependentSymNode):
         return "replace control flow that depends on values by torch.where, and numbers made of them by tensors"
     if isinstance(error, UserError | ConstraintViolationError):
         return "make the dims static, or name them as torch says"

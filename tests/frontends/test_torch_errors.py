@@ -1,0 +1,116 @@
+"""What torch cannot export is told in words that fit: the operator, the class or the dim, and nothing is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import frittata as ft
+from frittata.egraph.errors import FrittataError
+from frittata.egraph.machine import REFERENCE
+
+
+@dataclass
+class Pair:
+    x: Tensor
+    mask: Tensor | None = None
+
+
+@dataclass
+class Unknown:
+    x: Tensor
+
+
+torch.export.register_dataclass(Pair)
+X = torch.linspace(-2, 1, 12).reshape(3, 4)
+
+
+@pytest.mark.parametrize("mask", [None, torch.ones(3, 1)])
+def test_functions_take_and_return_dataclasses(mask: Tensor | None) -> None:
+    def doubled(pair: Pair) -> Pair:
+        return Pair(pair.x * 2, pair.x.mean() if pair.mask is None else pair.mask + 1)
+
+    fast = ft.optimize(doubled, (Pair(X, mask),), machine=REFERENCE)
+    found, expected = fast(Pair(X + 1, mask)), doubled(Pair(X + 1, mask))
+    assert isinstance(found, Pair)
+    torch.testing.assert_close((found.x, found.mask), (expected.x, expected.mask))
+
+
+def test_tensors_within_objects_make_a_function_one_of_torch() -> None:
+    fast = ft.optimize(lambda inner: inner["pair"].x + 1, ({"pair": Pair(X)},), machine=REFERENCE)
+    torch.testing.assert_close(fast({"pair": Pair(X)}), X + 1)
+
+
+def _branches(x: Tensor) -> Tensor:
+    return x if x.sum() > 0 else -x
+
+
+ERRORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str, str]] = {
+    "a class among arguments": (lambda u: u.x * 2, (Unknown(X),), "Unknown", "register_dataclass"),
+    "a class among results": (lambda x: Unknown(x * 2), (X,), "Unknown", "register_dataclass"),
+    "a gradient": (torch.func.grad(lambda x: (x**3).sum()), (X,), "cannot decompose", "write the derivative out"),
+    "complex numbers": (lambda x: torch.complex(x, x).abs(), (X,), "cannot decompose", "without complex numbers"),
+    "no shape": (lambda x: torch.linalg.lstsq(x.T, x.T).solution, (X,), "linalg_lstsq.*no shape", "other operators"),
+    "a number": (torch.cov, (X,), "aten.equal.*a number that depends on values", "other operators"),
+    "a branch": (_branches, (X,), "data-dependent", "torch.where"),
+    "a check of values": (lambda x: F.gaussian_nll_loss(x, x, x.abs()), (X,), "data-dependent", "torch.where"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_says_what_it_is_and_nothing_is_printed(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    source, args, what, do = ERRORS[name]
+    with pytest.raises(FrittataError, match=what) as caught:
+        ft.optimize(source, args, machine=REFERENCE)
+    assert do in caught.value.do
+    assert "def forward" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("made", [torch.jit.script, lambda module: torch.jit.trace(module, (X,))])
+def test_what_torch_jit_made_is_refused(made: Callable[[nn.Module], Any]) -> None:
+    with pytest.raises(FrittataError, match=r"torch\.jit") as caught:
+        ft.optimize(made(nn.Linear(4, 2).eval()), (X,), machine=REFERENCE)
+    assert "nn.Module" in caught.value.do
+
+
+def test_what_a_dim_has_to_be_is_told() -> None:
+    half, rows = torch.export.Dim("half", min=1, max=100), torch.export.Dim("rows", min=2, max=50)
+    with pytest.raises(FrittataError, match=r"Constraints violated \(rows\)!\n(.|\n)*rows = 3"):
+        ft.optimize(
+            lambda x, y: x.sum() + y + torch.ones(3),
+            (torch.ones(4, 2), torch.ones(3)),
+            dynamic_shapes=({0: 2 * half}, {0: rows}),
+            machine=REFERENCE,
+        )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: torch.view_as_real(torch.view_as_complex(x) * 1j), lambda x: torch.sparse.mm(x.to_sparse(), x.T)],
+)
+def test_operands_without_a_definition_are_not_told_of_twice(function: Callable[[Tensor], Tensor]) -> None:
+    with pytest.raises(FrittataError) as caught:
+        ft.optimize(function, (torch.ones(5, 2),), machine=REFERENCE)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 3 and ("complex64" in lines[1] or "sparse_coo" in lines[1])
+
+
+LOSSES: dict[str, Callable[[Tensor], Any]] = {
+    "cosine": lambda x: F.cosine_embedding_loss(x, x.roll(1, 0), torch.tensor([1.0, -1, 1])),
+    "hinge": lambda x: F.hinge_embedding_loss(x, x.sign()),
+    "overwritten": lambda x: (torch.empty(3, 4).fill_(2) * x, torch.empty_like(x).zero_(), x.new_empty(3, 4).copy_(x)),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_tensors_without_values_are_overwritten(name: str) -> None:
+    fast = ft.optimize(LOSSES[name], (X,), machine=REFERENCE)
+    torch.testing.assert_close(fast(X), LOSSES[name](X))
+    assert not fast.report.externs
