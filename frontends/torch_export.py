@@ -25,7 +25,7 @@ from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import TensorType, Term
 from frittata.egraph.torch_arrays import array_of
-from frittata.frontends import aten, narrow, torch_dims, torch_running
+from frittata.frontends import aten, idioms, narrow, torch_dims, torch_running
 from frittata.frontends.calls import TENSOR
 from frittata.frontends.torch_dtypes import dtype_of, dtypes_of
 from frittata.frontends.torch_extern import extern
@@ -38,6 +38,9 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 _LOST = object()
 """Stands for a value that depends on an operator without a definition, and whose type we cannot say."""
+
+_EMPTY = object()
+"""Stands for a tensor without values, which may be joined with others."""
 
 
 def from_module(
@@ -254,7 +257,7 @@ class _Importer:
         taken = {node.name for node, spec in pairs if spec.kind is InputKind.USER_INPUT}
         needed = self._needed(nodes)
         for node, spec in pairs:
-            self._placeholder(node, spec, taken, node in needed)
+            self._placeholder(node, spec, taken)
         for node in nodes:
             if node.op == "call_function" and node in needed:
                 self._call(node)
@@ -305,7 +308,7 @@ class _Importer:
                 do="compute new tensors and return them; state cannot be kept between calls",
             )
 
-    def _placeholder(self, node: torch.fx.Node, spec: InputSpec, taken: set[str], is_needed: bool) -> None:
+    def _placeholder(self, node: torch.fx.Node, spec: InputSpec, taken: set[str]) -> None:
         value = node.meta.get("val")
         if spec.kind is InputKind.USER_INPUT:
             self.names.append(spec.arg.name)
@@ -317,16 +320,23 @@ class _Importer:
                 raise ModelError(
                     f"input {node.name} is a dynamic {type(value).__name__}", do="pass tensors or constants"
                 )
-            type_ = self._type(value, f"input {node.name}", may_be_empty=not is_needed)
+            type_ = self._type(value, f"input {node.name}", may_be_empty=True)
             term = tensor("input", name=node.name, shape=type_.shape, dtype=type_.dtype)
             self.inputs.append(term)
             self.leaves.append(TENSOR)
+            if 0 in type_.shape:
+                self.value_by_node[node] = _EMPTY
+                return
         elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
             if not node.users:
                 return
             found = self._constant(spec)
             name = f"self.{spec.target}" if spec.target in taken else str(spec.target)
-            type_ = self._type(found, f"{spec.kind.name.lower()} {spec.target}")
+            is_fixed = spec.kind is InputKind.CONSTANT_TENSOR  # others may be replaced by what is not empty
+            type_ = self._type(found, f"{spec.kind.name.lower()} {spec.target}", may_be_empty=is_fixed)
+            if 0 in type_.shape:
+                self.value_by_node[node] = _EMPTY
+                return
             term = tensor("param", name=name, shape=type_.shape, dtype=type_.dtype)
             self.tensor_by_name[name] = found
         else:
@@ -351,6 +361,9 @@ class _Importer:
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool):
             self.value_by_node[node] = value
             return
+        if self._is_empty(value):
+            self.value_by_node[node] = _EMPTY
+            return
         if node.target is operator.getitem:
             source, key = node.args
             assert isinstance(source, torch.fx.Node)
@@ -372,6 +385,8 @@ class _Importer:
             if is_rounded is not None and len(arguments) > 1:
                 arguments[:2] = narrow.promoted(arguments[0], arguments[1], is_rounded)
             result = narrow.applied(aten.ROWS[name], arguments, self._keywords(node), lambda: dtypes_of(value))
+            if name in aten.JOINS:  # empty parts count for the dtype
+                result = idioms.cast(result, dtypes_of(value)[0] or result.dtype)
             self._check(node, result, value)
         except UnsupportedOpError as error:
             result = self._unsupported(node, name if error.what == name else f"{name} ({error.what})")
@@ -412,7 +427,7 @@ class _Importer:
     def _extern(self, node: torch.fx.Node) -> Any:
         """Return a call into torch, or the result of one that a row left out."""
         if node.target is not operator.getitem:
-            return extern(node, lambda used: self.dims.read(self.value_by_node[used]), self._type)
+            return extern(node, lambda used: self._read(used, node), self._type)
         source, key = node.args
         assert isinstance(source, torch.fx.Node)
         found = self._extern(source)[key]
@@ -445,14 +460,32 @@ class _Importer:
 
     def _read(self, value: Any, user: torch.fx.Node) -> Any:
         match value:
+            case torch.fx.Node() if self.value_by_node[value] is _EMPTY:
+                raise self._empty(value)
             case torch.fx.Node():
                 return self.dims.read(self.value_by_node[value])
+            case list() | tuple() if str(user.target) in aten.JOINS:
+                return [self._read(item, user) for item in value if self.value_by_node[item] is not _EMPTY]
             case list() | tuple():
                 return [self._read(item, user) for item in value]
             case torch.dtype():
                 return dtype_of(value, f"{user.target} at {self.place(user)}")
             case _:
                 return self.dims.read(value)
+
+    def _is_empty(self, value: Any) -> bool:
+        try:
+            return isinstance(value, torch.Tensor) and 0 in map(self.dims.read, value.shape)
+        except ModelError:  # of a size that has no number
+            return False
+
+    def _empty(self, node: torch.fx.Node) -> EmptyError:
+        """Return the error that names the first empty tensor of those that made one empty."""
+        while before := [used for used in node.all_input_nodes if self.value_by_node[used] is _EMPTY]:
+            node = before[0]
+        shape = shapes.fmt(tuple(map(self.dims.read, node.meta["val"].shape)))
+        what = f"{'input ' * (node.op == 'placeholder')}{node.name} is empty: shape {shape}"
+        return EmptyError(what, self.place(node), do="tensors need at least one value")
 
     def _type(self, value: torch.Tensor, what: str, may_be_empty: bool = False) -> TensorType:
         if value.layout != torch.strided:
