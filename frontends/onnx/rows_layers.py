@@ -7,7 +7,7 @@ from functools import reduce
 from math import prod
 from typing import Any
 
-from frittata.egraph import shapes
+from frittata.egraph import dtypes, shapes
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.elements import fold_identity
 from frittata.egraph.ops.registry import tensor
@@ -154,6 +154,8 @@ def _max_pool(
     place = idioms.reshape(idioms_indices.numbers(plane, -1), (1, 1, *extents))
     places = _windows(place, kernel, stride, dilation, low, high, plane)
     is_found = tensor("eq", every, idioms.reshape(found, (*found.shape, *(1,) * rank)))
+    if dtypes.is_float(x.dtype):  # the greatest of some with NaN is NaN
+        is_found = tensor("or", is_found, tensor("ne", every, every))
     first = idioms.reduce(tensor("where", is_found, places, idioms.scalar(plane, "i64")), "min", axes)
     return found, _in_memory(first, x.shape, bool(storage_order))
 

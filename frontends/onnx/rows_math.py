@@ -253,6 +253,6 @@ ROWS: dict[str, tuple[Row, ...]] = {
     ),
     "ReduceSumSquare": (_reduction(lambda x, axes, keep: idioms.reduce(tensor("square", x), "sum", axes, keep)),),
     "ReduceLogSum": (_in_floats(lambda x, axes, keep: tensor("log", idioms.reduce(x, "sum", axes, keep))),),
-    "ReduceLogSumExp": (_reduction(_log_sum_exp),),
+    "ReduceLogSumExp": (_in_floats(_log_sum_exp),),
 }
 """What each operator means, by opset."""

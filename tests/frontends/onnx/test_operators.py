@@ -180,7 +180,7 @@ def test_running_products() -> None:
     agrees(model, operands, lambda x, _: before[:, ::-1].cumprod(1)[:, ::-1])
 
 
-@pytest.mark.parametrize("name", ["ReduceMean", "ReduceL2", "ReduceLogSum"])
+@pytest.mark.parametrize("name", ["ReduceMean", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp"])
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 def test_folds_that_leave_the_integers_are_rounded_towards_zero(name: str, kind: Any) -> None:
     low = 1 if name == "ReduceLogSum" else -9
@@ -189,6 +189,7 @@ def test_folds_that_leave_the_integers_are_rounded_towards_zero(name: str, kind:
         "ReduceMean": lambda x: x.mean((0, 2)),
         "ReduceL2": lambda x: np.sqrt((x**2).sum((0, 2))),
         "ReduceLogSum": lambda x: np.log(x.sum((0, 2))),
+        "ReduceLogSumExp": lambda x: np.log(np.exp(x).sum((0, 2))),
     }[name]
     model = one(name, operands, 18, keepdims=0)
     agrees(model, operands, lambda x, _: np.trunc(law(x.astype(np.float64))).astype(kind), compiled=kind is np.int32)
@@ -275,11 +276,14 @@ def test_one_norm_for_each_channel(power: int) -> None:
 
 
 @pytest.mark.parametrize("by_columns", [0, 1])
+@pytest.mark.parametrize("is_whole", [True, False])
 @pytest.mark.parametrize(("options", "low"), WINDOWS)
 def test_maxima_of_pools_stand_at_the_first_place_in_memory(
-    options: dict[str, Any], low: tuple[int, int], by_columns: int
+    options: dict[str, Any], low: tuple[int, int], is_whole: bool, by_columns: int
 ) -> None:
     x = np.round(IMAGE)
+    if not is_whole:
+        x[0, 1, 2, 3] = x[1, 2, 1:3] = np.nan
     model = one("MaxPool", {"x": x}, 18, 2, storage_order=by_columns, **options)
     values, places = from_onnx(model).model.interpret(x)
     every = windows(x, -np.inf, options, low, values.shape[2:])
