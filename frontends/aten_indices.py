@@ -153,9 +153,8 @@ def _running(op: str) -> Callable[..., Term]:
     return row
 
 
-def _running_extreme(op: str) -> Callable[..., tuple[Term, None]]:
-    """The values; where they stand has no definition here, and None says so."""
-    return lambda x, axis: (idioms_indices.running(x, op, axis), None)
+def _running_extreme(op: str) -> Callable[..., tuple[Term, Term]]:
+    return lambda x, axis: idioms_indices.running_extreme(x, op, axis)
 
 
 def _sort(x: Term, axis: int = -1, descending: bool = False) -> tuple[Term, Term]:

@@ -370,6 +370,22 @@ def running(x: Term, op: str, axis: int) -> Term:
     return tensor(op, x, axis=idioms.negative_axis(axis, len(x.shape)))
 
 
+def running_extreme(x: Term, op: str, axis: int) -> tuple[Term, Term]:
+    """Apply "cummax" or "cummin": the values, and where the last of those that are equal so far stands, as torch does.
+
+    A NaN stays, and stands where the last NaN does.
+    """
+    values = running(x, op, axis)
+    if not x.shape:
+        return values, idioms.scalar(0, "i64")
+    axis = idioms.negative_axis(axis, len(x.shape))
+    stands = tensor("eq", x, values)
+    if dtypes.is_float(x.dtype):
+        stands = tensor("or", stands, tensor("ne", x, x))
+    reached = tensor("where", stands, numbers(shapes.concrete(x.shape)[axis], axis), idioms.scalar(0, "i64"))
+    return values, tensor("cummax", reached, axis=axis)
+
+
 def ordered(x: Term, axis: int, descending: bool) -> tuple[Term, Term]:
     """Sort along an axis: the values, and where they stood."""
     if not x.shape:

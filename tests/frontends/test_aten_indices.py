@@ -278,6 +278,10 @@ ORDERS: dict[str, tuple[Forward, tuple[Any, ...]]] = {
         lambda x: (x.cumprod(1), x.cummax(-1)[0], x.cummin(0).values, x.cumsum(0, dtype=torch.float64)),
         (X,),
     ),
+    "places of running extremes": (
+        lambda x, i: (x.cummax(-1), x.cummin(0), i.cummax(1), i.cummin(-1), x.sum().cummax(0)),
+        (SPECIAL, ints(9, 6, 8)),
+    ),
     "sorting": (
         lambda x: (
             x.sort(),
