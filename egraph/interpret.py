@@ -85,7 +85,10 @@ class Interpreter:
         operands = tuple(self._value_by_term[arg] for arg in term.args)
         if self._checked:
             indices.check_indices(term.op, operands, term.attrs)
-        return self._applied(lambda *values: reference(*values, *term.attrs), operands, term)
+        value = self._applied(lambda *values: reference(*values, *term.attrs), operands, term)
+        if value.shape != shape:
+            raise ModelError(f"the reference of {term.op} gave shape {value.shape} in place of {shape}")
+        return value
 
     def _leaf(self, term: Term, shape: tuple[int, ...]) -> Array:
         name = term.attrs[0]

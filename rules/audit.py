@@ -130,13 +130,7 @@ def audit(rule: Rule, seed: int = 0, instances: int = 60, attempts: int = 160_00
 def _try(rule: Rule, instance: Instance, rng: np.random.Generator) -> Counterexample | None:
     try:
         right_by_name = results(rule.right, instance.bindings)
-    except (
-        ModelError,
-        ArithmeticError,
-        IndexError,
-        TypeError,
-        ValueError,
-    ) as error:  # from type rules as well
+    except (ModelError, ArithmeticError, LookupError, TypeError, ValueError) as error:  # from type rules as well
         left = instance.bindings.term_by_name[rule.left[0].name]
         return Counterexample(rule, _text(left), f"ill-typed: {error}", {})
     for name, right in right_by_name.items():
@@ -155,7 +149,15 @@ def _compare(
         return replace(sides, right=f"{sides.right} of type {right.type} in place of {left.type}")
     at = _points(left, right, rng)
     for draw in _draws(rule, instance, left, right, rng):
-        a, b = (_evaluate(side, draw.values, draw.precision, at) for side in (left, right))
+        try:
+            a = _evaluate(left, draw.values, draw.precision, at)
+        except Exception as error:  # a row's reference may be the caller's code
+            what = f"the left side of {rule.full_name}, {sides.left}, has no value: {error}"
+            raise RuleError(what, str(rule.location), "correct it, or the rows of its operators") from error
+        try:
+            b = _evaluate(right, draw.values, draw.precision, at)
+        except Exception as error:
+            return replace(sides, right=f"{sides.right} has no value: {error}", inputs=draw.values)
         wrong = _differs(a, b, draw)
         if wrong.any():
             place = tuple(int(i) for i in np.argwhere(wrong)[0])

@@ -112,7 +112,10 @@ class _Draw:
         given = self._given(pattern, labels)
         bound = (self.terms.get(arg.name) if isinstance(arg, Variable) else None for arg in pattern.args)
         known = tuple(term.type if term else None for term in bound)
-        goals, attrs = propose(Place(op, goal, given, known, self.rng))
+        try:
+            goals, attrs = propose(Place(op, goal, given, known, self.rng))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise Mismatch from error  # of attributes that make no sense here, such as a tuple for an axis
         for wanted, label in zip(pattern.attrs, labels, strict=True):
             if isinstance(wanted, AttrVariable):
                 self.attrs.setdefault(wanted.name, attrs[label])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import keyword
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from frittata.egraph import dtypes, terms
 from frittata.egraph.errors import ModelError, NarrowError, UnsupportedOpError
-from frittata.egraph.terms import Sort, Term, Type
+from frittata.egraph.terms import ElementType, Sort, TensorType, Term, Type
 
 REQUIRED: Any = object()
 """The default of an attribute that has none."""
@@ -46,6 +47,10 @@ class Op:
         return f"{self.sort[0]}_{self.name}"
 
 
+RESERVED = ("and", "or", "not")
+"""Words of Python that are names of operators; rules write `and_`."""
+
+_TYPE_BY_SORT: dict[Sort, type[Type]] = {"tensor": TensorType, "element": ElementType}
 _OP_BY_KEY: dict[str, Op] = {}
 _ROW_BY_STEM: dict[str, Callable[[int], Op]] = {}
 _MADE: set[str] = set()
@@ -54,8 +59,10 @@ _MADE: set[str] = set()
 def register(op: Op) -> Op:
     """Add a row.
 
-    Raises: ModelError if the name is taken.
+    Raises: ModelError if the name is taken, or cannot be written in rules and scripts.
     """
+    if not op.name.isidentifier() or (keyword.iskeyword(op.name) and op.name not in RESERVED):
+        raise ModelError(f"an operator cannot be named {op.name!r}", do="take a word that Python does not reserve")
     if op.key in _OP_BY_KEY:
         raise ModelError(f"operator {op.name} of sort {op.sort} is registered already", do="choose another name")
     _OP_BY_KEY[op.key] = op
@@ -68,8 +75,12 @@ def register_variadic(stem: str, row: Callable[[int], Op]) -> None:
 
 
 def unregister(name: str, sort: Sort = "tensor") -> None:
-    """Take a user's row out again."""
-    del _OP_BY_KEY[f"{sort[0]}_{name}"]
+    """Take a user's row out again.
+
+    Raises: ModelError if there is none.
+    """
+    if _OP_BY_KEY.pop(f"{sort[0]}_{name}", None) is None:
+        raise ModelError(f"no {sort} operator {name!r} is registered")
 
 
 def find(name: str, sort: Sort) -> Op | None:
@@ -137,6 +148,10 @@ def make(name: str, sort: Sort, args: tuple[Term, ...], attrs: tuple[Any, ...]) 
         given = ", ".join(str(arg.type) for arg in args)
         error.where = error.where or f"{name}({given}) with {dict(zip((a for a, _ in op.attrs), full, strict=True))}"
         raise
+    except Exception as error:  # a row may be the caller's code
+        raise ModelError(f"the type rule of {name} raised {type(error).__name__}: {error}") from error
+    if not isinstance(type_, _TYPE_BY_SORT[sort]):
+        raise ModelError(f"the type rule of {name} gave {type_!r}", do=f"return a {_TYPE_BY_SORT[sort].__name__}")
     if not op.carries:
         _refuse_narrow(name, [type_.dtype])
     return terms.intern(name, sort, args, full, type_)

@@ -1,9 +1,14 @@
 """The soundness gate: the built-in rules pass, wrong ones are refused with a counterexample."""
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from rule_mutants import mutants
 
-from frittata.egraph.errors import RuleError
+from frittata.egraph.errors import ModelError, RuleError
+from frittata.egraph.ops import registry
 from frittata.rules.audit import LEAST_INSTANCES, AuditResult, audit, check
 from frittata.rules.library import builtin_families
 from frittata.rules.parse import parse_family
@@ -98,6 +103,90 @@ def test_counterexample_of_an_element_shows_the_index() -> None:
 
 def test_ill_typed_right_side_is_a_counterexample() -> None:
     assert "ill-typed" in audited("a: matmul(x, y) => matmul(y, x)").failure
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: concat(x, x, a) * concat(y, y, a) => concat(y, y, a) * concat(x, x, a)",
+        "a: max_pool(x, k, s, p, d, c) * max_pool(y, k, s, p, d, c)"
+        " => max_pool(y, k, s, p, d, c) * max_pool(x, k, s, p, d, c)",
+        "a: concat(conv(x, v, s, p), conv(y, w, s, p), b) => concat(conv(x, v, s, p), conv(y, w, s, p), b)",
+    ],
+)
+def test_attributes_that_operands_share_are_drawn_again_where_they_do_not_fit(text: str) -> None:
+    found = audited(text + " [reassoc]")
+    assert not found.failure, found.failure
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: reduce_sum(permute(x, p), p) => x",
+        "a: slice(pad(x, l, h, v), l, i, s, m) => x",
+        "a: concat(x, permute(y, a), a) => x",
+    ],
+)
+def test_attribute_that_is_an_axis_and_a_tuple_fits_nothing(text: str) -> None:
+    (rule,) = parse_family(text, "my.rules", "my").rules
+    assert audit(rule, attempts=3000).instances == 0
+
+
+def test_right_side_without_a_value_is_a_counterexample() -> None:
+    text = 'a: reduce_max(x, -1) => build(fold(load(x), "max", -1, shape(x)[-1] - 1)) if shape(x)[-1] == 1'
+    assert "has no value: zero-size array" in audited(text).failure
+
+
+def test_left_side_without_a_value_is_an_error() -> None:
+    with pytest.raises(RuleError, match=r"(?s)the left side of my/a, .* has no value: zero-size .*my\.rules:2:1"):
+        audited('sort element\na: fold(x, "max", -1, 0) => x')
+
+
+@pytest.fixture
+def rows() -> Iterator[Callable[..., None]]:
+    """Register rows of one operand, which are taken out again."""
+    added: list[str] = []
+
+    def add(name: str, reference: Callable[..., Any], **given: Any) -> None:
+        row = replace(registry.get("tanh"), name=name, pointwise=False, reference=reference)
+        registry.register(replace(row, **given))
+        added.append(name)
+
+    yield add
+    for name in added:
+        registry.unregister(name)
+
+
+def test_reference_that_fails_or_gives_another_shape_is_named(rows: Callable[..., None]) -> None:
+    rows("failing", lambda x: 1 / 0)
+    rows("shrinking", lambda x: x.reshape(-1)[:0])
+    with pytest.raises(RuleError, match=r"left side of my/a, failing\(x\), has no value: division by zero"):
+        audited("a: failing(x) => x")
+    with pytest.raises(RuleError, match=r"the reference of shrinking gave shape \(0,\) in place of"):
+        audited("a: shrinking(x) => x")
+    assert "failing(x) has no value: division by zero" in audited("a: tanh(x) => failing(x)").failure
+
+
+def test_type_rule_that_fails_or_gives_no_type_is_named(rows: Callable[..., None]) -> None:
+    rows("raising", lambda x: x, infer=lambda types, attrs: 1 / 0)
+    rows("tupled", lambda x: x, infer=lambda types, attrs: (4, 8))
+    x = registry.tensor("input", name="x", shape=(4, 8), dtype="f32")
+    with pytest.raises(ModelError, match="the type rule of raising raised ZeroDivisionError: division by zero"):
+        registry.tensor("raising", x)
+    with pytest.raises(ModelError, match=r"(?s)the type rule of tupled gave \(4, 8\).*return a TensorType"):
+        registry.tensor("tupled", x)
+
+
+@pytest.mark.parametrize("name", ["my abs", "lambda", "3d", ""])
+def test_operator_name_that_cannot_be_written_is_refused(name: str) -> None:
+    row = registry.get("tanh")
+    with pytest.raises(ModelError, match="an operator cannot be named"):
+        registry.register(replace(row, name=name))
+
+
+def test_row_that_is_not_there_is_not_taken_out() -> None:
+    with pytest.raises(ModelError, match="no tensor operator 'zzz' is registered"):
+        registry.unregister("zzz")
 
 
 def test_guard_that_is_hardly_ever_true_fails_the_audit() -> None:
