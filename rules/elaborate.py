@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import keyword
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -42,6 +43,7 @@ def pattern(tree: Tree, scope: Scope, expected: Sort | None = None, node: ast.ex
     sort = expected or _sort_of(node, scope) or scope.default_sort
     literal = _literal(node)
     if literal is not None:
+        _check_number(tree, node, literal)
         return Number(literal, sort, None)
     match node:
         case ast.Name(id=name):
@@ -66,6 +68,11 @@ def _literal(node: ast.expr) -> int | float | None:
             return -value
         case _:
             return None
+
+
+def _check_number(tree: Tree, node: ast.expr, value: object) -> None:
+    if isinstance(value, int | float) and not abs(value) <= sys.float_info.max:
+        raise tree.source.error(tree.offset(node), "no dtype holds this number")
 
 
 def operator_name(text: str) -> str:
@@ -245,6 +252,8 @@ def _check_expression(tree: Tree, scope: Scope, node: ast.AST, names: list[str],
         for arg in node.args:
             _check_expression(tree, scope, arg, names, in_call=True)
         return
+    if isinstance(node, ast.Constant):
+        _check_number(tree, node, node.value)
     if isinstance(node, ast.Name):
         if node.id not in scope.attributes and node.id not in scope.sort_by_variable:
             raise _unbound(tree, node, node.id, {*scope.attributes, *scope.sort_by_variable})

@@ -27,9 +27,12 @@ def load_file(path: str | Path) -> Family:
     """
     file = Path(path)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise RuleError(f"cannot open the rule file: {error.strerror}", str(file)) from error
+    except UnicodeDecodeError as error:
+        what = f"the rule file is not text in UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}"
+        raise RuleError(what, str(file), "save it as UTF-8") from error
     name = str(file.relative_to(FOLDER.parent)) if file.is_relative_to(FOLDER) else str(file)
     return parse_family(text, name, file.stem)
 

@@ -1,8 +1,11 @@
 """Rule files: what is read, and how errors point at their place."""
 
+from pathlib import Path
+
 import pytest
 
 from frittata.egraph.errors import RuleError
+from frittata.rules.library import load_file
 from frittata.rules.parse import parse_family
 from frittata.rules.pattern import AttrVariable, Condition, Family, Level, Node, Number, Rule, Variable
 
@@ -159,3 +162,18 @@ def test_errors(text: str, place: str, message: str) -> None:
     shown = error(text)
     assert f"my.rules:{place}\n" in shown, shown
     assert message in shown
+
+
+def test_number_that_no_dtype_holds_is_refused() -> None:
+    for number in ("1e400", "9" * 400):
+        assert "no dtype holds this number" in error(f"a: x + {number} => x")
+        assert "no dtype holds this number" in error(f"a: relu(x) => x if rank(x) < {number}")
+
+
+def test_file_may_begin_with_a_mark_and_must_be_utf_8(tmp_path: Path) -> None:
+    file = tmp_path / "my.rules"
+    file.write_bytes("\ufeffa: relu(relu(x)) => relu(x)".encode())
+    assert [rule.full_name for rule in load_file(file).rules] == ["my/a"]
+    file.write_bytes(b"a: relu(relu(x)) => relu(x)  # \xe9")
+    with pytest.raises(RuleError, match=r"(?s)not text in UTF-8: byte 31 is 0xe9.*my\.rules.*save it as UTF-8"):
+        load_file(file)
