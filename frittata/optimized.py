@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -165,7 +166,7 @@ class Optimized:
 
         Raises: FrittataError that names the nearest.
         """
-        return self.account.kernel(name)
+        return self.account.kernel(_text(name, "kernel"))
 
     def measure(self, *args: Any, repeats: int = 10, **kwargs: Any) -> dict[str, float]:
         """Time every kernel, on the example arguments unless others are given; return the least seconds by name.
@@ -198,7 +199,7 @@ class Optimized:
         """
         from frittata.explain import explain
 
-        return explain(self.account, name)
+        return explain(self.account, _text(name, "kernel"))
 
     def explain_rule(self, name: str) -> RuleAccount:
         """Tell what became of a rule, `family/name`: where it matched, why it took no part, or what it lacked.
@@ -207,7 +208,7 @@ class Optimized:
         """
         from frittata.firing import account_of
 
-        return account_of(self.account, name)
+        return account_of(self.account, _text(name, "rule"))
 
     def graph(self) -> Graph:
         """Return the program as a networkx graph: kernels, views, inputs, constants and outputs; edges are buffers."""
@@ -233,7 +234,7 @@ class Optimized:
         from frittata import saved
 
         self._guard.check()
-        target = Path(path)
+        target = _path(path)
         saved.save(target, self.compilation, lambda: [arguments.of(read(), False) for read in self._parameters])
         return target
 
@@ -246,7 +247,7 @@ class Optimized:
         """
         from frittata.saved import opened
 
-        target = Path(path)
+        target = _path(path)
         kind = target.suffix.lower()
         if kind in (".dot", ".gv"):
             from frittata.graphs import to_dot
@@ -295,3 +296,15 @@ class Optimized:
 
 def _to_torch(arrays: Any) -> Any:
     return [tensor_of(array) if isinstance(array, np.ndarray) else array for array in arrays]
+
+
+def _text(name: Any, what: str) -> str:
+    if not isinstance(name, str):
+        raise ModelError(f"a {what} is named by a text, got {name!r}")
+    return name
+
+
+def _path(path: Any) -> Path:
+    if not isinstance(path, str | PathLike):
+        raise ModelError(f"a path is a text or a Path, got {path!r}")
+    return Path(path)

@@ -210,3 +210,13 @@ class Every(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.weight[1::2], x + 1
+
+
+def test_name_that_is_no_text_and_path_that_is_none_are_refused(compiled: Optimized) -> None:
+    for ask, named in ((compiled.explain, "kernel"), (compiled.kernel, "kernel"), (compiled.explain_rule, "rule")):
+        for name in (None, 0):
+            with pytest.raises(ModelError, match=f"a {named} is named by a text, got {name}"):
+                ask(name)  # pyright: ignore[reportArgumentType]
+    for write in (compiled.show, compiled.save):
+        with pytest.raises(ModelError, match="a path is a text or a Path, got 3"):
+            write(3)  # pyright: ignore[reportArgumentType]
