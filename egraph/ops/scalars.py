@@ -107,6 +107,13 @@ def _scalar(
         register(Op(name, sort, operands, attrs, infer, reference, cost, pointwise=True, doc=doc, carries=carries))
 
 
+def _pow(x: Any, y: Any) -> Any:
+    """Return a power; where numpy sees one exponent for all, or one value, it rounds some in another way."""
+    x, y = np.broadcast_arrays(x, y)
+    longer = (np.append(part, part.dtype.type(1)) for part in (x, y))
+    return np.power(*longer)[:-1].reshape(x.shape)
+
+
 _ROWS: tuple[tuple[str, int, Callable[..., Any], DtypeRule, float], ...] = (
     ("add", 2, np.add, _number, 1),
     ("sub", 2, np.subtract, _number, 1),
@@ -116,7 +123,7 @@ _ROWS: tuple[tuple[str, int, Callable[..., Any], DtypeRule, float], ...] = (
     ("floordiv", 2, np.floor_divide, _number, 20),
     ("max", 2, np.maximum, _number, 1),
     ("min", 2, np.minimum, _number, 1),
-    ("pow", 2, np.power, _floating, 120),
+    ("pow", 2, _pow, _floating, 120),
     ("fma", 3, lambda x, y, z: x * y + z, _floating, 1),
     ("neg", 1, np.negative, _number, 1),
     ("abs", 1, np.abs, _number, 1),

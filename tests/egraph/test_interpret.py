@@ -364,3 +364,15 @@ def test_leaves_need_values_of_their_shape() -> None:
         evaluate((leaf,), {})
     with pytest.raises(ModelError, match="declared"):
         evaluate((leaf,), {"x": np.zeros(4)})
+
+
+def test_power_is_the_same_whatever_the_layout_of_its_exponents() -> None:
+    power = registry.get("pow", "element").reference
+    assert power is not None
+    x = np.random.default_rng(0).uniform(0, 200, 1000).astype(np.float32)
+    for exponent in (-1, 0.5, 2, 3):
+        one = np.full(1, exponent, np.float32)
+        whole = power(x, np.full(1000, exponent, np.float32))
+        np.testing.assert_array_equal(power(x, one), whole)
+        np.testing.assert_array_equal([power(value, one[0]) for value in x], whole)
+        assert power(x[0], one[0]).shape == ()
