@@ -61,7 +61,8 @@ class Scalar:
     @staticmethod
     def of(value: Any, dtype: DType) -> Scalar:
         """Round a Python number to `dtype`."""
-        array = np.asarray(value).astype(dtypes.to_numpy(dtype))
+        with np.errstate(all="ignore"):
+            array = np.asarray(value).astype(dtypes.to_numpy(dtype))
         return Scalar(dtype, int.from_bytes(array.tobytes(), "little"))
 
     @property

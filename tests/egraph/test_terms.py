@@ -229,3 +229,8 @@ def test_binding_dims_replaces_symbols_everywhere() -> None:
     np.testing.assert_array_equal(built, value.T + np.arange(3))
     with pytest.raises(ModelError, match="has no number"):
         model.interpret(value)
+
+
+def test_number_beyond_a_dtype_is_rounded_without_a_warning() -> None:
+    assert Scalar.of(65536.0, "f16").value == float("inf")
+    Scalar.of(1e30, "i32")
