@@ -57,6 +57,8 @@ def pattern(tree: Tree, scope: Scope, expected: Sort | None = None, node: ast.ex
         case _:
             what = f"{tree.text(node)!r} is no pattern"
             do = "write a variable, a number, + - * / or an operator's name"
+            if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+                do = "write not_(...): Python keeps the word"
             raise tree.source.error(tree.offset(node), what, do)
 
 
@@ -121,10 +123,11 @@ def _conversion(found: Sort) -> str:
 
 
 def _unbound(tree: Tree, node: ast.expr, name: str, known: Iterable[str]) -> RuleError:
-    return tree.source.error(tree.offset(node), f"{name!r} is not bound on the left", _nearest(name, known))
+    return tree.source.error(tree.offset(node), f"{name!r} is not bound on the left", nearest(name, known))
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the question whether the most similar of known names was meant, empty if none is similar."""
     found = difflib.get_close_matches(name, sorted(known), 1, 0.5)
     return f"did you mean {found[0]!r}?" if found else ""
 
@@ -182,7 +185,8 @@ def _operator(tree: Tree, node: ast.Call, name: str, sort: Sort) -> Op:
     other: Sort = "element" if sort == "tensor" else "tensor"
     if registry.find(name, other):
         what = f"{name} gives {_A[other]} where {_A[sort]} is needed"
-        raise tree.source.error(tree.offset(node), what, _conversion(other))
+        do = "write full(c, ()) for a number as a tensor" if name == "const" else _conversion(other)
+        raise tree.source.error(tree.offset(node), what, do)
     near = registry.nearest(name)
     do = f"did you mean {near!r}?" if near else "register it, or write one of the operators' names"
     raise tree.source.error(tree.offset(node), f"unknown operator {name!r}", do)
@@ -198,7 +202,7 @@ def _attributes(tree: Tree, scope: Scope, op: Op, node: ast.Call, at_root: bool)
     for word in node.keywords:
         if word.arg not in labels:
             what = f"{op.name} has no attribute {word.arg!r}"
-            raise tree.source.error(tree.offset(word), what, _nearest(word.arg or "", labels))
+            raise tree.source.error(tree.offset(word), what, nearest(word.arg or "", labels))
         if word.arg in given:
             raise tree.source.error(tree.offset(word), f"attribute {word.arg!r} is given twice")
         given[word.arg] = word.value
@@ -248,7 +252,7 @@ def expression(tree: Tree, scope: Scope, root: ast.expr | None = None) -> Expres
 
 def _check_expression(tree: Tree, scope: Scope, node: ast.AST, names: list[str], in_call: bool) -> None:
     if isinstance(node, ast.Call):
-        _check_function(tree, node)
+        _check_function(tree, scope, node)
         for arg in node.args:
             _check_expression(tree, scope, arg, names, in_call=True)
         return
@@ -261,6 +265,9 @@ def _check_expression(tree: Tree, scope: Scope, node: ast.AST, names: list[str],
             what = f"{node.id!r} is {_A[scope.sort_by_variable[node.id]]} where a value is needed"
             raise tree.source.error(tree.offset(node), what, "write shape(...) or dtype(...) of it")
         names.append(node.id)
+    elif isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare) and (sign := _sign_not_allowed(node)):
+        what = f"{ast.unparse(node)!r} is not allowed in an expression: it has {sign}"
+        raise tree.source.error(tree.offset(node), what)
     elif not isinstance(node, ALLOWED):
         place = node if isinstance(node, ast.expr) else tree.root
         do = f"write {node.attr}({ast.unparse(node.value)})" if isinstance(node, ast.Attribute) else ""
@@ -269,12 +276,23 @@ def _check_expression(tree: Tree, scope: Scope, node: ast.AST, names: list[str],
         _check_expression(tree, scope, child, names, in_call=False)
 
 
-def _check_function(tree: Tree, node: ast.Call) -> None:
+def _sign_not_allowed(node: ast.BinOp | ast.UnaryOp | ast.Compare) -> str:
+    signs = node.ops if isinstance(node, ast.Compare) else [node.op]
+    return next((type(sign).__name__ for sign in signs if not isinstance(sign, ALLOWED)), "")
+
+
+def _check_function(tree: Tree, scope: Scope, node: ast.Call) -> None:
     if not isinstance(node.func, ast.Name) or node.keywords:
         raise tree.source.error(tree.offset(node), "an expression calls functions by name, without keywords")
     if node.func.id not in FUNCTIONS:
-        do = _nearest(node.func.id, FUNCTIONS)
+        do = nearest(node.func.id, FUNCTIONS)
         raise tree.source.error(tree.offset(node), f"unknown function {node.func.id!r}", do)
+    for arg in node.args:
+        if node.func.id == "value" and isinstance(arg, ast.Name) and arg.id in scope.sort_by_variable:
+            sort = scope.sort_by_variable[arg.id]
+            what = f"{arg.id!r} is {_A[sort]} where a constant is needed"
+            do = f"match {'full(c, ())' if sort == 'tensor' else 'const(c)'}, and write value(c)"
+            raise tree.source.error(tree.offset(arg), what, do)
 
 
 def condition(tree: Tree, scope: Scope, node: ast.expr) -> Condition:

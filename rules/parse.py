@@ -15,12 +15,13 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from math import inf
 from typing import get_args
 
 from frittata.egraph.phases import LEVELS
 from frittata.egraph.terms import Sort
 from frittata.rules import elaborate
-from frittata.rules.elaborate import Scope
+from frittata.rules.elaborate import Scope, nearest
 from frittata.rules.pattern import Binding, Condition, Family, Kind, Level, Node, Rule
 from frittata.rules.source import Source, Span, Tree, parse_expression
 
@@ -43,6 +44,7 @@ def parse_family(text: str, file_name: str = "<rules>", family_name: str = "user
     opt_level = 0
     rules: list[Rule] = []
     line_by_name: dict[str, int] = {}
+    start_by_unless: dict[str, int] = {}
     for span in source.logical_lines():
         directive = _DIRECTIVE.match(source.slice(span))
         if directive is None:
@@ -52,6 +54,8 @@ def parse_family(text: str, file_name: str = "<rules>", family_name: str = "user
                     what = f"a rule named {rule.name!r} stands in line {line_by_name[rule.name]} already"
                     raise source.error(span.start, what, "give each rule of a family its own name")
                 line_by_name[rule.name] = rule.location.line
+                if rule.level.unless:
+                    start_by_unless[rule.level.unless] = span.start
             rules += added
         elif directive[1] == "sort":
             default = _sort(source, span.start + directive.start(2), directive[2])
@@ -59,6 +63,9 @@ def parse_family(text: str, file_name: str = "<rules>", family_name: str = "user
             opt_level = int(directive[2])
         else:
             raise source.error(span.start + directive.start(2), f"opt_level {directive[2]!r} is none of {LEVELS}")
+    for name, start in start_by_unless.items():
+        if name not in line_by_name:
+            raise source.error(start, f"unless {name!r} names no rule of this file", nearest(name, line_by_name))
     return Family(family_name, tuple(rules), opt_level)
 
 
@@ -96,7 +103,9 @@ def _cut(source: Source, span: Span) -> _Parts:
         raise source.error(span.start, "a rule starts with its name and a colon", "write  name: LEFT => RIGHT")
     start = span.start + named.end()
     group = _ONE_KERNEL.search(source.slice(span))
-    level, stop = (Level(), span.start + group.start()) if group else _level(source, Span(start, span.stop))
+    level, stop = _level(source, Span(start, span.start + group.start() if group else span.stop))
+    if level is not None and (group or _ONE_KERNEL.search(source.slice(Span(start, stop)))):
+        raise source.error(stop, f"fusion group {named[1]!r} has a level", "it says what to fuse, not what is equal")
     free = sorted(source.outside_brackets(Span(start, stop)))
     arrows = [(at, arrow) for at in free if (arrow := _arrow_at(source.text, at))]
     if group:
@@ -105,18 +114,22 @@ def _cut(source: Source, span: Span) -> _Parts:
             raise source.error(arrows[0][0], what, "write  name: PATTERN  [one kernel]")
         guard_at = _guard_at(source, free, start)
         guard = None if guard_at is None else Span(guard_at + 2, stop)
-        return _Parts(named[1], "", Span(start, stop if guard_at is None else guard_at), None, guard, level)
+        return _Parts(named[1], "", Span(start, stop if guard_at is None else guard_at), None, guard, Level())
     if not arrows:
         do = "write => (equation), <=> (both ways) or ~> (transform)"
         raise source.error(max(start, stop - 1), f"rule {named[1]!r} has no arrow", do)
     at, arrow = arrows[0]
+    if level is not None and arrow == "~>":
+        what = f"transform {named[1]!r} has a level"
+        raise source.error(stop, what, "leave it out: a transform may change the meaning")
     after = at + len(arrow)
     second = next((other for other, _ in arrows if other >= after), None)
     if second is not None:
         raise source.error(second, f"rule {named[1]!r} has a second arrow", "start each rule on a line of its own")
     guard_at = _guard_at(source, free, after)
     guard = None if guard_at is None else Span(guard_at + 2, stop)
-    return _Parts(named[1], arrow, Span(start, at), Span(after, stop if guard_at is None else guard_at), guard, level)
+    right = Span(after, stop if guard_at is None else guard_at)
+    return _Parts(named[1], arrow, Span(start, at), right, guard, level or Level())
 
 
 def _guard_at(source: Source, free: list[int], after: int) -> int | None:
@@ -135,20 +148,23 @@ def _is_word(text: str, offset: int, word: str) -> bool:
     return text[offset:end] == word and not re.match(r"\w", text[offset - 1]) and not re.match(r"\w", text[end:])
 
 
-def _level(source: Source, span: Span) -> tuple[Level, int]:
-    """Read `[reassoc]` at the end of a rule; return it and where the rest ends."""
+def _level(source: Source, span: Span) -> tuple[Level | None, int]:
+    """Read `[reassoc]` at the end of a rule; return it, None if there is none, and where the rest ends."""
     found = _LEVEL.search(source.slice(span))
     if found is None:
-        return Level(), span.stop
+        return None, span.stop
     at = span.start + found.start(1)
     match found[1], found[2]:
         case ("exact" | "reassoc" | "loose") as kind, None:
             return Level(kind, unless=found[3] or ""), span.start + found.start()
         case "approx", str(tolerance):
             try:
-                return Level("approx", float(tolerance), found[3] or ""), span.start + found.start()
+                value = float(tolerance)
             except ValueError:
                 raise source.error(span.start + found.start(2), f"tolerance {tolerance!r} is not a number") from None
+            if not 0 < value < inf:
+                raise source.error(span.start + found.start(2), f"tolerance {tolerance!r} is not positive and finite")
+            return Level("approx", value, found[3] or ""), span.start + found.start()
         case _:
             do = "write [exact], [reassoc], [loose] or [approx(1e-5)]"
             raise source.error(at, f"no numerics level {source.slice(Span(at, span.stop)).rstrip().rstrip(']')!r}", do)

@@ -13,6 +13,7 @@ from frittata.rules.pattern import Location
 
 OPENING = "([{"
 CLOSING = ")]}"
+_KEPT = re.compile(r"(?:^|[(,=+*/-])\s*(and|or)\s*\(")
 _NAMED = re.compile(r"[A-Za-z][\w.-]*\s*:")
 
 
@@ -146,5 +147,7 @@ def parse_expression(source: Source, span: Span, wrap: str = "(") -> Tree:
         lines = text.split("\n")[: line - 1]
         place = sum(len(one) + 1 for one in lines) + column - 1 - (len(wrap) if line == 1 else 0)
         offset = span.start + max(0, min(place, len(text.rstrip())))
-        raise source.error(offset, f"cannot read this: {error.msg}") from None
+        word = _KEPT.search(text)
+        do = f"write {word[1]}_(...): Python keeps the word" if word else ""
+        raise source.error(offset, f"cannot read this: {error.msg}", do) from None
     return Tree(source, span, root, len(wrap))
