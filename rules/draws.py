@@ -7,11 +7,14 @@ from math import prod
 
 import numpy as np
 
-from frittata.egraph.dtypes import NARROW
+from frittata.egraph.dtypes import NARROW, finfo, is_integer, to_numpy
 from frittata.egraph.ops.registry import Op
 from frittata.egraph.terms import Scalar
 
 DIMS = (1, 1, 2, 3, 3, 4, 5, 7)
+LONG = (8, 11, 16, 29)
+"""Extents that are drawn seldom: they take time."""
+
 DTYPES = ("f64", "f64", "f64", "f32", "f32", "i32", "i64", "bool")
 STORED = (*NARROW, *("u8", "i8") * 4)
 MOST_RANK = 5
@@ -25,11 +28,14 @@ Shape = tuple[int, ...]
 class Dice(np.random.Generator):
     """Random numbers; extents are also drawn from `sizes`: these, their double, what exceeds them.
 
-    A guard such as `shape(x)[-1] % 64 == 0` is seldom met by small primes.
+    A guard such as `shape(x)[-1] % 64 == 0` is seldom met by small primes. Constants are also drawn from and beside
+    `numbers`.
     """
 
-    def __init__(self, seed: tuple[int, ...], sizes: Collection[int] = ()) -> None:
+    def __init__(self, seed: tuple[int, ...], sizes: Collection[int] = (), numbers: Collection[float] = ()) -> None:
         super().__init__(np.random.PCG64(seed))
+        beside = (m for n in sorted(numbers) for m in (n, n, n - 1, n - 0.5, n + 0.5, n + 1, 2 * n))
+        self.numbers = tuple(beside) or NUMBERS
         large = [size for size in sizes if max(DIMS) < size <= MOST_SIZE]
         self.dims = (*DIMS, *(dim for size in large for dim in (size, size, size + 1, 2 * size)))
         self.most_elements = max([MOST_ELEMENTS, *(16 * size for size in large)])
@@ -37,8 +43,8 @@ class Dice(np.random.Generator):
 
 
 def random_dim(dice: Dice) -> int:
-    """Draw an extent: often 1, often a prime."""
-    return int(dice.choice(dice.dims))
+    """Draw an extent: often 1, often a prime, seldom a long one."""
+    return int(dice.choice(LONG if dice.random() < 0.03 else dice.dims))
 
 
 def random_shape(dice: Dice) -> Shape:
@@ -54,15 +60,38 @@ def random_dtype(rng: np.random.Generator, op: Op) -> str:
     return str(rng.choice((*DTYPES, *STORED) if op.carries else DTYPES))
 
 
-def random_scalar(rng: np.random.Generator, dtype: str) -> Scalar:
+def random_scalar(dice: Dice, dtype: str) -> Scalar:
     """Draw a number of a dtype."""
     if dtype == "bool":
-        return Scalar.of(bool(rng.integers(0, 2)), dtype)
-    return Scalar.of(float(rng.choice(NUMBERS)), dtype)
+        return Scalar.of(bool(dice.integers(0, 2)), dtype)
+    number = random_number(dice)
+    if is_integer(dtype):
+        info = np.iinfo(to_numpy(dtype))
+        return Scalar.of(min(max(int(number), int(info.min)), int(info.max)), dtype)
+    most = float(finfo(dtype).max)
+    return Scalar.of(min(max(number, -most), most), dtype)
+
+
+def random_number(dice: Dice) -> float:
+    """Draw one of a few numbers, one at or beside those of the rule, a half up to 10, or a power of two."""
+    kind = dice.random()
+    if kind < 0.45:
+        return float(dice.choice(NUMBERS))
+    if kind < 0.7:
+        return float(dice.choice(dice.numbers))
+    if kind < 0.85:
+        return int(dice.integers(-20, 21)) / 2
+    return float(dice.choice([-1, 1])) * 2.0 ** int(dice.integers(0, 17))
 
 
 def narrowed(rng: np.random.Generator, shape: Shape) -> Shape:
-    """Draw a shape that broadcasts to `shape`: some extents 1, some leading axes missing."""
+    """Draw a shape that broadcasts to `shape`: extents 1, often some, at times all or all but one; axes missing."""
+    kind = rng.random()
+    if kind < 0.08:
+        return ()
+    if kind < 0.16 and shape:
+        kept = int(rng.integers(0, len(shape)))
+        return (*(1,) * int(rng.integers(0, kept + 1)), shape[kept], *(1,) * (len(shape) - kept - 1))
     out = tuple(1 if rng.random() < 0.25 else dim for dim in shape)
     return out[int(rng.integers(0, len(out) + 1)) :] if rng.random() < 0.3 else out
 

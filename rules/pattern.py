@@ -158,18 +158,33 @@ def nodes(pattern: Pattern) -> Iterator[Node]:
             yield from nodes(arg)
 
 
+LEAST_SIZE = 16
+"""From where on an integer in an attribute may be an extent."""
+
+
 def numbers_in(rule: Rule) -> set[float]:
-    """Return the numbers that the sides of a rule mention, those in attributes too."""
-    every = [node for binding in (*rule.left, *rule.right) for node in nodes(binding.pattern)]
-    operands = {float(arg.value) for node in every for arg in node.args if isinstance(arg, Number)}
-    attrs = (attr for node in every for attr in node.attrs if isinstance(attr, Expression))
-    return operands.union(*map(_constants, attrs))
+    """Return the numbers that a rule mentions, those in attributes and in its guard too."""
+    operands = {float(arg.value) for node in _every_node(rule) for arg in node.args if isinstance(arg, Number)}
+    return operands.union(*map(_constants, (*_attributes(rule), *_guards(rule))))
 
 
 def sizes_in(rule: Rule) -> set[int]:
-    """Return the integers that the guard of a rule mentions."""
-    guards = (condition.expression for condition in rule.conditions if condition.expression is not None)
-    return {int(value) for value in set[float]().union(*map(_constants, guards)) if value.is_integer() and value > 0}
+    """Return the positive integers that the guard of a rule mentions, and the attributes, where small ones are axes."""
+    guards, attrs = (set[float]().union(*map(_constants, found)) for found in (_guards(rule), _attributes(rule)))
+    every = guards | {value for value in attrs if value >= LEAST_SIZE}
+    return {int(value) for value in every if value.is_integer() and value > 0}
+
+
+def _every_node(rule: Rule) -> list[Node]:
+    return [node for binding in (*rule.left, *rule.right) for node in nodes(binding.pattern)]
+
+
+def _attributes(rule: Rule) -> list[Expression]:
+    return [attr for node in _every_node(rule) for attr in node.attrs if isinstance(attr, Expression)]
+
+
+def _guards(rule: Rule) -> list[Expression]:
+    return [condition.expression for condition in rule.conditions if condition.expression is not None]
 
 
 def _constants(expression: Expression) -> set[float]:

@@ -13,9 +13,10 @@ from frittata.egraph import indexing
 from frittata.egraph.ops.elements import FOLDS
 from frittata.egraph.ops.indices import SCATTERS
 from frittata.egraph.ops.registry import REQUIRED, Op
+from frittata.egraph.ops.tensors import check_axis
 from frittata.egraph.ops.winograd import TRANSFORMS
-from frittata.egraph.terms import Type
-from frittata.rules.draws import Dice, Shape, narrowed, random_dim, random_dtype, random_scalar, spread
+from frittata.egraph.terms import Scalar, Type
+from frittata.rules.draws import Dice, Shape, narrowed, random_dim, random_dtype, random_number, random_scalar, spread
 
 
 class Mismatch(Exception):
@@ -63,13 +64,32 @@ def propose(place: Place) -> Proposal:
 
 
 def _any(place: Place) -> Proposal:
-    """A row we know nothing of: operands of the type of the result, attributes as given or their defaults."""
-    attrs = {label: place.given.get(label, default) for label, default in place.op.attrs}
-    if any(value is REQUIRED for value in attrs.values()):
-        attrs = {
-            label: int(place.rng.integers(-3, 3)) if value is REQUIRED else value for label, value in attrs.items()
-        }
+    """A row we know nothing of: operands of the type of the result, attributes as given or like their defaults."""
+    attrs = {label: place.attr(label, lambda like=like: _attribute_like(place, like)) for label, like in place.op.attrs}
     return tuple(place.goal for _ in place.op.operands), attrs
+
+
+def _attribute_like(place: Place, default: Any) -> Any:
+    """Draw an attribute of the kind of its default, often the default; if it has none, mostly an integer."""
+    rng = place.rng
+    if default is REQUIRED:
+        return int(rng.integers(-3, 4)) if rng.random() < 0.7 else random_number(rng)
+    if isinstance(default, tuple):
+        parts: tuple[Any, ...] = default
+        return tuple(_attribute_like(place, part) for part in parts)
+    if rng.random() < 0.4:
+        return default
+    match default:
+        case bool():
+            return not default
+        case int():
+            return int(rng.integers(-3, 4)) if rng.random() < 0.5 else default + int(rng.integers(-2, 3))
+        case float():
+            return random_number(rng) if rng.random() < 0.5 else default * float(rng.choice([0.5, 2, 3]))
+        case Scalar(dtype=dtype):
+            return random_scalar(rng, dtype)
+        case _:
+            return default
 
 
 def _pointwise(place: Place) -> Proposal:
@@ -110,8 +130,7 @@ def _along(place: Place) -> Proposal:
 
 
 def _with(shape: Shape, axis: int, dim: int) -> Shape:
-    if not -len(shape) <= axis < 0:
-        raise Mismatch
+    check_axis(shape, axis)
     return (*shape[: axis + len(shape)], dim, *shape[axis + len(shape) + 1 :])
 
 
@@ -170,14 +189,20 @@ def _masked_attention(place: Place) -> Proposal:
     return (q, k, v, mask), attrs
 
 
+def _several(rng: Dice, least: int, usual: int, count: int) -> tuple[int, ...]:
+    """Draw so many integers up to `usual`, at times some more than that."""
+    most = usual + (2 if rng.random() < 0.15 else 0)
+    return tuple(map(int, rng.integers(least, most + 1, count)))
+
+
 def _conv(place: Place) -> Proposal:
     shape, rng = place.goal.shape, place.rng
     rank = len(shape) - 2
     if rank < 1:
         raise Mismatch
-    stride = place.attr("stride", lambda: tuple(map(int, rng.integers(1, 3, rank))))
-    dilation = place.attr("dilation", lambda: tuple(map(int, rng.integers(1, 3, rank))))
-    padding = place.attr("padding", lambda: tuple(map(int, rng.integers(0, 2, rank))))
+    stride = place.attr("stride", lambda: _several(rng, 1, 2, rank))
+    dilation = place.attr("dilation", lambda: _several(rng, 1, 2, rank))
+    padding = place.attr("padding", lambda: _several(rng, 0, 1, rank))
     divisors = [g for g in range(1, shape[1] + 1) if shape[1] % g == 0]
     groups = place.attr("groups", lambda: int(rng.choice(divisors)))
     if not rank == len(stride) == len(dilation) == len(padding):
@@ -227,7 +252,7 @@ def _kernel_dim(place: Place, axis: int, stride: int, dilation: int, padding: in
     extent = place.known_dim(0, 2 + axis)
     if extent:
         return (extent + 2 * padding - (place.goal.shape[2 + axis] - 1) * stride - 1) // dilation + 1
-    return place.known_dim(1, 2 + axis) or int(place.rng.integers(1, 4))
+    return place.known_dim(1, 2 + axis) or max(_several(place.rng, 1, 3, 1)[0], padding)
 
 
 def _permute(place: Place) -> Proposal:
@@ -283,11 +308,10 @@ def _factors(n: int) -> list[int]:
 
 def _slice(place: Place) -> Proposal:
     axis, rng = _axis(place), place.rng
-    if not -len(place.goal.shape) <= axis < 0:
-        raise Mismatch
+    check_axis(place.goal.shape, axis)
     length = place.goal.shape[axis]
     start = place.attr("start", lambda: int(rng.integers(0, 3)))
-    step = place.attr("step", lambda: int(rng.integers(1, 3)))
+    step = place.attr("step", lambda: _several(rng, 1, 2, 1)[0])
     extent = start + (length - 1) * step + 1 + int(rng.integers(0, 2))
     attrs = {"axis": axis, "start": start, "step": step, "length": place.attr("length", lambda: length)}
     return (Goal(_with(place.goal.shape, axis, extent), place.goal.dtype),), attrs
@@ -339,8 +363,7 @@ def _sorted(place: Place) -> Proposal:
 def _scan(place: Place) -> Proposal:
     axis = _axis(place)
     op = place.attr("op", lambda: str(place.rng.choice(list(FOLDS))))
-    if not -len(place.goal.shape) <= axis < 0:
-        raise Mismatch
+    check_axis(place.goal.shape, axis)
     return (place.goal,), {"op": op, "axis": axis, "extent": place.attr("extent", lambda: place.goal.shape[axis])}
 
 
@@ -359,9 +382,18 @@ def _at(place: Place) -> Proposal:
 def _pad(place: Place) -> Proposal:
     shape, rng = place.goal.shape, place.rng
     changed = rng.random(len(shape)) < rng.choice([0.0, 0.3, 0.8])
-    low = place.attr("low", lambda: tuple(int(c * rng.integers(-1, 3)) for c in changed))
-    high = place.attr("high", lambda: tuple(int(c * rng.integers(-1, 3)) for c in changed))
+    if len(shape) > 2 and rng.random() < 0.4:
+        changed[:2] = False  # an image, of which batch and channels stay
+    least = -1 if rng.random() < 0.6 else 0
+    low, high = (
+        place.attr(label, lambda: tuple(int(c * rng.integers(least, 3)) for c in changed)) for label in ("low", "high")
+    )
+    if rng.random() < 0.4:  # as much on both sides
+        low, high = (high, high) if "high" in place.given else (low, low)
+    low, high = place.given.get("low", low), place.given.get("high", high)
     value = place.attr("value", lambda: random_scalar(rng, place.goal.dtype))
+    if "value" not in place.given and rng.random() < 0.3:
+        value = Scalar.of(0, place.goal.dtype)
     if not len(low) == len(high) == len(shape):
         raise Mismatch
     source = tuple(n - a - b for n, a, b in zip(shape, low, high, strict=True))
@@ -422,8 +454,8 @@ def _pool(place: Place) -> Proposal:
         raise Mismatch
     rank = int(rng.integers(1, min(3, len(shape)) + 1))
     dilated = place.op.name == "max_pool" and rng.random() < 0.5
-    kernel = place.attr("kernel", lambda: tuple(map(int, rng.integers(1, 4, rank))))
-    stride = place.attr("stride", lambda: tuple(map(int, rng.integers(1, 4, rank))))
+    kernel = place.attr("kernel", lambda: _several(rng, 1, 3, rank))
+    stride = place.attr("stride", lambda: _several(rng, 1, 3, rank))
     dilation = place.given.get("dilation", tuple(map(int, rng.integers(1, 3 if dilated else 2, rank))))
     spans = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
     padding = place.attr("padding", lambda: tuple(int(rng.integers(0, span // 2 + 1)) for span in spans))
@@ -447,9 +479,12 @@ def _conv_transpose(place: Place) -> Proposal:
     rank = len(shape) - 2
     if rank < 1:
         raise Mismatch
-    stride, kernel = (tuple(map(int, rng.integers(1, most, rank))) for most in (4, 5))
-    padding = tuple(map(int, rng.integers(0, 2, rank)))
-    dilation = tuple(map(int, rng.integers(1, 3, rank))) if rng.random() < 0.3 else (1,) * rank
+    kernel = tuple(place.known_dim(1, 2 + axis) or int(rng.integers(1, 5)) for axis in range(rank))
+    stride = place.attr("stride", lambda: _several(rng, 1, 3, rank))
+    padding = place.attr("padding", lambda: _several(rng, 0, 1, rank))
+    dilation = place.attr("dilation", lambda: _several(rng, 1, 2 if rng.random() < 0.3 else 1, rank))
+    if not rank == len(stride) == len(padding) == len(dilation):
+        raise Mismatch
     groups = place.attr("groups", lambda: int(rng.choice([g for g in range(1, shape[1] + 1) if shape[1] % g == 0])))
     if shape[1] % groups:
         raise Mismatch
@@ -496,8 +531,7 @@ def _const(place: Place) -> Proposal:
 
 def _iota(place: Place) -> Proposal:
     axis = _axis(place)
-    if not -len(place.goal.shape) <= axis < 0:
-        raise Mismatch
+    check_axis(place.goal.shape, axis)
     extent = place.attr("extent", lambda: place.goal.shape[axis])
     return (), {"axis": axis, "extent": extent, "dtype": place.attr("dtype", lambda: place.goal.dtype)}
 

@@ -1,15 +1,13 @@
-"""For the audit: draw terms that a rule's left side matches, and values for their leaves."""
+"""For the audit: draw terms that a rule's left side matches."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from frittata.egraph import dtypes, shapes, terms
+from frittata.egraph import terms
 from frittata.egraph.errors import ModelError
 from frittata.egraph.ops import registry
 from frittata.egraph.terms import Term
@@ -20,12 +18,6 @@ from frittata.rules.matching import Bindings, holds, number, same
 from frittata.rules.pattern import AttrVariable, Condition, Expression, Node, Number, Pattern, Rule, Variable
 from frittata.rules.proposals import Goal, Mismatch, Place, propose
 
-Array = np.ndarray[Any, np.dtype[Any]]
-
-MOST_SMALL, MOST_EDGE = 4.0, 1e4
-MOST_LARGE = 150.0
-"""A product of two exponentials of such numbers is finite in float64."""
-
 
 @dataclass(frozen=True)
 class Instance:
@@ -35,9 +27,9 @@ class Instance:
     leaves: tuple[Term, ...]
 
 
-def draw_instances(rule: Rule, rng: Dice, attempts: int) -> Iterator[Instance]:
-    """Yield instances of the left side that satisfy the guard, out of so many attempts."""
-    for _ in range(attempts):
+def draw_instances(rule: Rule, rng: Dice, attempts: int) -> Iterator[tuple[int, Instance]]:
+    """Yield instances of the left side that satisfy the guard, out of so many attempts, with the number of each."""
+    for attempt in range(attempts):
         try:
             bindings = _Draw(rule, rng).bindings()
         except (Mismatch, ModelError, NotApplicable):
@@ -45,16 +37,23 @@ def draw_instances(rule: Rule, rng: Dice, attempts: int) -> Iterator[Instance]:
         if holds(rule.conditions, bindings):
             roots = [bindings.term_by_name[binding.name] for binding in rule.left]
             leaves = (term for term in terms.walk(*roots) if term.op in ("input", "param"))
-            yield Instance(bindings, tuple(leaves))
+            yield attempt, Instance(bindings, tuple(leaves))
 
 
 def obstacle(rule: Rule, dice: Dice, attempts: int = 1000) -> str:
-    """Return why a part of the guard had no value on any left side that was drawn, empty if each has one at times."""
+    """Return why no left side was drawn, or a part of the guard had no value on any; empty if each has one at times."""
     reasons: dict[Condition, str] = {}
     fine: set[Condition] = set()
+    drawn = False
+    misfit = ""
     for _ in range(attempts):
-        with contextlib.suppress(Mismatch, ModelError, NotApplicable):
-            env = _Draw(rule, dice).bindings().environment()
+        with contextlib.suppress(Mismatch, NotApplicable):
+            try:
+                env = _Draw(rule, dice).bindings().environment()
+            except ModelError as error:
+                misfit = f"the left side has no type: {error.what}{error.do and f' ({error.do})'}"
+                continue
+            drawn = True
             for condition in rule.conditions:
                 try:
                     if condition.expression is not None:
@@ -62,6 +61,8 @@ def obstacle(rule: Rule, dice: Dice, attempts: int = 1000) -> str:
                     fine.add(condition)
                 except NotApplicable as reason:
                     reasons[condition] = str(reason)
+    if not drawn:
+        return misfit
     return next((reason for condition, reason in reasons.items() if condition not in fine), "")
 
 
@@ -154,71 +155,3 @@ class _Draw:
         axis = -int(self.rng.integers(1, len(goal.shape) + 1))
         iota = registry.element("iota", axis=axis, extent=goal.shape[axis], dtype=goal.dtype)
         return registry.element("add", load, iota)
-
-
-def draw_values(leaves: tuple[Term, ...], rng: np.random.Generator, kind: str) -> dict[str, Array]:
-    """Draw values for leaves.
-
-    Of kind "plain" moderate numbers with zeros; "dyadic" quarters, on which sums and products are exact in any order;
-    "special" also infinities, NaN, -0.0 and integers at the ends of their range.
-    """
-    return {leaf.attrs[0]: _values(shapes.concrete(leaf.shape), leaf.dtype, rng, kind) for leaf in leaves}
-
-
-def _values(shape: tuple[int, ...], dtype: str, rng: np.random.Generator, kind: str) -> Array:
-    to = dtypes.to_numpy(dtype)
-    if dtype == "bool":
-        return rng.integers(0, 2, shape).astype(to)
-    if dtypes.is_integer(dtype):
-        out = rng.integers(-6, 7, shape).astype(to)
-        ends = [np.iinfo(to).min, np.iinfo(to).max, 0]
-        return np.where(rng.random(shape) < 0.15, rng.choice(ends, shape), out).astype(to) if kind == "special" else out
-    if kind == "dyadic":
-        return (rng.integers(-8, 9, shape) / 4).astype(to)
-    out = rng.normal(size=shape) * rng.choice([0.5, 1.0, 3.0])
-    out = np.abs(out) if rng.random() < 0.4 else out
-    out = np.where(rng.random(shape) < 0.1, 0.0, out)
-    if kind == "special":
-        odd = rng.choice([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0], shape)
-        out = np.where(rng.random(shape) < 0.3, odd, out)
-    return out.astype(to)
-
-
-def draw_edges(
-    leaves: tuple[Term, ...], rng: np.random.Generator, numbers: Collection[float], large: bool
-) -> dict[str, Array]:
-    """Draw values at and beside multiples of the numbers that a rule mentions, and halves; also `large` ones, or none.
-
-    There clamps begin, roundings jump, and what is negligible near zero is not; beside the exponential of a large value
-    all else is.
-    """
-    return {leaf.attrs[0]: _edges(shapes.concrete(leaf.shape), leaf.dtype, rng, numbers, large) for leaf in leaves}
-
-
-def _edges(
-    shape: tuple[int, ...], dtype: str, rng: np.random.Generator, numbers: Collection[float], large: bool
-) -> Array:
-    to = dtypes.to_numpy(dtype)
-    if dtype == "bool":
-        return rng.integers(0, 2, shape).astype(to)
-    if dtypes.is_integer(dtype):
-        small = [n for n in numbers if abs(n) < MOST_EDGE] or [0.0]
-        return (np.trunc(rng.choice(small, shape)) * rng.choice([-1, 1], shape) + rng.integers(-2, 3, shape)).astype(to)
-    most = MOST_EDGE if large else MOST_SMALL
-    steps = [1.0, *(step for n in numbers if n for step in (n, 1 / n) if abs(step) < most)]
-    near = rng.choice(steps, shape) * rng.choice([-2, -1, -0.5, 0.5, 1, 1.5, 2, 2.5], shape)
-    near = near * (1 + rng.choice([0, 0, 1e-4, -1e-4, 0.1], shape))
-    if not large:
-        return near.astype(to)
-    return np.where(rng.random(shape) < 0.3, rng.uniform(-MOST_LARGE, MOST_LARGE, shape), near).astype(to)
-
-
-def with_nans(values: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
-    """Return the values with some floats replaced by NaN."""
-
-    def replaced(value: Array) -> Array:
-        if not dtypes.holds_floats(value):
-            return value
-        return np.where(rng.random(value.shape) < 0.15, np.nan, value).astype(value.dtype)
-
-    return {name: replaced(value) for name, value in values.items()}

@@ -40,7 +40,8 @@ def _softmax(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
 def check_axis(shape: Shape, axis: Any) -> None:
     """Raise ModelError unless `axis` is a negative axis of `shape`."""
     if not isinstance(axis, int) or not -len(shape) <= axis < 0:
-        raise ModelError(f"axis {axis} is not one of -{len(shape)} .. -1 of {shapes.fmt(shape)}")
+        what = f"axis {axis} is not one of -{len(shape)} .. -1 of {shapes.fmt(shape)}"
+        raise ModelError(what, do="count axes from the right: -1 is the last")
 
 
 def _vector_of(types: tuple[TensorType, ...], extent: Any) -> None:

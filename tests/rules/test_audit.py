@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from rule_mutants import mutants
 
@@ -58,6 +59,32 @@ def test_built_in_rule_is_sound(rule: Rule) -> None:
         "a: floor(x * 0.001) => floor(x * 0.00100001) [reassoc]",
         "a: relu(x) => gelu(x) if shape(x)[-1] == 768",
         "a: exp(x) + round(x) => exp(x) + floor(x + 0.5) if shape(x)[-1] % 64 == 0 [reassoc]",
+        # Constants and thresholds of any size, and computed ones.
+        "sort element\na: pow(x, const(c)) => square(x) if value(c) > 1.9 and value(c) < 2.9 [reassoc]",
+        "sort element\na: min(x, const(c)) => x if value(c) > 5000 [reassoc]",
+        "a: max(min(x, 65504), -65504) => x [reassoc]",
+        "a: min(x, 1e30) => x [reassoc]",
+        "a: min(x, full(scalar(100 * 100, dtype(x)), ())) => x [reassoc]",
+        # Integers overflow, at any level; floats only if it is exact.
+        "a: right_shift(left_shift(x, 3), 3) => x [reassoc]",
+        "a: lt(x * 2, y * 2) => lt(x, y) [reassoc]",
+        'a: cast(cast(x, "i8"), d) => x if dtype(x) == d [reassoc]',
+        "a: abs(square(x)) => square(x) if is_integer(dtype(x)) [reassoc]",
+        "a: sqrt(square(x)) => abs(x)",
+        "a: sqrt(x * 4) => sqrt(x) * 2",
+        # In float32 an exponential overflows.
+        "a: softmax(x, a) => exp(x) / reduce_sum(exp(x), a) [reassoc]",
+        "a: sigmoid(x) => exp(x) / (exp(x) + 1) [reassoc]",
+        # To leave out a rounding to a half is [loose].
+        'a: cast(cast(x, "bf16"), d) => x if dtype(x) == d and is_float(d) [reassoc]',
+        'a: cast(cast(x, "f16"), d) => x if dtype(x) == d and is_float(d) [reassoc]',
+        # Pads, windows and extents beyond the usual.
+        "a: conv(pad(x, l, h, v), w, s, p, d, g) => conv(x, w, s, added(p, l[2:]), d, g)"
+        " if l == h and min(l) >= 0 and max(l[:2]) == 0 [reassoc]",
+        "a: slice(x, a, i, s, n) => slice(x, a, i, min(s, 2), n)",
+        "a: conv(x, w, s, p, d, g) => conv(x, w, (min(s[0], 2), *s[1:]), p, d, g) [reassoc]",
+        "a: max_pool(x, k, s, p, d, c) => max_pool(x, (min(k[0], 3), *k[1:]), s, p, d, c)",
+        "a: exp(x) => exp(x) * full(scalar(max(1, shape(x)[-1] - 14), dtype(x)), ()) [reassoc]",
         # The widths of two products may differ.
         "a: p = matmul(x, v), q = matmul(x, w) => y = matmul(x, concat(v, w, -1)), p = slice(y, -1, 0, 1, shape(v)[1]),"
         " q = slice(y, -1, shape(v)[1], 1, shape(v)[1]) if const(v, w) and rank(v) == 2 and rank(w) == 2 [reassoc]",
@@ -82,6 +109,11 @@ def test_wrong_rule_is_refused_with_a_counterexample(text: str) -> None:
         "a: relu(relu(x)) => relu(x) if shape(x)[-1] % 32 == 0 and shape(x)[-1] >= 64",
         "a: matmul(matmul(x, v), w) => matmul(x, matmul(v, w)) if shape(v) == (768, 64) [reassoc]",
         "a: relu(relu(x)) => relu(x) if rank(x) == 6",
+        "a: sqrt(square(x)) => abs(x) if is_float(dtype(x)) [reassoc]",
+        'a: cast(cast(x, "bf16"), d) => x if dtype(x) == d and is_float(d) [loose]',
+        "a: exp(x) * exp(y) => exp(x + y) [reassoc]",
+        "a: max_pool(x, k, s, p, d, False) => max_pool(neg(neg(x)), k, s, p, d, False)",
+        "a: pow(x, y) => pow(expand(x, shape(x)), y) if is_float(dtype(x))",
     ],
 )
 def test_right_rule_passes(text: str) -> None:
@@ -102,7 +134,7 @@ def test_counterexample_of_an_element_shows_the_index() -> None:
 
 
 def test_ill_typed_right_side_is_a_counterexample() -> None:
-    assert "ill-typed" in audited("a: matmul(x, y) => matmul(y, x)").failure
+    assert "ill-typed" in audited("a: matmul(x, y) => matmul(y, x) if shape(x)[-2] != shape(y)[-1]").failure
 
 
 @pytest.mark.parametrize(
@@ -137,9 +169,9 @@ def test_right_side_without_a_value_is_a_counterexample() -> None:
     assert "has no value: zero-size array" in audited(text).failure
 
 
-def test_left_side_without_a_value_is_an_error() -> None:
-    with pytest.raises(RuleError, match=r"(?s)the left side of my/a, .* has no value: zero-size .*my\.rules:2:1"):
-        audited('sort element\na: fold(x, "max", -1, 0) => x')
+def test_left_side_without_a_value_is_told() -> None:
+    found = audited('sort element\na: fold(x, "max", -1, 0) => x')
+    assert "only 0 instances" in found.failure and "has no value: zero-size array" in found.failure
 
 
 @pytest.fixture
@@ -160,10 +192,8 @@ def rows() -> Iterator[Callable[..., None]]:
 def test_reference_that_fails_or_gives_another_shape_is_named(rows: Callable[..., None]) -> None:
     rows("failing", lambda x: 1 / 0)
     rows("shrinking", lambda x: x.reshape(-1)[:0])
-    with pytest.raises(RuleError, match=r"left side of my/a, failing\(x\), has no value: division by zero"):
-        audited("a: failing(x) => x")
-    with pytest.raises(RuleError, match=r"the reference of shrinking gave shape \(0,\) in place of"):
-        audited("a: shrinking(x) => x")
+    assert "the left side failing(x) has no value: division by zero" in audited("a: failing(x) => x").failure
+    assert "the reference of shrinking gave shape (0,) in place of" in audited("a: shrinking(x) => x").failure
     assert "failing(x) has no value: division by zero" in audited("a: tanh(x) => failing(x)").failure
 
 
@@ -184,6 +214,25 @@ def test_operator_name_that_cannot_be_written_is_refused(name: str) -> None:
         registry.register(replace(row, name=name))
 
 
+@pytest.mark.parametrize("default", [2.0, 1, True, (1, 2), registry.REQUIRED])
+def test_attributes_of_a_row_of_ones_own_are_drawn(rows: Callable[..., None], default: Any) -> None:
+    rows("scaled", lambda x, k: x * np.sum(k), attrs=(("k", default),))
+    assert "is wrong" in audited("a: scaled(x, k) => x * 2 [reassoc]").failure
+    assert "is wrong" in audited("a: scaled(x, k) => x [reassoc]").failure
+    assert not audited("a: neg(scaled(x, k)) => scaled(neg(x), k) [reassoc]").failure
+
+
+def test_verdict_does_not_depend_on_the_name() -> None:
+    text = "conv(x, w, s, p, d, g) => conv(x, w, s, p, (min(d[0], 2), *d[1:]), g) [reassoc]"
+    shown = {str(audited(f"{name}: {text}").counterexample).partition("\n")[2] for name in ("a", "b", "c", "d")}
+    assert len(shown) == 1
+
+
+def test_check_looks_longer_than_an_audit() -> None:
+    family = parse_family("a: relu(relu(x)) => relu(x)", "my.rules", "my")
+    assert [found.instances for found in check(family)] == [300]
+
+
 def test_row_that_is_not_there_is_not_taken_out() -> None:
     with pytest.raises(ModelError, match="no tensor operator 'zzz' is registered"):
         registry.unregister("zzz")
@@ -199,7 +248,19 @@ def test_guard_that_is_hardly_ever_true_fails_the_audit() -> None:
 def test_guard_that_never_has_a_value_says_why(guard: str) -> None:
     family = parse_family(f"a: relu(relu(x)) => relu(x) if {guard}", "my.rules", "my")
     with pytest.raises(RuleError, match=r"only 0 instances .*; .*(out of range|by zero)[^$]*loosen the guard"):
-        check(family)
+        check(family, attempts=5000)
+
+
+@pytest.mark.parametrize("text", ["softmax(x, 1) => x", "reduce_sum(x, 5) => x", "slice(x, 0, 0, 1, 2) => x"])
+def test_axis_that_is_not_negative_is_told(text: str) -> None:
+    (rule,) = parse_family(f"a: {text}", "my.rules", "my").rules
+    assert "count axes from the right: -1 is the last" in audit(rule, attempts=1000).failure
+
+
+def test_guard_on_constants_that_are_not_drawn_says_what_is() -> None:
+    family = parse_family("sort element\na: x * const(c) => x if value(c) * 3 == 1", "my.rules", "my")
+    with pytest.raises(RuleError, match="constants from halves up to 10, powers of two up to 65536, and at and beside"):
+        check(family, attempts=1000)
 
 
 def test_check_names_the_place_of_a_wrong_rule() -> None:

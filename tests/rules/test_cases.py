@@ -15,7 +15,7 @@ from frittata.egraph.terms import Term
 from frittata.rules.compile import compile_families
 from frittata.rules.library import builtin_families
 from frittata.rules.pattern import Family, Rule
-from frittata.rules.sampling import draw_values
+from frittata.rules.values import draw_values
 
 CASES = [case for file in sorted((Path(__file__).parent / "cases").glob("*.txt")) for case in read_cases(file)]
 RULES = {rule.full_name: rule for family in builtin_families() for rule in family.rules}
