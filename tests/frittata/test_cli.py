@@ -138,6 +138,13 @@ def test_a_sound_file_passes_the_check(tmp_path: Path, capsys: pytest.CaptureFix
     assert "1 equations checked, 0 wrong, 1 other rules skipped" in capsys.readouterr().out
 
 
+def test_an_approximate_equation_is_admitted_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.rules"
+    file.write_text("a: gelu(x) => gelu_tanh(x) [approx(1e-3)]")
+    assert main(["rules", "check", str(file)]) == 0
+    assert "300 instances; no numerics admits it as an equation: write ~>" in capsys.readouterr().out
+
+
 def test_a_wrong_rule_fails_the_check_with_a_counterexample(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "mine.rules"
     file.write_text("wrong: neg(x) => x\n")
