@@ -190,6 +190,7 @@ def _compare(
 class _Draw:
     """Values for the leaves, and how closely the sides must agree on them: with tolerance 0 bit for bit.
 
+    With an infinite tolerance all that matters is what is finite.
     `finite_only`: only where the left side is finite. `nan_stays`: and where the left side is NaN the right must be.
     `nan_spreads`: where the right side is NaN the left need not be. `mostly`: rounding may differ at a few places.
     What is larger than `largest` counts as infinite.
@@ -279,7 +280,7 @@ def _is_extreme(term: Term) -> bool:
 def _differs(left: Array, right: Array, draw: _Draw, signs: bool) -> Array:
     """Tell at each place whether the sides disagree; `signs`: those of zeros too, where it is bit for bit."""
     if not dtypes.holds_floats(left) or not dtypes.holds_floats(right):
-        return np.asarray(left != right)
+        return np.asarray(left != right) & (draw.tolerance < np.inf)
     both_nan = np.isnan(left) & np.isnan(right)
     if draw.tolerance == 0:
         return ~both_nan & ((left != right) | (signs & (np.signbit(left) != np.signbit(right))))

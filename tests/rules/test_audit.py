@@ -113,6 +113,7 @@ def test_wrong_rule_is_refused_with_a_counterexample(text: str) -> None:
         "a: sqrt(square(x)) => abs(x) if is_float(dtype(x)) [reassoc]",
         'a: cast(cast(x, "bf16"), d) => x if dtype(x) == d and is_float(d) [loose]',
         "a: exp(x) * exp(y) => exp(x + y) [reassoc]",
+        "a: argmax(exp(x), a) => argmax(x, a) [reassoc]",
         "a: max_pool(x, k, s, p, d, False) => max_pool(neg(neg(x)), k, s, p, d, False)",
         "a: pow(x, y) => pow(expand(x, shape(x)), y) if is_float(dtype(x))",
     ],
