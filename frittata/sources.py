@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,15 +110,18 @@ def resolved(source: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None 
     return source
 
 
-def _holds_tensors(tree: Any, depth: int = 3) -> bool:
-    """Whether there are torch tensors among arguments, also in attributes of objects."""
+def _holds_tensors(tree: Any) -> bool:
+    """Whether there are torch tensors among arguments, also in fields of dataclasses."""
     from frittata.frontends.arrays import trees
 
     return any(
-        hasattr(leaf, "detach")
-        or (depth and not isinstance(leaf, type) and _holds_tensors(getattr(leaf, "__dict__", {}), depth - 1))
+        (hasattr(leaf, "detach") and hasattr(leaf, "requires_grad")) or (_is_data(leaf) and _holds_tensors(vars(leaf)))
         for _, leaf in trees.leaves(tree)
     )
+
+
+def _is_data(value: Any) -> bool:
+    return is_dataclass(value) and not isinstance(value, type) and hasattr(value, "__dict__")
 
 
 def _is_function(source: Any) -> bool:

@@ -312,7 +312,7 @@ ROWS: dict[str, Row] = {
 MAY_DROP = frozenset({"device", "layout", "memory_format", "pin_memory", "non_blocking", "copy", "half_to_float"})
 """Keyword arguments about where and how values are stored, not about what they are."""
 
-JOINS = frozenset(f"aten.{name}.default" for name in ("cat", "concat", "concatenate"))
+JOINS = frozenset(f"aten.{name}.default" for name in ("cat", "concat", "concatenate", "hstack", "vstack", "dstack"))
 """Operators of several tensors that pass over empty ones."""
 
 READS_MEMORY = frozenset({"aten.as_strided.default", "aten.as_strided_scatter.default"})

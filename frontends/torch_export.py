@@ -246,6 +246,7 @@ class _Importer:
     inputs: list[Term] = field(default_factory=list)
     leaves: list[Any] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    reads_memory: bool = False
 
     def run(self) -> Imported:
         signature = self.program.graph_signature
@@ -294,7 +295,9 @@ class _Importer:
         assert call.in_spec is not None and call.out_spec is not None
         specs_of_call = (call.in_spec, call.out_spec)
         leaves = tuple(self.leaves), tuple(self.names)
-        return Imported(model, parameters, *specs_of_call, self.dims.ranges(self.program), *leaves, tuple(results))
+        ranges = self.dims.ranges(self.program)
+        found = Imported(model, parameters, *specs_of_call, ranges, *leaves, tuple(results))
+        return replace(found, reads_memory=self.reads_memory)
 
     def _refuse_mutation(self, specs: Sequence[OutputSpec]) -> None:
         changed = [
@@ -380,6 +383,7 @@ class _Importer:
                 raise UnsupportedOpError(name)
             if name in aten.READS_MEMORY:
                 _refuse_other_order(node)
+                self.reads_memory = True
             arguments = self._arguments(node)
             is_rounded = aten.rounds(name)
             if is_rounded is not None and len(arguments) > 1:

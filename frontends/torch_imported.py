@@ -29,6 +29,7 @@ class Imported:
     `parameters` holds the module's own tensors by the name of their param: what a guard watches. `range_by_dim` holds
     the least and the greatest extent of each symbolic dim for which the export holds, None where there is no greatest.
     `signature` is that of the module, where it is known: by it a call may name arguments, and give defaults.
+    If the model `reads_memory`, by strides, arguments have to lie in memory as at the export: in order, from its begin.
     """
 
     model: Model
@@ -40,11 +41,12 @@ class Imported:
     _names: tuple[str, ...]
     _results: tuple[Any, ...]
     signature: inspect.Signature | None = None
+    reads_memory: bool = False
 
     @property
     def is_flat(self) -> bool:
         """Whether all that a call takes are tensors by position: such calls need no tree."""
-        return self._is_flat
+        return self._is_flat and not self.reads_memory
 
     @cached_property
     def _is_flat(self) -> bool:
@@ -55,8 +57,16 @@ class Imported:
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
         """Return the tensors of a call in the order of `model.main.inputs`.
 
-        Raises: ModelError if the call has another structure than at the export, or another value that was fixed there.
+        Raises: ModelError if the call has another structure than at the export, or another value that was fixed there;
+            if the model reads memory by strides, and a tensor is a view that lies in it otherwise.
         """
+        tensors = self._tensors(args, kwargs)
+        if self.reads_memory and not all(map(_is_in_order, tensors)):
+            what = "the model reads memory by strides, and an argument is a view of other memory"
+            raise ModelError(what, do="give x.contiguous().clone()")
+        return tensors
+
+    def _tensors(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> list[Any]:
         if self._is_flat and not kwargs and len(args) == len(self._leaves) and _ARRAYS.issuperset(map(type, args)):
             return list(args)
         given: list[Any] = []
@@ -141,6 +151,10 @@ class Imported:
         if set(wanted) != set(kwargs):
             return dict(kwargs)
         return {name: kwargs[name] for name in wanted}
+
+
+def _is_in_order(value: Any) -> bool:
+    return not isinstance(value, torch.Tensor) or (value.is_contiguous() and value.storage_offset() == 0)
 
 
 def _same(value: Any, other: Any) -> bool:

@@ -89,7 +89,7 @@ def words(error: Exception) -> str:
     if isinstance(error, UserError | ConstraintViolationError):
         wanted = [line for line in lines[1:] if line.startswith("  ")]
         return "\n".join([lines[0].partition(" For more information")[0], *wanted])
-    return lines[0]
+    return lines[0] or type(error).__name__
 
 
 def advice(error: Exception) -> str:

@@ -77,8 +77,8 @@ class _Compiler:
             assert isinstance(binding.pattern, Node)
             self.sort_by_name[binding.name] = binding.pattern.sort
         self.attr_names: set[str] = set()
-        pairs = exchangeable(rule) if len(rule.left) == 2 else []
-        self.neighbours = pairs[0] if pairs else None
+        self.exchanged = exchangeable(rule) if _merges(rule) else []
+        self.neighbours = self.exchanged[0] if len(rule.left) == 2 and self.exchanged else None
         self._next, self._last = f"next_{number}", f"last_{number}"
 
     def program(self) -> Program:
@@ -98,7 +98,7 @@ class _Compiler:
         outputs = [output for built in self.built for output in built.outputs]
         noted = ""
         if len(roots) > 1:
-            actions += [f"(set ({_merged(node)} {node.name}) 1)" for node in self.built if self._is_merged(node)]
+            actions += [f"(set ({_merged(node)} {node.name}) 1)" for node in self._merged_nodes()]
             for at, (binding, node) in enumerate(zip(self.rule.left, roots, strict=True)):
                 noted += self._rule([f"(= root {node})"], [f"(set ({_merged(binding)} root) 0)"], f"#root{at}")
         queries = [[*atoms, *more] for more in self._queries()]
@@ -113,13 +113,13 @@ class _Compiler:
         """Return what is asked of several roots, in each way in which they may match.
 
         They differ, and none was merged by such a rule: what merges two would merge what it made with each of them,
-        without end. Of those that may be exchanged one order is enough. Two that may be exchanged merge if they are
-        neighbours, and what they become merges with the next: k of them have k (k - 1) / 2 merges.
+        without end. If the rule merges, one order of those that may be exchanged is enough; two such merge if they are
+        neighbours, and what they become merges with the next: runs of neighbours, not all that may be chosen of them.
         """
         names = [_term(binding.name) for binding in self.rule.left]
         differ = [_differ(*pair) for pair in combinations(names, 2)]
         single = [f"(= 0 ({_merged(binding)} {_term(binding.name)}))" for binding in self.rule.left]
-        ordered = [_ordered(_term(p), _term(q)) for p, q in exchangeable(self.rule)]
+        ordered = [_ordered(_term(p), _term(q)) for p, q in self.exchanged]
         queries = [[*differ, *single, *ordered]] if differ else [[]]
         if self.neighbours:
             p, q = map(_term, self.neighbours)
@@ -161,7 +161,7 @@ class _Compiler:
                 tables += f"(function {name} ({sort}) {sort} :merge (ordering-min old new))\n"
             rules += self._rule(found, [f"(set ({self._next} {p}) {q})"], "#next")
             found.append(f"(= {q} ({self._next} {p}))")
-            actions += [f"(set ({self._last} {built.name}) {q})" for built in self.built if self._is_merged(built)]
+            actions += [f"(set ({self._last} {built.name}) {q})" for built in self._merged_nodes()]
         rules += self._rule(found, actions, "")
 
         @cache
@@ -268,11 +268,10 @@ class _Compiler:
         local = {binding.name for binding in self.rule.right} - self.roots
         return [name for name in names if name not in local]
 
-    def _is_merged(self, built: _Built) -> bool:
-        """Whether a node of the right side that is no root has the operator of one."""
-        node = built.pattern
-        roots = (root for binding in self.rule.left if isinstance(root := binding.pattern, Node))
-        return built.inner and isinstance(node, Node) and (node.op, node.sort) in {(r.op, r.sort) for r in roots}
+    def _merged_nodes(self) -> list[_Built]:
+        """Return the nodes of the right side that are no roots and have the operator of one."""
+        kinds = _kinds(self.rule)
+        return [b for b in self.built if b.inner and isinstance(b.pattern, Node) and _kind(b.pattern) in kinds]
 
     def _used_terms(self) -> set[str]:
         found = {name for name in self.roots if name in self.result_by_name}
@@ -346,6 +345,24 @@ class _Compiler:
         assert isinstance(built.pattern, Node)
         op = registry.get(built.pattern.op, built.pattern.sort)
         return op.infer(tuple(type_by_name[arg] for arg in built.args), tuple(attrs))
+
+
+def _kind(node: Node) -> tuple[str, Sort]:
+    return node.op, node.sort
+
+
+def _kinds(rule: Rule) -> set[tuple[str, Sort]]:
+    """Return the operators of the roots."""
+    return {_kind(binding.pattern) for binding in rule.left if isinstance(binding.pattern, Node)}
+
+
+def _merges(rule: Rule) -> bool:
+    """Whether a right side has a node of its own with the operator of a root: what the roots become."""
+    roots = {binding.name for binding in rule.left}
+    inner = (
+        node for b in rule.right for node in nodes(b.pattern) if b.name not in roots or node is not b.pattern
+    )
+    return not _kinds(rule).isdisjoint(map(_kind, inner))
 
 
 def _merged(of: Binding | _Built) -> str:

@@ -62,6 +62,18 @@ def test_a_rule_of_two_results_merges_neighbours_and_ends(count: int, tmp_path: 
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("right", "count"),
+    [("p = log(exp(p)), q = log(exp(q))", 6), ("z = concat(x, y, -1), p = log(exp(p)), q = tanh(q)", 6)],
+)
+def test_a_rule_of_two_results_that_merges_nothing_matches_all_pairs(right: str, count: int) -> None:
+    programs = compile_families((parse_family(f"both: p = relu(x), q = relu(y) => {right}", "mine.rules", "mine"),))
+    x = tensor("input", name="x", shape=(3,), dtype="f32")
+    roots = tuple(tensor("relu", tensor(op, x)) for op in ("exp", "tanh", "neg"))
+    (phase,) = saturate(roots, programs, (Phase("all", ("mine",)),), lambda term: False).phases
+    assert phase.stop is StopReason.SATURATED and phase.statistics.matches_by_rule["mine/both"] == count
+
+
 def test_rules_that_match_in_pairs_what_others_make_stop() -> None:
     """Their matches are squared from round to round: the limit holds before the round that would never end."""
     pair = "pair: p = exp(x), q = tanh(y) => z = relu(p * q), p = log(z)"

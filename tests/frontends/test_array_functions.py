@@ -1,13 +1,16 @@
 """numpy's functions on tensors that are traced give numpy's values, shapes and dtypes."""
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+import frittata as ft
 from frittata.egraph import dtypes
 from frittata.egraph.errors import FrittataError, ModelError, UnsupportedOpError
+from frittata.egraph.machine import REFERENCE
 from frittata.egraph.model import Array
 from frittata.frontends.arrays import trees
 from frittata.frontends.arrays.tensor import input
@@ -389,3 +392,15 @@ def test_a_default_may_be_given_or_not() -> None:
     for args, kwargs in (((M, 3.0), {}), ((M,), {"shape": (7, 5)}), ((M,), {"w": M + 1}), ((M,), {"rest": 1})):
         with pytest.raises(ModelError, match="another structure"):
             without.flatten(args, kwargs)
+
+
+def test_an_object_beside_arrays_may_hold_anything() -> None:
+    """A stream has a `detach`, as tensors of torch have; a module holds all sorts of things."""
+
+    class Settings:
+        def __init__(self) -> None:
+            self.scale, self.log, self.library = 2.0, sys.stderr, np
+
+    given, x = Settings(), np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    fast = ft.optimize(lambda x, given: given.library.exp(x) * given.scale, (x, given), machine=REFERENCE)
+    np.testing.assert_allclose(fast(x, given), np.exp(x) * 2, rtol=1e-5)

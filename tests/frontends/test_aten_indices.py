@@ -419,6 +419,17 @@ def test_an_index_that_torch_refuses_is_refused(name: str) -> None:
     assert_same(fast(*args), function(*args))
 
 
+def test_strides_through_an_argument_ask_that_it_lies_in_order() -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    fast = ft.optimize(lambda x: x.as_strided((2, 3), (3, 1), 0) + 1, (x,), machine=REFERENCE)
+    assert_same(fast(x), x + 1)
+    assert_same(torch.from_numpy(fast(x.numpy())), x + 1)
+    for view in (x.reshape(3, 2).t(), torch.arange(12.0)[3:9].reshape(2, 3)):
+        with pytest.raises(ModelError, match=r"contiguous\(\).clone"):
+            fast(view)
+        assert_same(fast(view.contiguous().clone()), view + 1)
+
+
 STRIDES: dict[str, tuple[Forward, str]] = {
     "of a transposed view": (lambda x: x.t().as_strided((3, 4), (7, 2), 1) + 1, "view of shape"),
     "of a part": (lambda x: x[2:].as_strided((3, 4), (7, 2)) + 1, "view of shape"),

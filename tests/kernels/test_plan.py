@@ -14,7 +14,7 @@ from random_programs import SHAPE, random_program
 from frittata.egraph.errors import ModelError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.program import Estimate, Kernel, Output, Program, View
-from frittata.egraph.terms import TensorType
+from frittata.egraph.terms import Scalar, TensorType
 from frittata.kernels.lowered import ALIGNMENT_BYTES
 from frittata.kernels.plan import (
     InArena,
@@ -125,6 +125,15 @@ def test_each_operator_of_a_constant_is_computed_in_float64_and_rounded() -> Non
     assert constants["c"][0] == np.float32(value.astype(np.float64).sum())
     assert constants["c"] is constants["d"]
     assert constants["e"] is value
+
+
+def test_the_next_operator_of_a_constant_sees_what_was_rounded() -> None:
+    tenth, one = (tensor("full", value=Scalar.of(value, "f32"), shape=(1,)) for value in (0.1, 1.0))
+    ten = tensor("param", name="ten", shape=(1,), dtype="f32")
+    left = tensor("sub", tensor("mul", tenth, ten), one)  # 0.1 as f32 is more than a tenth
+    program = Program({}, {"c": left}, (), ("c",))
+    constants = evaluate_constants(program, {"ten": np.array([10], np.float32)})
+    assert constants["c"][0] == 0
 
 
 def test_what_only_moves_a_param_is_a_view_of_it() -> None:
