@@ -77,8 +77,8 @@ class _Compiler:
             assert isinstance(binding.pattern, Node)
             self.sort_by_name[binding.name] = binding.pattern.sort
         self.attr_names: set[str] = set()
-        self.exchanged = exchangeable(rule) if _merges(rule) else []
-        self.neighbours = self.exchanged[0] if len(rule.left) == 2 and self.exchanged else None
+        self.exchanged: list[tuple[str, str]] = []
+        self.neighbours: tuple[str, str] | None = None
         self._next, self._last = f"next_{number}", f"last_{number}"
 
     def program(self) -> Program:
@@ -98,7 +98,10 @@ class _Compiler:
         outputs = [output for built in self.built for output in built.outputs]
         noted = ""
         if len(roots) > 1:
-            actions += [f"(set ({_merged(node)} {node.name}) 1)" for node in self._merged_nodes()]
+            merged = self._merged_nodes()
+            self.exchanged = exchangeable(self.rule) if merged else []
+            self.neighbours = self.exchanged[0] if len(roots) == 2 and self.exchanged else None
+            actions += [f"(set ({_merged(node)} {node.name}) 1)" for node in merged]
             for at, (binding, node) in enumerate(zip(self.rule.left, roots, strict=True)):
                 noted += self._rule([f"(= root {node})"], [f"(set ({_merged(binding)} root) 0)"], f"#root{at}")
         queries = [[*atoms, *more] for more in self._queries()]
@@ -269,9 +272,11 @@ class _Compiler:
         return [name for name in names if name not in local]
 
     def _merged_nodes(self) -> list[_Built]:
-        """Return the nodes of the right side that are no roots and have the operator of one."""
-        kinds = _kinds(self.rule)
-        return [b for b in self.built if b.inner and isinstance(b.pattern, Node) and _kind(b.pattern) in kinds]
+        """Return the nodes of the right side that are no roots and have the operator of one: what these become."""
+        roots = (binding.pattern for binding in self.rule.left)
+        kinds = {(root.op, root.sort) for root in roots if isinstance(root, Node)}
+        inner = ((built, built.pattern) for built in self.built if built.inner)
+        return [built for built, node in inner if isinstance(node, Node) and (node.op, node.sort) in kinds]
 
     def _used_terms(self) -> set[str]:
         found = {name for name in self.roots if name in self.result_by_name}
@@ -345,24 +350,6 @@ class _Compiler:
         assert isinstance(built.pattern, Node)
         op = registry.get(built.pattern.op, built.pattern.sort)
         return op.infer(tuple(type_by_name[arg] for arg in built.args), tuple(attrs))
-
-
-def _kind(node: Node) -> tuple[str, Sort]:
-    return node.op, node.sort
-
-
-def _kinds(rule: Rule) -> set[tuple[str, Sort]]:
-    """Return the operators of the roots."""
-    return {_kind(binding.pattern) for binding in rule.left if isinstance(binding.pattern, Node)}
-
-
-def _merges(rule: Rule) -> bool:
-    """Whether a right side has a node of its own with the operator of a root: what the roots become."""
-    roots = {binding.name for binding in rule.left}
-    inner = (
-        node for b in rule.right for node in nodes(b.pattern) if b.name not in roots or node is not b.pattern
-    )
-    return not _kinds(rule).isdisjoint(map(_kind, inner))
 
 
 def _merged(of: Binding | _Built) -> str:
