@@ -13,6 +13,7 @@ from frittata.egraph.errors import StaleParametersError
 from frittata.egraph.model import Model
 from frittata.egraph.program import Program
 from frittata.egraph.terms import Term
+from frittata.frontends.calls import part_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +111,9 @@ def readers(model: Model, tensor_by_name: Mapping[str, Any], source: Any) -> tup
 def _reader(name: str, model: Model, tensor_by_name: Mapping[str, Any], source: Any) -> Callable[[], Any]:
     if name not in tensor_by_name:
         return lambda: model.params[name]
-    home = Home.of(source, name)
-    return (lambda: tensor_by_name[name]) if home is None else home.read
+    whole = name.rpartition(".")[0] if part_of(name, tensor_by_name[name]) is not tensor_by_name[name] else name
+    home = Home.of(source, whole)
+    return lambda: part_of(name, tensor_by_name[name] if home is None else home.read())
 
 
 def detached(model: Model, program: Program, form: str) -> Model:

@@ -14,7 +14,16 @@ from frittata.egraph.errors import ModelError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Dim
 from frittata.egraph.terms import Term
-from frittata.frontends import aten_indices, aten_layers, aten_recurrent, aten_scalars, aten_views, aten_windows, idioms
+from frittata.frontends import (
+    aten_complex,
+    aten_indices,
+    aten_layers,
+    aten_recurrent,
+    aten_scalars,
+    aten_views,
+    aten_windows,
+    idioms,
+)
 from frittata.frontends.idioms import Number, Operand
 
 Row = Callable[..., Any]
@@ -225,7 +234,7 @@ ROWS: dict[str, Row] = {
         for name in ("sqrt", "rsqrt", "reciprocal", "exp", "log", "tanh", "erf", "sigmoid", "sin", "cos")
     },
     **{f"aten.{name}.default": _unary(name) for name in ("floor", "ceil", "round", "silu")},
-    "aten.sign.default": _sign,
+    **{f"aten.{name}.default": _sign for name in ("sign", "sgn")},
     "aten.relu.default": _relu,
     "aten.gelu.default": lambda x, approximate="none": tensor("gelu_tanh" if approximate == "tanh" else "gelu", x),
     "aten.leaky_relu.default": _leaky_relu,
@@ -306,6 +315,7 @@ ROWS: dict[str, Row] = {
     **aten_recurrent.ROWS,
     **aten_scalars.ROWS,
     **aten_indices.ROWS,
+    **aten_complex.ROWS,
 }
 """What each overload means."""
 

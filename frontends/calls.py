@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from frittata.egraph.errors import ModelError
 from frittata.egraph.model import Model
@@ -13,6 +15,12 @@ from frittata.frontends.arrays import trees
 
 TENSOR: Any = ...
 """Stands for a tensor among the leaves of arguments and results."""
+
+COMPLEX_TENSOR: Any = complex
+"""Stands for a complex tensor, which is two of the model's: its parts."""
+
+PARTS = ("real", "imag")
+"""How the names of the parts of a complex tensor end."""
 
 _CONSTANTS = (type(None), bool, int, float, str)
 
@@ -22,6 +30,7 @@ class Call:
     """A model, its arguments by position and by name, and its result: trees of tensors and constants.
 
     `names` are those of positional arguments that may be given by name too.
+    If the model `reads_memory`, by strides, arguments have to lie in memory in order, from its begin.
     """
 
     model: Model
@@ -30,6 +39,7 @@ class Call:
     result: Any
     names: tuple[str, ...] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    reads_memory: bool = False
 
     @staticmethod
     def of(model: Model, read: int = 0) -> Call:
@@ -43,8 +53,8 @@ class Call:
 
     @property
     def is_flat(self) -> bool:
-        """Whether all that a call takes are tensors by position."""
-        return self._is_flat
+        """Whether all that a call takes are tensors by position: such calls need no tree."""
+        return self._is_flat and not self.reads_memory
 
     @cached_property
     def _is_flat(self) -> bool:
@@ -53,8 +63,15 @@ class Call:
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
         """Return the tensors of a call in the order of `model.main.inputs`.
 
-        Raises: ModelError if the call has another structure, or another constant, than the model was compiled for.
+        Raises: ModelError if the call has another structure, or another constant, than the model was compiled for; if
+            the model reads memory by strides, and a tensor is a view that lies in it otherwise.
         """
+        tensors = self._tensors(args, kwargs)
+        if self.reads_memory:
+            check_order(tensors)
+        return tensors
+
+    def _tensors(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> list[Any]:
         if not kwargs and self._is_flat and len(args) == len(self.args):
             return list(args)
         named = dict(kwargs or {})
@@ -70,6 +87,8 @@ class Call:
             value = given.pop(path)
             if leaf is TENSOR:
                 tensors.append(value)
+            elif leaf is COMPLEX_TENSOR:
+                tensors.extend(parts_of(self._name(path), value))
             elif type(value) is not type(leaf) or (value != leaf and not (value != value and leaf != leaf)):
                 raise ModelError(f"{self._name(path)} is {value!r} and was {leaf!r}", do="compile for it")
         if len(args) > len(self.args):
@@ -82,7 +101,7 @@ class Call:
     def unflatten(self, outputs: Iterable[Any]) -> Any:
         """Return the outputs of `model.main` in the structure of the result."""
         values = iter(outputs)
-        return trees.rebuilt(self.result, lambda _, leaf: next(values) if leaf is TENSOR else leaf)
+        return trees.rebuilt(self.result, lambda _, leaf: taken(leaf, values))
 
     def call(self) -> Call:
         """Return itself: it is what is kept of a front end."""
@@ -115,6 +134,7 @@ class Call:
             "kwargs": encoded,
             "result": _encoded(self.result),
             "names": list(self.names),
+            "reads_memory": self.reads_memory,
         }
 
     @staticmethod
@@ -122,18 +142,80 @@ class Call:
         """Read what `to_dict` returned."""
         kwargs = {name: _decoded(tree) for name, tree in data["kwargs"].items()}
         args = tuple(map(_decoded, data["args"]))
-        return Call(model, args, kwargs, _decoded(data["result"]), tuple(data["names"]))
+        reads_memory = data.get("reads_memory", False)
+        return Call(model, args, kwargs, _decoded(data["result"]), tuple(data["names"]), reads_memory=reads_memory)
+
+
+def is_tensor(leaf: Any) -> bool:
+    """Whether a leaf stands for a tensor."""
+    return leaf is TENSOR or leaf is COMPLEX_TENSOR
+
+
+def parts_of(name: str, value: Any) -> list[Any]:
+    """Return both parts of an argument of a name.
+
+    Raises: ModelError if it is real.
+    """
+    found = [part_of(part, value) for part in PARTS]
+    if found[0] is value:
+        raise ModelError(f"argument {name} is real, and the model takes a complex tensor", do="convert it")
+    return found
+
+
+def part_of(name: str, value: Any) -> Any:
+    """Return the part of a complex tensor or array that the name of a param or an input says; a real one as it is."""
+    kind = getattr(value, "is_complex", None)
+    if not (kind() if kind is not None else np.iscomplexobj(value)):
+        return value
+    return getattr(value.resolve_conj() if kind is not None else value, name.rpartition(".")[2])
+
+
+def taken(leaf: Any, values: Iterator[Any]) -> Any:
+    """Return what stands in a result for a leaf: the next value, a complex tensor of the next two, or a constant."""
+    if leaf is TENSOR:
+        return next(values)
+    return joined(next(values), next(values)) if leaf is COMPLEX_TENSOR else leaf
+
+
+def joined(real: Any, imag: Any) -> Any:
+    """Return a complex tensor or array of its parts."""
+    if hasattr(real, "detach"):
+        import torch
+
+        return torch.complex(real, imag)
+    out = np.empty(np.shape(real), np.result_type(real, np.complex64))
+    out.real, out.imag = real, imag
+    return out
+
+
+def check_order(tensors: Iterable[Any]) -> None:
+    """Check that tensors lie in memory in order, from its begin.
+
+    Raises: ModelError if one is a view that does not.
+    """
+    if not all(map(_is_in_order, tensors)):
+        what = "the model reads memory by strides, and an argument is a view of other memory"
+        raise ModelError(what, do="give x.contiguous().clone() of a tensor, numpy.array(x, order='C') of an array")
+
+
+def _is_in_order(value: Any) -> bool:
+    if hasattr(value, "storage_offset"):
+        return value.is_contiguous() and value.storage_offset() == 0
+    flags = getattr(value, "flags", None)
+    return flags is None or flags.c_contiguous
 
 
 def _text(tree: Any) -> str:
-    if tree is TENSOR:
+    if is_tensor(tree):
         return "*"
-    return str(trees.rebuilt(tree, lambda _, leaf: "*" if leaf is TENSOR else leaf)).replace("'*'", "*")
+    return str(trees.rebuilt(tree, lambda _, leaf: "*" if is_tensor(leaf) else leaf)).replace("'*'", "*")
 
 
 def _encoded(tree: Any) -> Any:
     if tree is TENSOR:
         return {"tensor": True}
+    if tree is COMPLEX_TENSOR:
+        return {"complex": True}
     if type(tree) is tuple:
         return {"tuple": list(map(_encoded, tree))}
     if type(tree) is list:
@@ -157,6 +239,8 @@ def _decoded(data: Any) -> Any:
     match kind:
         case "tensor":
             return TENSOR
+        case "complex":
+            return COMPLEX_TENSOR
         case "tuple":
             return tuple(map(_decoded, value))
         case "list":

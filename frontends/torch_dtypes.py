@@ -23,6 +23,9 @@ DTYPE_BY_TORCH: dict[torch.dtype, DType] = {
     torch.float64: "f64",
 }
 
+COMPLEX: dict[torch.dtype, DType] = {torch.complex64: "c64", torch.complex128: "c128"}
+"""What arguments name: a complex tensor is two real ones."""
+
 
 def dtypes_of(value: Any) -> list[DType | None]:
     """Return the dtypes of what torch computed, None for what is no tensor of a known one."""

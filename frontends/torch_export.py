@@ -25,9 +25,10 @@ from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import TensorType, Term
 from frittata.egraph.torch_arrays import array_of
-from frittata.frontends import aten, idioms, narrow, torch_dims, torch_running
-from frittata.frontends.calls import TENSOR
-from frittata.frontends.torch_dtypes import dtype_of, dtypes_of
+from frittata.frontends import aten, aten_complex, idioms, narrow, torch_dims, torch_running
+from frittata.frontends.calls import COMPLEX_TENSOR, PARTS, TENSOR, part_of
+from frittata.frontends.idioms_complex import Complex
+from frittata.frontends.torch_dtypes import COMPLEX, dtype_of, dtypes_of
 from frittata.frontends.torch_extern import extern
 from frittata.frontends.torch_imported import Imported
 from frittata.frontends.torch_inplace import in_place_calls
@@ -220,8 +221,6 @@ def _hint(module: torch.fx.GraphModule) -> str:
     """Say what may be in the way of a decomposition."""
     parts = (part for part in module.modules() if isinstance(part, torch.fx.GraphModule))
     nodes = [node for part in parts for node in part.graph.nodes]
-    if any(isinstance(value, torch.Tensor) and value.is_complex() for value in (n.meta.get("val") for n in nodes)):
-        return "write it without complex numbers"
     if any("set_grad_enabled" in str(node.target) for node in nodes):
         return "write the derivative out: functions of torch.func, such as grad, are not followed"
     return "export parts of it to see which"
@@ -283,14 +282,14 @@ class _Importer:
                 results.append(spec.arg.value)
                 continue
             term = self._read(value, output)
-            if not isinstance(term, Term):
+            if not isinstance(term, Term | Complex):
                 raise ModelError(f"the module returns the dim {value}", do="return tensors only")
-            results.append(TENSOR)
-            outputs.append(term)
+            results.append(TENSOR if isinstance(term, Term) else COMPLEX_TENSOR)
+            outputs.extend(_terms(term))
         function = Function(tuple(self.inputs), tuple(outputs))
         used = {term.attrs[0] for term in function.walk() if term.op == "param"}
         parameters = {name: value for name, value in self.tensor_by_name.items() if name in used}
-        model = Model({"main": function}, {n: _numpy(t) for n, t in parameters.items()}, self.origin_by_term)
+        model = Model({"main": function}, {n: _numpy(n, t) for n, t in parameters.items()}, self.origin_by_term)
         call = self.program.call_spec
         assert call.in_spec is not None and call.out_spec is not None
         specs_of_call = (call.in_spec, call.out_spec)
@@ -323,10 +322,13 @@ class _Importer:
                 raise ModelError(
                     f"input {node.name} is a dynamic {type(value).__name__}", do="pass tensors or constants"
                 )
-            type_ = self._type(value, f"input {node.name}", may_be_empty=True)
-            term = tensor("input", name=node.name, shape=type_.shape, dtype=type_.dtype)
-            self.inputs.append(term)
-            self.leaves.append(TENSOR)
+            type_ = self._type(value, f"input {node.name}", may_be_empty=True, of_parts=True)
+            given = [
+                tensor("input", name=name, shape=type_.shape, dtype=type_.dtype)
+                for name in _part_names(node.name, value)
+            ]
+            self.inputs.extend(given)
+            self.leaves.append(COMPLEX_TENSOR if len(given) == 2 else TENSOR)
             if 0 in type_.shape:
                 self.value_by_node[node] = _EMPTY
                 return
@@ -336,15 +338,16 @@ class _Importer:
             found = self._constant(spec)
             name = f"self.{spec.target}" if spec.target in taken else str(spec.target)
             is_fixed = spec.kind is InputKind.CONSTANT_TENSOR  # others may be replaced by what is not empty
-            type_ = self._type(found, f"{spec.kind.name.lower()} {spec.target}", may_be_empty=is_fixed)
+            type_ = self._type(found, f"{spec.kind.name.lower()} {spec.target}", may_be_empty=is_fixed, of_parts=True)
             if 0 in type_.shape:
                 self.value_by_node[node] = _EMPTY
                 return
-            term = tensor("param", name=name, shape=type_.shape, dtype=type_.dtype)
-            self.tensor_by_name[name] = found
+            names = _part_names(name, found)
+            given = [tensor("param", name=part, shape=type_.shape, dtype=type_.dtype) for part in names]
+            self.tensor_by_name.update(dict.fromkeys(names, found))
         else:
             raise ModelError(f"the module takes {spec.target or node.name}, a {spec.kind.name}", do="pass tensors")
-        self.value_by_node[node] = term
+        self.value_by_node[node] = Complex(*given) if len(given) == 2 else given[0]
 
     def _constant(self, spec: InputSpec) -> torch.Tensor:
         stored = self.program.state_dict.get(spec.target or "")
@@ -388,8 +391,12 @@ class _Importer:
             is_rounded = aten.rounds(name)
             if is_rounded is not None and len(arguments) > 1:
                 arguments[:2] = narrow.promoted(arguments[0], arguments[1], is_rounded)
-            result = narrow.applied(aten.ROWS[name], arguments, self._keywords(node), lambda: dtypes_of(value))
-            if name in aten.JOINS:  # empty parts count for the dtype
+            row, keywords = aten.ROWS[name], self._keywords(node)
+            is_complex = _is_complex(value)
+            if is_complex or aten_complex.takes((*arguments, *keywords.values())):
+                row = aten_complex.meaning(name, row, is_complex)
+            result = narrow.applied(row, arguments, keywords, lambda: dtypes_of(value))
+            if name in aten.JOINS and not is_complex:  # empty parts count for the dtype
                 result = idioms.cast(result, dtypes_of(value)[0] or result.dtype)
             self._check(node, result, value)
         except UnsupportedOpError as error:
@@ -406,7 +413,7 @@ class _Importer:
             value = self._unsupported(node, name)
         self.value_by_node[node] = value
         place = origin(node)
-        for term in value if isinstance(value, tuple) else (value,):
+        for term in _terms(value):
             if isinstance(term, Term) and place and term.op not in ("input", "param"):
                 self.origin_by_term.setdefault(term, place)
 
@@ -472,6 +479,8 @@ class _Importer:
                 return [self._read(item, user) for item in value if self.value_by_node[item] is not _EMPTY]
             case list() | tuple():
                 return [self._read(item, user) for item in value]
+            case torch.dtype() if value in COMPLEX:
+                return COMPLEX[value]
             case torch.dtype():
                 return dtype_of(value, f"{user.target} at {self.place(user)}")
             case _:
@@ -491,22 +500,26 @@ class _Importer:
         what = f"{'input ' * (node.op == 'placeholder')}{node.name} is empty: shape {shape}"
         return EmptyError(what, self.place(node), do="tensors need at least one value")
 
-    def _type(self, value: torch.Tensor, what: str, may_be_empty: bool = False) -> TensorType:
+    def _type(
+        self, value: torch.Tensor, what: str, may_be_empty: bool = False, of_parts: bool = False
+    ) -> TensorType:
+        """Return the type of a tensor; `of_parts`: of the parts of a complex one."""
         if value.layout != torch.strided:
             raise ModelError(f"{what} has layout {value.layout}", do="convert with .to_dense()")
         shape: Shape = tuple(self.dims.read(dim) for dim in value.shape)
         if 0 in shape and not may_be_empty:
             raise EmptyError(f"{what} is empty: shape {shapes.fmt(shape)}", do="tensors need at least one value")
-        return TensorType(shape, dtype_of(value.dtype, what))
+        return TensorType(shape, dtype_of(value.dtype.to_real() if of_parts else value.dtype, what))
 
     def _check(self, node: torch.fx.Node, result: Any, value: Any) -> None:
         """Hold the type of each result to the one that torch computed."""
         pairs = zip(result, value, strict=True) if isinstance(result, tuple) else [(result, value)]
-        for term, expected in pairs:
-            if isinstance(expected, torch.Tensor) and term is not None:
-                type_ = self._type(expected, f"the result of {node.target}")
-                if term.type != type_:
-                    raise ModelError(f"{node.target} became {term.type}, torch says {type_}", do="report this")
+        for terms, expected in pairs:
+            if isinstance(expected, torch.Tensor) and terms is not None:
+                type_ = self._type(expected, f"the result of {node.target}", of_parts=True)
+                for term in _terms(terms):
+                    if term.type != type_:
+                        raise ModelError(f"{node.target} became {term.type}, torch says {type_}", do="report this")
 
 
 def _refuse_other_order(node: torch.fx.Node) -> None:
@@ -520,9 +533,31 @@ def _refuse_other_order(node: torch.fx.Node) -> None:
         )
 
 
-def _numpy(value: torch.Tensor) -> np.ndarray[Any, np.dtype[Any]]:
-    """Share the memory of a tensor on the CPU; copy from other devices."""
-    return array_of(value.cpu())
+def _is_complex(value: Any) -> bool:
+    values = value if isinstance(value, list | tuple) else (value,)
+    return any(isinstance(one, torch.Tensor) and one.is_complex() for one in values)
+
+
+def _terms(value: Any) -> Iterator[Any]:
+    """Visit the terms of a result: parts, and parts of parts."""
+    match value:
+        case tuple():
+            for part in value:
+                yield from _terms(part)
+        case Complex():
+            yield from (value.real, value.imag)
+        case _:
+            yield value
+
+
+def _part_names(name: str, value: torch.Tensor) -> list[str]:
+    """Return the names of the parts of a complex tensor; of a real one, its own."""
+    return [f"{name}.{part}" for part in PARTS] if value.is_complex() else [name]
+
+
+def _numpy(name: str, value: torch.Tensor) -> np.ndarray[Any, np.dtype[Any]]:
+    """Share the memory of a tensor, or of its part of a name, on the CPU; copy from other devices."""
+    return array_of(part_of(name, value.cpu()))
 
 
 def origin(node: torch.fx.Node) -> str:

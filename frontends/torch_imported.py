@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from frittata.egraph.errors import ModelError
 from frittata.egraph.model import Model
-from frittata.frontends.calls import TENSOR, Call
+from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, Call, check_order, is_tensor, parts_of, taken
 from frittata.frontends.torch_trees import Tree
 
 _ARRAYS = frozenset({torch.Tensor, torch.nn.Parameter, np.ndarray})
@@ -61,9 +61,8 @@ class Imported:
             if the model reads memory by strides, and a tensor is a view that lies in it otherwise.
         """
         tensors = self._tensors(args, kwargs)
-        if self.reads_memory and not all(map(_is_in_order, tensors)):
-            what = "the model reads memory by strides, and an argument is a view of other memory"
-            raise ModelError(what, do="give x.contiguous().clone()")
+        if self.reads_memory:
+            check_order(tensors)
         return tensors
 
     def _tensors(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> list[Any]:
@@ -76,7 +75,9 @@ class Imported:
         for name, leaf, value in zip(self._names, self._leaves, given, strict=True):
             if leaf is TENSOR and type(value) not in _CONSTANTS:
                 tensors.append(value)
-            elif leaf is TENSOR or not _same(value, leaf):
+            elif leaf is COMPLEX_TENSOR and type(value) not in _CONSTANTS:
+                tensors.extend(parts_of(name, value))
+            elif is_tensor(leaf) or not _same(value, leaf):
                 raise _changed(name, value, leaf)
         return tensors
 
@@ -101,7 +102,7 @@ class Imported:
             (output,) = outputs
             return output
         values = iter(outputs)
-        leaves = [next(values) if r is TENSOR else r for r in self._results]
+        leaves = [taken(result, values) for result in self._results]
         if self._output_tree is not None:
             return self._output_tree.build(iter(leaves))
         return pytree.tree_unflatten(leaves, self.output_spec)
@@ -122,7 +123,7 @@ class Imported:
         """Return how the model is called, as plain data."""
         args, kwargs = pytree.tree_unflatten(self._leaves, self.input_spec)
         result = pytree.tree_unflatten(self._results, self.output_spec)
-        return Call(self.model, tuple(args), kwargs, result)
+        return Call(self.model, tuple(args), kwargs, result, reads_memory=self.reads_memory)
 
     def _as_exported(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments by position and by name as at the export, with the defaults that were given there, and no others.
@@ -153,10 +154,6 @@ class Imported:
         return {name: kwargs[name] for name in wanted}
 
 
-def _is_in_order(value: Any) -> bool:
-    return not isinstance(value, torch.Tensor) or (value.is_contiguous() and value.storage_offset() == 0)
-
-
 def _same(value: Any, other: Any) -> bool:
     return value is other or (type(value) is type(other) and isinstance(value, _CONSTANTS) and value == other)
 
@@ -167,7 +164,9 @@ def _changed(name: str, value: Any, old: Any) -> ModelError:
 
 
 def _text(value: Any) -> str:
-    return "a tensor" if value is TENSOR else repr(value) if type(value) in _CONSTANTS else f"a {type(value).__name__}"
+    if is_tensor(value):
+        return "a tensor"
+    return repr(value) if type(value) in _CONSTANTS else f"a {type(value).__name__}"
 
 
 def _described(spec: pytree.TreeSpec) -> str:

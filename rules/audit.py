@@ -208,7 +208,8 @@ class _Draw:
 
 def _draws(rule: Rule, instance: Instance, left: Term, right: Term, rng: Dice) -> Iterator[_Draw]:
     leaves, every = instance.leaves, list(terms.walk(left, right))
-    single = any(term.dtype == "f32" for term in every)
+    given, made = ({term.dtype for term in terms.walk(side)} for side in (left, right))
+    single = "f32" in given or ("f32" in made and "f64" not in given)
     numbers = sorted(numbers_in(rule) | _numbers(every))
     if rule.level.kind == "exact":
         folds = any(term.op in FOLDING for term in every)
@@ -229,6 +230,8 @@ def _draws(rule: Rule, instance: Instance, left: Term, right: Term, rng: Dice) -
         yield _Draw(edges, "f64", tolerance, finite_only=True, largest=largest)
     holes = _Draw(with_nans(plain, rng), "f64", tolerance, finite_only=True, nan_stays=True, largest=largest)
     yield replace(holes, nan_spreads=rule.level.kind == "loose")
+    if "f64" in given and "f32" in made - given:
+        yield _Draw(plain, "native", tolerance, finite_only=True)
     if single:
         moderate = [number for number in numbers if abs(number) < MOST_EDGE]
         yield _Draw(draw_edges(leaves, rng, moderate, large=True), "native", np.inf, finite_only=True)

@@ -10,6 +10,7 @@ from frittata.frontends.onnx import (
     rows_quantized,
     rows_recurrent,
     rows_sampling,
+    rows_signal,
     rows_views,
 )
 from frittata.frontends.onnx.tables import Row
@@ -20,6 +21,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     **rows_views.ROWS,
     **rows_indices.ROWS,
     **rows_sampling.ROWS,
+    **rows_signal.ROWS,
     **rows_recurrent.ROWS,
     **rows_quantized.ROWS,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -419,15 +420,18 @@ def test_an_index_that_torch_refuses_is_refused(name: str) -> None:
     assert_same(fast(*args), function(*args))
 
 
-def test_strides_through_an_argument_ask_that_it_lies_in_order() -> None:
+def test_strides_through_an_argument_ask_that_it_lies_in_order(tmp_path: Path) -> None:
     x = torch.arange(6.0).reshape(2, 3)
     fast = ft.optimize(lambda x: x.as_strided((2, 3), (3, 1), 0) + 1, (x,), machine=REFERENCE)
-    assert_same(fast(x), x + 1)
-    assert_same(torch.from_numpy(fast(x.numpy())), x + 1)
-    for view in (x.reshape(3, 2).t(), torch.arange(12.0)[3:9].reshape(2, 3)):
-        with pytest.raises(ModelError, match=r"contiguous\(\).clone"):
-            fast(view)
-        assert_same(fast(view.contiguous().clone()), view + 1)
+    fast.save(tmp_path / "strided.frt")
+    turned = x.reshape(3, 2).t()
+    for call in (fast, ft.load(tmp_path / "strided.frt")):
+        assert_same(call(x), x + 1)
+        assert_same(torch.from_numpy(call(x.numpy())), x + 1)
+        for view in (turned, torch.arange(12.0)[3:9].reshape(2, 3), turned.numpy()):
+            with pytest.raises(ModelError, match=r"contiguous\(\).clone"):
+                call(view)
+        assert_same(call(turned.contiguous().clone()), turned + 1)
 
 
 STRIDES: dict[str, tuple[Forward, str]] = {

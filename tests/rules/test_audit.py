@@ -79,6 +79,8 @@ def test_built_in_rule_is_sound(rule: Rule) -> None:
         # To leave out a rounding to a half is [loose].
         'a: cast(cast(x, "bf16"), d) => x if dtype(x) == d and is_float(d) [reassoc]',
         'a: cast(cast(x, "f16"), d) => x if dtype(x) == d and is_float(d) [reassoc]',
+        # So is float32 in the place of float64.
+        'a: exp(x) => cast(exp(cast(x, "f32")), dtype(x)) if is_float(dtype(x)) [reassoc]',
         # Pads, windows and extents beyond the usual.
         "a: conv(pad(x, l, h, v), w, s, p, d, g) => conv(x, w, s, added(p, l[2:]), d, g)"
         " if l == h and min(l) >= 0 and max(l[:2]) == 0 [reassoc]",
@@ -112,6 +114,7 @@ def test_wrong_rule_is_refused_with_a_counterexample(text: str) -> None:
         "a: relu(relu(x)) => relu(x) if rank(x) == 6",
         "a: sqrt(square(x)) => abs(x) if is_float(dtype(x)) [reassoc]",
         'a: cast(cast(x, "bf16"), d) => x if dtype(x) == d and is_float(d) [loose]',
+        'a: exp(x) => cast(exp(cast(x, "f32")), dtype(x)) if dtype(x) == "f32" [reassoc]',
         "a: exp(x) * exp(y) => exp(x + y) [reassoc]",
         "a: argmax(exp(x), a) => argmax(x, a) [reassoc]",
         "a: max_pool(x, k, s, p, d, False) => max_pool(neg(neg(x)), k, s, p, d, False)",

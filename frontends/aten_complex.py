@@ -1,0 +1,229 @@
+"""Operators of aten on complex tensors, which are pairs of real ones: what `aten.ROWS` says of them, part by part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from frittata.egraph.errors import UnsupportedOpError
+from frittata.egraph.ops.registry import tensor
+from frittata.egraph.terms import Term
+from frittata.frontends import aten_scalars, aten_views, idioms
+from frittata.frontends.idioms_complex import (
+    Complex,
+    as_complex,
+    as_real,
+    conjugate,
+    each,
+    joined,
+    multilinear,
+    parts,
+    polar,
+    reciprocal,
+)
+from frittata.frontends.idioms_fourier import fourier, inverse_of_half
+
+Row = Callable[..., Any]
+
+PART_BY_DTYPE = {"c64": "f32", "c128": "f64"}
+"""The dtype of the parts by our name of a complex dtype."""
+
+_hypot, _atan2 = (aten_scalars.ROWS[f"aten.{name}.default"] for name in ("hypot", "atan2"))
+
+_VALUES: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys({name.split(".")[1] for name in aten_views.ROWS}, (0,)),
+    **dict.fromkeys(("index", "_unsafe_index", "index_select", "gather", "take_along_dim", "take", "embedding"), (0,)),
+    **dict.fromkeys(("flip", "roll", "diagonal", "repeat_interleave", "as_strided", "tril", "triu"), (0,)),
+    **dict.fromkeys(("clone", "contiguous", "detach", "alias", "lift_fresh", "lift_fresh_copy", "dropout"), (0,)),
+    **dict.fromkeys(("to", "_to_copy", "type_as", "scalar_tensor", "neg", "sum", "mean", "cumsum"), (0,)),
+    **dict.fromkeys(("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack"), (0,)),
+    **dict.fromkeys(("add", "sub", "rsub", "copy", "slice_scatter", "select_scatter", "diagonal_scatter"), (0, 1)),
+    **dict.fromkeys(("full", "full_like", "where"), (1, 2)),
+    **dict.fromkeys(("index_put", "_unsafe_index_put", "masked_fill", "constant_pad_nd", "new_full"), (0, 2)),
+    **dict.fromkeys(("pad", "index_add", "index_copy", "scatter", "scatter_add"), (0, 3)),
+    **dict.fromkeys(("zeros", "zeros_like", "new_zeros", "empty", "empty_like", "new_empty"), ()),
+}
+"""Operators that do the same to both parts, and the positions of what has parts: values, not places or shapes."""
+
+
+def takes(values: Sequence[Any]) -> bool:
+    """Whether there is a complex tensor, number or dtype among arguments."""
+    return any(
+        isinstance(value, Complex | complex)
+        or (isinstance(value, str) and value in PART_BY_DTYPE)
+        or (isinstance(value, list | tuple) and takes(value))  # pyright: ignore[reportUnknownArgumentType]
+        for value in values
+    )
+
+
+def meaning(name: str, row: Row, is_complex: bool) -> Row:
+    """Return what an overload means on complex tensors, given what it means on real ones.
+
+    `is_complex`: whether the result is; where it is not, the imaginary part is dropped.
+
+    Raises: UnsupportedOpError.
+    """
+    operator = name.split(".")[1]
+    if name in ROWS:
+        return ROWS[name]
+    if operator in _MEANINGS:
+        return partial(_MEANINGS[operator], row)
+    if operator in _VALUES and name != "aten.view.dtype":
+        return partial(_each, row, _VALUES[operator], is_complex)
+    raise UnsupportedOpError(f"{name} of complex numbers")
+
+
+def _each(row: Row, places: tuple[int, ...], is_complex: bool, *args: Any, **keywords: Any) -> Any:
+    """Apply a row to the real parts of the arguments at some places, and to the imaginary ones."""
+    named = {name: _real(value) for name, value in keywords.items()}
+    real, imag = ([parts(x)[i] if at in places else _real(x) for at, x in enumerate(args)] for i in (0, 1))
+    first = row(*real, **named)
+    return joined(first, row(*imag, **named)) if is_complex else first
+
+
+def _ones(row: Row, *args: Any, **keywords: Any) -> Complex:
+    ones = row(*map(_real, args), **{name: _real(value) for name, value in keywords.items()})
+    return Complex(*parts(ones))
+
+
+def _real(value: Any) -> Any:
+    """Return what stands for an argument that has no parts of its own."""
+    if isinstance(value, str):
+        return PART_BY_DTYPE.get(value, value)
+    return value.real if isinstance(value, Complex) else value
+
+
+def _mul(x: Any, y: Any) -> Term:
+    return tensor("mul", *idioms.promoted(x, y))
+
+
+def _add(x: Any, y: Any) -> Any:
+    return each(lambda *pair: tensor("add", *idioms.promoted(*pair)), x, y)
+
+
+def _linear(row: Row, x: Any, weight: Any, bias: Any = None) -> Any:
+    product = multilinear(row, (x, weight))
+    return product if bias is None else _add(product, bias)
+
+
+def _addmm(_: Row, x: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    product = multilinear(idioms.matmul, (a, b))
+    return _add(multilinear(_mul, (x, beta)), multilinear(_mul, (product, alpha)))
+
+
+def _einsum(row: Row, subscripts: str, operands: Sequence[Any], **keywords: Any) -> Any:
+    return multilinear(lambda *chosen: row(subscripts, list(chosen), **keywords), operands)
+
+
+def _divide(row: Row, x: Any, y: Any) -> Any:
+    if isinstance(y, Complex):
+        return multilinear(_mul, (x, reciprocal(y)))
+    return multilinear(_mul, (x, 1 / y)) if isinstance(y, complex) else each(lambda part: row(part, y), x)
+
+
+def _power(_: Row, z: Any, exponent: Any) -> Any:
+    match exponent:
+        case -1:
+            return reciprocal(z)
+        case 1:
+            return z
+        case 2:
+            return multilinear(_mul, (z, z))
+        case _:
+            raise UnsupportedOpError(f"{exponent} as a power of complex numbers")
+
+
+def _size(z: Complex) -> Term:
+    return _hypot(z.real, z.imag)
+
+
+def _angle(z: Complex | Term) -> Term:
+    if isinstance(z, Complex):
+        return _atan2(z.imag, z.real)
+    x = idioms.as_float(z)
+    turned = tensor("where", tensor("lt", x, idioms.scalar(0, x.dtype)), idioms.scalar(math.pi, x.dtype), x)
+    straight = tensor("gt", x, idioms.scalar(0, x.dtype))
+    return tensor("where", straight, idioms.scalar(0, x.dtype), turned)
+
+
+def _sgn(z: Complex) -> Complex:
+    size = _size(z)
+    none = tensor("eq", size, idioms.scalar(0, size.dtype))
+    return each(lambda part: tensor("where", none, part, tensor("div", part, size)), z)
+
+
+def _compared(join: str) -> Callable[..., Term]:
+    return lambda row, *values: tensor(join, *(row(*part) for part in zip(*map(parts, values), strict=True)))
+
+
+_MEANINGS: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("mul", "matmul", "mm", "bmm", "mv", "dot", "outer"), lambda row, x, y: multilinear(row, (x, y))),
+    **dict.fromkeys(("div", "divide", "true_divide"), _divide),
+    **dict.fromkeys(("addmm", "baddbmm", "addmv"), _addmm),
+    **dict.fromkeys(("eq", "isfinite"), _compared("and")),
+    **dict.fromkeys(("ne", "isnan", "isinf"), _compared("or")),
+    **dict.fromkeys(("ones", "ones_like", "new_ones"), _ones),
+    "linear": _linear,
+    "einsum": _einsum,
+    "pow": _power,
+    "square": lambda _, z: multilinear(_mul, (z, z)),
+    "reciprocal": lambda _, z: reciprocal(z),
+    "abs": lambda _, z: _size(z),
+    "sgn": lambda _, z: _sgn(z),
+    "exp": lambda _, z: polar(tensor("exp", z.real), z.imag),
+    "log": lambda _, z: Complex(tensor("log", _size(z)), _angle(z)),
+    "linalg_vector_norm": lambda row, z, *args, **keywords: row(_size(z), *args, **keywords),
+}
+"""What other operators make of complex tensors, given their rows."""
+
+
+def _scale(extent: int, normalization: int) -> float:
+    """Return the factor by which torch multiplies a transform of so many values: 1, 1 / sqrt(n), 1 / n."""
+    return (1.0, extent**-0.5, 1 / extent)[normalization]
+
+
+def _normalized(z: Any, extents: Sequence[Any], normalization: int) -> Any:
+    factor = _scale(math.prod(map(idioms.number, extents)), normalization)
+    return z if factor == 1 else multilinear(_mul, (z, factor))
+
+
+def _fft_of_real(x: Term, axes: Sequence[int], normalization: int, onesided: bool) -> Complex:
+    extents = [x.shape[axis] for axis in axes]
+    last = idioms.number(extents[-1])
+    z = fourier(idioms.as_float(x), axes[-1], True, last // 2 + 1 if onesided else last)
+    for axis in axes[:-1]:
+        z = fourier(z, axis, True)
+    return _normalized(z, extents, normalization)
+
+
+def _fft(z: Complex, axes: Sequence[int], normalization: int, forward: bool) -> Complex:
+    extents = [z.shape[axis] for axis in axes]
+    for axis in axes:
+        z = fourier(z, axis, forward)
+    return _normalized(z, extents, normalization)
+
+
+def _fft_to_real(z: Complex, axes: Sequence[int], normalization: int, extent: int) -> Term:
+    extents = [*(z.shape[axis] for axis in axes[:-1]), extent]
+    for axis in axes[:-1]:
+        z = fourier(z, axis, False)
+    return _normalized(inverse_of_half(z, axes[-1], extent), extents, normalization)
+
+
+ROWS: dict[str, Row] = {
+    "aten.view_as_real.default": as_real,
+    "aten.view_as_complex.default": as_complex,
+    "aten.complex.default": lambda real, imag: Complex(*idioms.promoted(real, imag)),
+    "aten.polar.default": polar,
+    "aten.real.default": lambda z: z.real if isinstance(z, Complex) else z,
+    "aten.imag.default": lambda z: z.imag,
+    "aten.angle.default": _angle,
+    **{f"aten.{name}.default": conjugate for name in ("conj", "_conj", "conj_physical", "_conj_physical")},
+    **{f"aten.{name}.default": lambda z: z for name in ("resolve_conj", "resolve_neg")},
+    "aten._fft_r2c.default": _fft_of_real,
+    "aten._fft_c2c.default": _fft,
+    "aten._fft_c2r.default": _fft_to_real,
+}
+"""What overloads mean that make complex tensors, or are for them only."""

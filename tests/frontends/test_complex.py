@@ -1,0 +1,216 @@
+"""Complex tensors are pairs of real ones: imported and compiled they give what torch gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import frittata as ft
+from frittata.egraph.errors import ModelError, StaleParametersError, UnsupportedOpError
+from frittata.egraph.machine import REFERENCE
+
+Forward = Callable[..., Any]
+
+
+def floats(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def complexes(*shape: int) -> Tensor:
+    return torch.complex(floats(*shape), floats(*shape).flip(0) * 2)
+
+
+def assert_same(found: Any, wanted: Any, tolerance: float = 2e-5) -> None:
+    for a, b in zip(_tensors(found), _tensors(wanted), strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        scale = max(1.0, float(b.abs().nan_to_num(0, 0, 0).max())) if b.dtype != torch.bool else 1
+        torch.testing.assert_close(a, b, rtol=0, atol=tolerance * scale, equal_nan=True)
+
+
+def _tensors(found: Any) -> list[Tensor]:
+    return [found] if isinstance(found, Tensor) else list(found)
+
+
+def rotated(x: Tensor, turns: Tensor) -> Tensor:
+    """Rotary positions as Llama's authors wrote them."""
+    pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * turns[None, :, None]).flatten(-2)
+
+
+def assigned(x: Tensor) -> Tensor:
+    out = torch.zeros(x.shape[0], 5, dtype=torch.cfloat)
+    out[:, :3] = torch.fft.rfft(x)[:, :3] * 2j
+    out[:, -1] = x[:, 0]
+    return torch.view_as_real(out)
+
+
+CASES: dict[str, tuple[Forward, tuple[Tensor, ...]]] = {
+    "rotary": (
+        lambda x: rotated(x, torch.polar(torch.ones(7, 4), torch.outer(torch.arange(7.0), 0.1 * torch.arange(1.0, 5)))),
+        (floats(2, 7, 3, 8),),
+    ),
+    "parts": (lambda z: (z.real, z.imag, z.abs(), z.angle(), z.conj(), z.conj().imag), (complexes(3, 5),)),
+    "of real ones": (lambda x: (torch.angle(x), torch.real(x), torch.conj(x), torch.sgn(x)), (floats(3, 5),)),
+    "sums": (lambda z, x: (z + x, x - z, z - 2, 1j + z, z.sum(1), z.mean(), z.cumsum(0)), (complexes(3, 5), floats(5))),
+    "products": (
+        lambda z, w, x: (z * w, z * x, x * z, z * 2, z * 3j, z * (1 + 2j), x * 2j, -z, z**2, z.square()),
+        (complexes(3, 5), complexes(5), floats(3, 1)),
+    ),
+    "quotients": (
+        lambda z, w, x: (z / w, x / z, z / x, z / 2, 1 / z, z / 2j, 1j / w, z.reciprocal()),
+        (complexes(3, 5), complexes(5), floats(3, 1)),
+    ),
+    "of any size": (lambda z, w: z / w, (complexes(4, 4), complexes(4, 4) * torch.tensor([1e-25, 1e25, 1e-18, 1.0]))),
+    "matrices": (
+        lambda z, w, x: (z @ w, x.to(w.dtype) @ w, torch.einsum("ij,jk->ki", z, w), torch.addmm(z[:, :1], z, w), w.mT.conj()),
+        (complexes(3, 5), complexes(5, 7), floats(3, 5)),
+    ),
+    "functions": (lambda z: (z.exp(), z.log(), z.sgn(), (z * 0).sgn()), (complexes(3, 5),)),
+    "comparisons": (lambda z, w: (z == w, z != z[0], torch.isnan(z * torch.inf), z.isfinite()), (complexes(3, 3),) * 2),
+    "places": (
+        lambda z, x: (
+            torch.cat([z, z.flip(0)], 1),
+            torch.stack([z, z * 2]),
+            torch.cat([z, x], 0),
+            z[:, 1:3],
+            z[[0, 2]],
+            z.roll(1, 0).unbind(1)[2],
+            torch.where(x > 0, z, x),
+            torch.where(x > 0, x, z * 1j),
+            z.masked_fill(x > 0, 2 - 1j),
+            torch.nn.functional.pad(z, (1, 2), value=3.0),
+            torch.triu(z),
+            z.reshape(5, 3).transpose(0, 1).to(torch.complex128),
+            x.to(torch.complex64),
+        ),
+        (complexes(3, 5), floats(3, 5)),
+    ),
+    "constants": (
+        lambda x: x * torch.ones(5, dtype=torch.cfloat) + torch.full((5,), 2 - 1j) + torch.complex(x, x * 2),
+        (floats(3, 5),),
+    ),
+    "assigned": (assigned, (floats(3, 8),)),
+    "shifted": (lambda x: torch.fft.fftshift(torch.fft.fft(x), 1).abs(), (floats(3, 7),)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_complex_numbers(name: str) -> None:
+    function, args = CASES[name]
+    assert_same(ft.optimize(function, args, machine=REFERENCE)(*args), function(*args))
+
+
+@pytest.mark.parametrize("extent", [1, 2, 3, 7, 16, 17, 127, 128, 129, 131, 160, 257, 1024, 1155])
+def test_fourier_transforms(extent: int) -> None:
+    def transformed(x: Tensor, z: Tensor) -> tuple[Tensor, ...]:
+        half = torch.fft.rfft(x)
+        inverse = torch.fft.irfft(half, n=extent)
+        return half, inverse, torch.fft.fft(z), torch.fft.ifft(z), torch.fft.irfft(z, n=extent), torch.fft.hfft(z, n=extent)
+
+    args = floats(3, extent), complexes(3, extent)
+    assert_same(ft.optimize(transformed, args, machine=REFERENCE)(*args), transformed(*args))
+
+
+@pytest.mark.parametrize("norm", ["forward", "backward", "ortho"])
+def test_fourier_transforms_over_several_axes(norm: str) -> None:
+    def transformed(x: Tensor, z: Tensor) -> tuple[Tensor, ...]:
+        half = torch.fft.rfft2(x, norm=norm)
+        return (
+            half,
+            torch.fft.irfft2(half, s=(6, 9), norm=norm),
+            torch.fft.fftn(x, norm=norm),
+            torch.fft.ifftn(z, dim=(0, 2), norm=norm),
+            torch.fft.rfft(x, n=5, dim=0, norm=norm),
+            torch.fft.fft(z, n=11, dim=1, norm=norm),
+        )
+
+    args = floats(4, 6, 9), complexes(4, 6, 9)
+    assert_same(ft.optimize(transformed, args, machine=REFERENCE)(*args), transformed(*args))
+
+
+def test_spectrograms() -> None:
+    window = torch.hann_window(64)
+
+    def spectrum(x: Tensor) -> Tensor:
+        return torch.stft(x, 64, 16, window=window, return_complex=True).abs().square()
+
+    def back(x: Tensor) -> Tensor:
+        whole = torch.stft(x, 64, 16, window=window, return_complex=True)
+        return torch.istft(whole * 0.5, 64, 16, window=window, length=x.shape[-1])
+
+    x = floats(2, 400)
+    for function in (spectrum, back):
+        assert_same(ft.optimize(function, (x,), machine=REFERENCE)(x), function(x))
+
+
+class Spectral(nn.Module):
+    """A layer of a Fourier neural operator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(3, 4, 5, 5, dtype=torch.cfloat))
+
+    def forward(self, x: Tensor) -> Tensor:
+        spectrum = torch.fft.rfft2(x)
+        out = torch.zeros(x.shape[0], 4, x.shape[-2], x.shape[-1] // 2 + 1, dtype=torch.cfloat)
+        out[:, :, :5, :5] = torch.einsum("bixy,ioxy->boxy", spectrum[:, :, :5, :5], self.weight)
+        return torch.fft.irfft2(out, s=x.shape[-2:])
+
+
+def test_complex_parameters_are_watched_read_anew_and_saved(tmp_path: Path) -> None:
+    model, x = Spectral().eval(), floats(2, 3, 16, 16)
+    with torch.no_grad():
+        fast = ft.optimize(model, (x,), machine=REFERENCE)
+        assert_same(fast(x), model(x))
+        fast.save(tmp_path / "spectral.frt")
+        assert_same(ft.load(tmp_path / "spectral.frt")(x), model(x))
+        anew = ft.optimize(model, (x,), machine=REFERENCE, freeze=False)
+        model.weight.mul_(1j)
+        assert_same(anew(x), model(x))
+        with pytest.raises(StaleParametersError):
+            fast(x)
+        model.weight = nn.Parameter(model.weight * 2)
+        assert_same(anew(x), model(x))
+
+
+def test_complex_arguments_and_results_in_trees_numpy_and_files(tmp_path: Path) -> None:
+    def function(pair: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"product": pair["z"] * pair["w"], "size": pair["z"].abs()}
+
+    given = {"z": complexes(3, 5), "w": complexes(5)}
+    fast = ft.optimize(function, (given,), machine=REFERENCE)
+    fast.save(tmp_path / "f.frt")
+    for call in (fast, ft.load(tmp_path / "f.frt")):
+        assert_same(call(given).values(), function(given).values())
+        turned = {name: value.conj() for name, value in given.items()}
+        assert_same(call(turned).values(), function(turned).values())
+        found = call({name: value.numpy() for name, value in given.items()})["product"]
+        np.testing.assert_allclose(found, function(given)["product"].numpy(), rtol=1e-5)
+        with pytest.raises(ModelError, match="is real, and the model takes a complex tensor"):
+            call({"z": given["z"].real, "w": given["w"]})
+
+
+def test_torch_compile_takes_complex_numbers() -> None:
+    x, z = floats(3, 8), complexes(3, 5)
+    compiled = torch.compile(lambda x, z: torch.fft.irfft(torch.fft.rfft(x) * z), backend="frittata")
+    assert_same(compiled(x, z), torch.fft.irfft(torch.fft.rfft(x) * z))
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda z: z.tanh(), "tanh.default of complex numbers"),
+        (lambda z: z.pow(2.5), "2.5 as a power of complex numbers"),
+        (lambda z: torch.view_as_real(z).prod() * z.prod(), "prod.default"),
+        (lambda z: torch.fft.fft(z.repeat(1, 1663)[:, :4999]), "a Fourier transform of a prime length, 4999"),
+    ],
+)
+def test_what_has_no_meaning_is_named(function: Forward, message: str) -> None:
+    with pytest.raises(UnsupportedOpError, match=message):
+        ft.optimize(function, (complexes(2, 4),), machine=REFERENCE)
