@@ -419,7 +419,8 @@ class _Importer:
 
     def _unsupported(self, node: torch.fx.Node, name: str) -> Any:
         """Call torch; or note the operator and go on with an unknown of its type, so that one error lists all."""
-        if self.fallback == "extern":
+        is_complex = any(isinstance(self.value_by_node[used], Complex) for used in node.all_input_nodes)
+        if self.fallback == "extern" and not is_complex:
             try:
                 return self._extern(node)
             except UnsupportedOpError as error:
@@ -509,7 +510,8 @@ class _Importer:
         shape: Shape = tuple(self.dims.read(dim) for dim in value.shape)
         if 0 in shape and not may_be_empty:
             raise EmptyError(f"{what} is empty: shape {shapes.fmt(shape)}", do="tensors need at least one value")
-        return TensorType(shape, dtype_of(value.dtype.to_real() if of_parts else value.dtype, what))
+        is_pair = of_parts and value.dtype in COMPLEX
+        return TensorType(shape, dtype_of(value.dtype.to_real() if is_pair else value.dtype, what))
 
     def _check(self, node: torch.fx.Node, result: Any, value: Any) -> None:
         """Hold the type of each result to the one that torch computed."""
