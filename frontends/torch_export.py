@@ -26,7 +26,7 @@ from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import TensorType, Term
 from frittata.egraph.torch_arrays import array_of
 from frittata.frontends import aten, aten_complex, idioms, narrow, torch_dims, torch_running
-from frittata.frontends.calls import COMPLEX_TENSOR, PARTS, TENSOR, part_of
+from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, part_names, part_of
 from frittata.frontends.idioms_complex import Complex
 from frittata.frontends.torch_dtypes import COMPLEX, dtype_of, dtypes_of
 from frittata.frontends.torch_extern import extern
@@ -325,7 +325,7 @@ class _Importer:
             type_ = self._type(value, f"input {node.name}", may_be_empty=True, of_parts=True)
             given = [
                 tensor("input", name=name, shape=type_.shape, dtype=type_.dtype)
-                for name in _part_names(node.name, value)
+                for name in part_names(node.name, value)
             ]
             self.inputs.extend(given)
             self.leaves.append(COMPLEX_TENSOR if len(given) == 2 else TENSOR)
@@ -342,7 +342,7 @@ class _Importer:
             if 0 in type_.shape:
                 self.value_by_node[node] = _EMPTY
                 return
-            names = _part_names(name, found)
+            names = part_names(name, found)
             given = [tensor("param", name=part, shape=type_.shape, dtype=type_.dtype) for part in names]
             self.tensor_by_name.update(dict.fromkeys(names, found))
         else:
@@ -550,11 +550,6 @@ def _terms(value: Any) -> Iterator[Any]:
             yield from (value.real, value.imag)
         case _:
             yield value
-
-
-def _part_names(name: str, value: torch.Tensor) -> list[str]:
-    """Return the names of the parts of a complex tensor; of a real one, its own."""
-    return [f"{name}.{part}" for part in PARTS] if value.is_complex() else [name]
 
 
 def _numpy(name: str, value: torch.Tensor) -> np.ndarray[Any, np.dtype[Any]]:

@@ -208,6 +208,22 @@ def test_complex_arguments_and_results_in_trees_numpy_and_files(tmp_path: Path) 
             call({"z": given["z"].real, "w": given["w"]})
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda z, x: (z * torch.fft.fft(x)).real,
+        lambda z, x: (z * torch.fft.fft(x)).real * float(x.shape[0]) ** 0.5,  # exported for each size
+    ],
+)
+def test_dims_that_are_not_known(function: Forward) -> None:
+    args = complexes(3, 8), floats(3, 8)
+    dims = {0: torch.export.Dim("n", min=1, max=64)}
+    fast = ft.optimize(function, args, dynamic_shapes=(dims, dims), machine=REFERENCE)
+    for rows in (1, 5):
+        given = complexes(rows, 8), floats(rows, 8)
+        assert_same(fast(*given), function(*given))
+
+
 def test_torch_compile_takes_complex_numbers() -> None:
     x, z = floats(3, 8), complexes(3, 5)
     compiled = torch.compile(lambda x, z: torch.fft.irfft(torch.fft.rfft(x) * z), backend="frittata")
