@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,7 +26,7 @@ from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import TensorType, Term
 from frittata.egraph.torch_arrays import array_of
-from frittata.frontends import aten, aten_complex, idioms, narrow, torch_dims, torch_running
+from frittata.frontends import aten, aten_complex, idioms, narrow, torch_control, torch_dims, torch_running
 from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, part_names, part_of
 from frittata.frontends.idioms_complex import Complex
 from frittata.frontends.torch_dtypes import COMPLEX, dtype_of, dtypes_of
@@ -259,10 +260,8 @@ class _Importer:
         for node, spec in pairs:
             self._placeholder(node, spec, taken)
         for node in nodes:
-            if node.op == "call_function" and node in needed:
-                self._call(node)
-            elif node.op == "get_attr":
-                self.value_by_node[node] = None
+            if node in needed and node.op != "output":
+                self._step(node)
         self._refuse_unsupported()
         return self._imported(nodes[-1], signature.output_specs)
 
@@ -358,6 +357,12 @@ class _Importer:
             raise ModelError(f"{spec.target} is on the meta device: it has no values", do="load the weights first")
         return found
 
+    def _step(self, node: torch.fx.Node) -> None:
+        if node.op == "call_function":
+            self._call(node)
+        elif node.op == "get_attr":
+            self.value_by_node[node] = attrgetter(str(node.target))(node.graph.owning_module)
+
     def _call(self, node: torch.fx.Node) -> None:
         target, names = self.in_place.get(node, (node.target, []))
         name = str(target)
@@ -382,6 +387,10 @@ class _Importer:
             self.value_by_node[node] = _LOST
             return
         try:
+            if name in torch_control.OPERATORS:
+                given = [self._read(value, node) for value in node.args]
+                self._set(node, torch_control.OPERATORS[name](self._graph, *given), name)
+                return
             if name not in aten.ROWS:
                 raise UnsupportedOpError(name)
             if name in aten.READS_MEMORY:
@@ -406,6 +415,17 @@ class _Importer:
             raise
         self._set(node, result, name)
         self.value_by_node.update(dict.fromkeys(names, result))
+
+    def _graph(self, graph: torch.fx.GraphModule, values: Sequence[Any]) -> list[Any]:
+        """Import a graph within the graph and return its results."""
+        given = iter(values)
+        for node in graph.graph.nodes:
+            if node.op == "placeholder":
+                self.value_by_node[node] = next(given)
+            elif node.op != "output":
+                self._step(node)
+        output = graph.graph.output_node()
+        return [self._read(value, output) for value in output.args[0]]  # type: ignore[union-attr]
 
     def _set(self, node: torch.fx.Node, value: Any, name: str) -> None:
         """Remember a result; one that has no definition is an error only if it is used."""
