@@ -84,14 +84,6 @@ def aligned_zeros(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     return raw[start : start + count].reshape(shape)
 
 
-def pack_panels(weights: NDArray[Any], width: int) -> NDArray[Any]:
-    """Cut (depth, columns) into panels (ceil(columns / width), depth, width), aligned; missing columns are zeros."""
-    depth, columns = weights.shape
-    panels = aligned_zeros((-(-columns // width), depth, width), weights.dtype)
-    fill_panels(panels, weights)
-    return panels
-
-
 def fill_panels(panels: NDArray[Any], weights: NDArray[Any]) -> None:
     """Cut (depth, columns) into zeroed panels (ceil(columns / width), depth, width)."""
     width = panels.shape[-1]

@@ -1,7 +1,7 @@
 """Register tiles: the inner loops of contractions and convolutions, as vector LLVM IR.
 
 A tile is `rows` by `vectors` accumulators that stay in registers while one loop runs over the depth. The left operand
-is read in place, row by row, the right one from panels made by `packing.pack_panels`. The caller goes on with the
+is read in place, row by row, the right one from panels made by `packing.fill_panels`. The caller goes on with the
 accumulators and stores them; nothing here knows an epilogue.
 """
 
@@ -180,12 +180,6 @@ def emit_window_tile(
 def _grid(values: list[Value], rows: int) -> Accumulators:
     columns = len(values) // rows
     return [values[row * columns : (row + 1) * columns] for row in range(rows)]
-
-
-def offset_pointers(builder: Builder, base: Value, offsets: Value, rows: int, dtype: str = "i32") -> list[Value]:
-    """Return `base + offsets[row]` for each row, the offsets being read from a table of integers."""
-    numbers = [load(builder, Lane(dtype), offsets, row) for row in range(rows)]
-    return [advance(builder, base, builder.sext(n, I64) if dtype == "i32" else n) for n in numbers]
 
 
 def unroll_for(depth: int) -> int:

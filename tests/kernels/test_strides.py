@@ -9,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 
 from frittata.egraph.indexing import Affine, var
-from frittata.kernels import packing
 from frittata.kernels.strides import view_of
 
 K, J = var("k", 12), var("j", 5)
@@ -43,12 +42,3 @@ def test_what_lies_at_no_regular_distance_has_no_view() -> None:
     assert view_of(np.arange(60).reshape(3, 20), (K % 3, J), EXTENTS) is None
     windows = np.arange(60).reshape(2, 2, 3, 5).transpose(3, 2, 1, 0)
     assert view_of(windows, (J, K // 4, K // 2 % 2, K % 2), EXTENTS) is None
-
-
-def test_large_weights_are_packed_as_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    weights = np.random.default_rng(0).standard_normal((37, 50)).astype(np.float32).T
-    alone = packing.pack_panels(weights, 16)
-    monkeypatch.setattr(packing, "_LEAST_SHARED_BYTES", 0)
-    np.testing.assert_array_equal(packing.pack_panels(weights, 16), alone)
-    np.testing.assert_array_equal(alone.transpose(1, 0, 2).reshape(50, 48)[:, :37], weights)
-    assert not alone.transpose(1, 0, 2).reshape(50, 48)[:, 37:].any()

@@ -27,6 +27,13 @@ def run_tile(emit: Any, key: str, *arguments: Array | int) -> None:
     ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(kernel.address)(table.ctypes.data, 0)
 
 
+def packed(weights: Array, width: int) -> Array:
+    depth, columns = weights.shape
+    panels = packing.aligned_zeros((-(-columns // width), depth, width), weights.dtype)
+    packing.fill_panels(panels, weights)
+    return panels
+
+
 def store_tile(builder: Any, accumulators: tiles.Accumulators, pointer: Any, width: int) -> None:
     for row, vectors in enumerate(accumulators):
         for column, value in enumerate(vectors):
@@ -44,7 +51,7 @@ def random(dtype: str, *shape: int) -> Array:
 def test_dot_tile_is_a_matrix_product(dtype: str, depth: int, rows: int, vectors: int, symbolic: bool) -> None:
     width = vectors * LANES[dtype]
     a, b, c = random(dtype, rows, depth), random(dtype, depth, width), random(dtype, rows, width)
-    panel = packing.pack_panels(b, width)
+    panel = packed(b, width)
 
     def emit(builder: Any, table: Any) -> None:
         left, right, result = (table_pointer(builder, table, i, dtype) for i in range(3))
@@ -83,7 +90,7 @@ def test_dot_tile_goes_on_from_given_accumulators_and_strided_rows(dtype: str) -
 def test_several_panels_serve_one_row(depth: int) -> None:
     panels, width = 4, 16
     a, b, c = random("f32", 1, depth), random("f32", depth, panels * width), np.zeros((1, panels * width), np.float32)
-    packed = packing.pack_panels(b, width)
+    stacked = packed(b, width)
 
     def emit(builder: Any, table: Any) -> None:
         left, right, result = (table_pointer(builder, table, i, "f32") for i in range(3))
@@ -91,7 +98,7 @@ def test_several_panels_serve_one_row(depth: int) -> None:
         tile = tiles.emit_panels_tile(builder, 1, 2, 8, "f32", depth, [left], pointers, unroll=2)
         store_tile(builder, tile, result, panels * width)
 
-    run_tile(emit, f"panels {depth}", a, packed, c)
+    run_tile(emit, f"panels {depth}", a, stacked, c)
     np.testing.assert_allclose(c, a @ b, 1e-5, 1e-4)
 
 
@@ -104,7 +111,7 @@ def test_window_tile_is_a_convolution(dtype: str, channels: int, stride: int, di
     x, w = random(dtype, height, width, channels), random(dtype, *kernel, channels, columns)
     out_width = (width - dilation * (kernel[1] - 1) - 1) // stride + 1
     pixels = [divmod(p, out_width) for p in range(rows)]
-    offsets = np.array([(i * stride * width + j * stride) * channels for i, j in pixels], np.int32)
+    offsets = [(i * stride * width + j * stride) * channels for i, j in pixels]
     result = np.zeros((rows, columns), to_numpy(dtype))
     segments, length = [(kernel[0], dilation * width * channels)], kernel[1] * channels
     if dilation > 1:
@@ -112,12 +119,12 @@ def test_window_tile_is_a_convolution(dtype: str, channels: int, stride: int, di
 
     def emit(builder: Any, table: Any) -> None:
         image, weights, target = (table_pointer(builder, table, i, dtype) for i in range(3))
-        windows = tiles.offset_pointers(builder, image, table_pointer(builder, table, 3, "i32"), rows)
+        windows = [advance(builder, image, int(offset)) for offset in offsets]
         shape = rows, vectors, LANES[dtype], dtype
         tile = tiles.emit_window_tile(builder, *shape, segments, length, windows, [weights], prefetch_pointer=weights)
         store_tile(builder, tile, target, columns)
 
-    run_tile(emit, f"window {dtype} {channels} {stride} {dilation}", x, w, result, offsets)
+    run_tile(emit, f"window {dtype} {channels} {stride} {dilation}", x, w, result)
     expected = np.zeros_like(result)
     for row, (i, j) in enumerate(pixels):
         for p in range(kernel[0]):
@@ -137,12 +144,21 @@ def test_rows_are_cut_into_equal_tiles() -> None:
 
 def test_panels_are_aligned_and_padded_with_zeros() -> None:
     weights = random("f32", 5, 37)
-    panels = packing.pack_panels(weights, 16)
+    panels = packed(weights, 16)
     assert panels.shape == (3, 5, 16)
     assert panels.ctypes.data % 64 == 0
     joined = panels.transpose(1, 0, 2).reshape(5, 48)
     np.testing.assert_array_equal(joined[:, :37], weights)
     assert not joined[:, 37:].any()
+
+
+def test_large_weights_are_packed_as_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = np.random.default_rng(0).standard_normal((37, 50)).astype(np.float32).T
+    alone = packed(weights, 16)
+    monkeypatch.setattr(packing, "_LEAST_SHARED_BYTES", 0)
+    np.testing.assert_array_equal(packed(weights, 16), alone)
+    np.testing.assert_array_equal(alone.transpose(1, 0, 2).reshape(50, 48)[:, :37], weights)
+    assert not alone.transpose(1, 0, 2).reshape(50, 48)[:, 37:].any()
 
 
 def test_unrolling_leaves_nothing_over_where_it_can() -> None:
