@@ -98,7 +98,7 @@ class Boundaries:
         return (
             priced
             or self._limit(producer, consumer, operand, through)
-            or self._needed_elsewhere(producer, consumer, class_)
+            or self._needed_elsewhere(consumer, class_)
             or "no kernel that contains both was kept: enumeration drops a body when another of its kind is no dearer "
             f"in both work and loads, and keeps {OPTION_LIMIT} for each place"
         )
@@ -141,14 +141,9 @@ class Boundaries:
                 return f"a limit: {consumer.name} broadcasts it, which would repeat {word}"
         return ""
 
-    def _needed_elsewhere(self, producer: Kernel, consumer: Kernel, class_: int) -> str:
+    def _needed_elsewhere(self, consumer: Kernel, class_: int) -> str:
         if class_ in self.placement.extraction.problem.roots:
             return "it is an output of the model, so it is stored in any case"
-        users = [
-            kernel.name
-            for kernel in self.placement.program.kernels
-            if kernel is not consumer and any(class_ in self._classes_read(operand) for operand in kernel.operands)
-        ]
         if class_ not in self._cuts.must:
             return ""
         for made in (FOLDED, CONTRACTED, ATTENDED):
@@ -158,7 +153,12 @@ class Boundaries:
                     f"a limit: it can be computed together with {_WORD[made]}, over which {binder} of {consumer.name} "
                     "may not stand, so it is stored in any case"
                 )
-        who = users[0] if users else "another kernel"
+        users = (
+            kernel.name
+            for kernel in self.placement.program.kernels
+            if kernel is not consumer and any(class_ in self._classes_read(operand) for operand in kernel.operands)
+        )
+        who = next(users, "another kernel")
         return f"{who} has to load it, so it is stored in any case, and computing it twice is not considered"
 
     def _binder_over(self, consumer: Kernel, class_: int, made: int) -> str:

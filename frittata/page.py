@@ -43,10 +43,10 @@ def page(report: Report, title: str = "frittata") -> str:
     )
 
 
-def framed(report: Report, height: int = 820) -> str:
+def framed(report: Report) -> str:
     """Return the page in a frame of its own, for a notebook: its styles stay inside."""
     return (
-        f'<iframe srcdoc="{escape(page(report))}" style="width:100%;height:{height}px;border:1px solid #d9dfe7" '
+        f'<iframe srcdoc="{escape(page(report))}" style="width:100%;height:820px;border:1px solid #d9dfe7" '
         'sandbox="allow-scripts"></iframe>'
     )
 

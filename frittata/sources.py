@@ -80,7 +80,7 @@ def symbolic(
     if hasattr(source, "graph_signature") and dynamic_shapes is True:
         from frittata.frontends.torch_symbolic import of_program
 
-        return of_program(source, fallback=fallback)
+        return of_program(source, fallback)
     if not hasattr(source, "named_parameters"):
         raise ModelError(
             f"dynamic_shapes for a {type(source).__name__}",

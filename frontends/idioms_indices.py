@@ -40,9 +40,9 @@ def gather(x: Term, indices: Term, axis: int) -> Term:
     return tensor("gather", x, indices, axis=axis)
 
 
-def one_hot(indices: Term, classes: int, dtype: str = "i64") -> Term:
+def one_hot(indices: Term, classes: int) -> Term:
     """Return one at each index and zero elsewhere, along a new last axis."""
-    return take(eye(classes, classes, dtype), indices, -2)
+    return take(eye(classes, classes, "i64"), indices, -2)
 
 
 def eye(rows: Dim, columns: Dim, dtype: str, offset: int = 0) -> Term:

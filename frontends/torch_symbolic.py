@@ -44,12 +44,12 @@ def of_module(
     return _Program(program, names, fallback, inspect.signature(module.forward)).symbolic()
 
 
-def of_program(program: torch.export.ExportedProgram, names: Places | None = None, fallback: str = "error") -> Symbolic:
+def of_program(program: torch.export.ExportedProgram, fallback: str) -> Symbolic:
     """Return an exported program with its dims; what cannot be imported is refused at the sizes of the export.
 
     Raises: as `from_exported_program`.
     """
-    return _Program(program, names or {}, fallback).symbolic()
+    return _Program(program, {}, fallback).symbolic()
 
 
 class _Program:

@@ -101,21 +101,17 @@ def valid_mask(builder: Builder, lane: Lane, count: Index) -> Value:
     return builder.icmp_signed("<", lane_numbers(lane.lanes, dtype), splat(builder, limit, lane.lanes))
 
 
-def load_masked(
-    builder: Builder, lane: Lane, pointer: Value, offset: Index, count: Index, other: float | int = 0
-) -> Value:
-    """Load consecutive elements into the first `count >= 1` lanes; the rest are `other`, their memory untouched."""
+def load_masked(builder: Builder, lane: Lane, pointer: Value, offset: Index, count: Index) -> Value:
+    """Load consecutive elements into the first `count >= 1` lanes; the rest are zero, their memory untouched."""
     if lane.lanes == 1 or count == lane.lanes:
         return load(builder, lane, pointer, offset)
-    return load_where(builder, lane, pointer, offset, valid_mask(builder, lane, count), other)
+    return load_where(builder, lane, pointer, offset, valid_mask(builder, lane, count))
 
 
-def load_where(
-    builder: Builder, lane: Lane, pointer: Value, offset: Index, mask: Value, other: float | int = 0
-) -> Value:
-    """Load consecutive elements into the lanes where `mask` holds; the rest are `other`, their memory untouched."""
+def load_where(builder: Builder, lane: Lane, pointer: Value, offset: Index, mask: Value) -> Value:
+    """Load consecutive elements into the lanes where `mask` holds; the rest are zero, their memory untouched."""
     address = advance(builder, pointer, offset)
-    rest = _to_memory(builder, constant(lane, other), pointer)
+    rest = _to_memory(builder, constant(lane, 0), pointer)
     arguments = [address, I32(lane.itemsize), mask, rest]
     symbol = f"llvm.masked.load.{overload_name(lane.memory_type)}.p0"
     return _to_register(builder, call_symbol(builder, symbol, lane.memory_type, arguments), lane)

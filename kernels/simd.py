@@ -93,10 +93,9 @@ def lane_of(value: Value) -> Lane:
     raise LoweringError(f"no element type for the LLVM type {value.type}")
 
 
-def call_intrinsic(builder: Builder, name: str, result: Any, arguments: Sequence[Value], overload: Any = None) -> Value:
-    """Call `llvm.<name>.<overload>`; the overload is the type of the result unless given."""
-    symbol = f"llvm.{name}.{overload_name(result if overload is None else overload)}"
-    return call_symbol(builder, symbol, result, arguments)
+def call_intrinsic(builder: Builder, name: str, result: Any, arguments: Sequence[Value]) -> Value:
+    """Call `llvm.<name>.<type of the result>`."""
+    return call_symbol(builder, f"llvm.{name}.{overload_name(result)}", result, arguments)
 
 
 def call_symbol(builder: Builder, symbol: str, result: Any, arguments: Sequence[Value]) -> Value:

@@ -242,7 +242,7 @@ def taps(kernel: Shape, stride: Ints, dilation: Ints) -> Ints:
     return indexing.taps(shapes.concrete(kernel), stride, dilation)
 
 
-def tap_steps(shape: Shape, dilation: Ints) -> Ints:
+def tap_steps(dilation: Ints) -> Ints:
     """Return the steps that bring the taps of (batch, outputs, *kernel, *spatial) to their places in the window."""
     return (1, 1, *dilation, *on_all(dilation, 1))
 
@@ -265,7 +265,7 @@ def tap_view(shape: Shape, stride: Ints, padding: Ints, extra: Ints, dilation: I
     rank = len(stride)
     kernel, spatial = (shapes.concrete(shape[start : start + rank]) for start in (2, 2 + rank))
     low, high = (tap_padding(shape, stride, padding, extra, dilation, side) for side in (0, 1))
-    source = padded(windows.stuffed(shape, tap_steps(shape, dilation)), low, high)
+    source = padded(windows.stuffed(shape, tap_steps(dilation)), low, high)
     out = windows.transposed_extents(spatial, kernel, stride, padding, extra, dilation)
     return indexing.overlap_map(source, indexing.taps(kernel, stride, dilation), stride, padding, out)
 

@@ -59,11 +59,12 @@ def test_masked_lanes_leave_memory_alone(dtype: str, count: int, known: bool) ->
 
     def emit(builder: Any, source: Any, result: Any, number: Any) -> None:
         valid = count if known else number
-        value = memory.load_masked(builder, lane, source, 2, valid, 1)
+        value = memory.load_masked(builder, lane, source, 2, valid)
         memory.store(builder, value, result, 0)
         memory.store_masked(builder, value, result, 10, valid)
 
     expected = np.ones(20, x.dtype)
+    expected[:8] = 0
     expected[:count] = expected[10 : 10 + count] = x[2 : 2 + count]
     np.testing.assert_array_equal(run(emit, f"mask {lane} {count} {known}", dtype, x, 20, count), expected)
 
