@@ -6,7 +6,7 @@ import heapq
 from math import inf
 from typing import Any
 
-from frittata.extract.problem import Problem
+from frittata.extract.problem import Problem, awaited
 
 
 def affordable(problem: Problem[Any], cost: float) -> list[int]:
@@ -27,16 +27,8 @@ def affordable(problem: Problem[Any], cost: float) -> list[int]:
 
 def chains_below(problem: Problem[Any]) -> dict[int, float]:
     """Return for each class the least cost of the dearest chain of candidates that it needs: a bound on its cost."""
-    users: dict[int, list[int]] = {}
-    waiting: dict[int, int] = {}
-    heap: list[tuple[float, int]] = []
-    for number in problem.numbers():
-        loads = problem.loads(number)
-        waiting[number] = len(loads)
-        for class_ in loads:
-            users.setdefault(class_, []).append(number)
-        if not loads:
-            heap.append((problem.cost(number), number))
+    waiting, users = awaited(problem, problem.numbers())
+    heap = [(problem.cost(number), number) for number, count in waiting.items() if not count]
     heapq.heapify(heap)
     found: dict[int, float] = {}
     while heap:

@@ -479,12 +479,7 @@ def _is_blocked(snapshot: Snapshot, graph: nx.DiGraph[int], class_: int, meeting
     while stack:
         current = stack.pop()
         for user in graph.successors(current):
-            if snapshot.sorts[user] == "tensor":
-                if user in graph and user != meeting and user not in seen:
-                    seen.add(user)
-                    stack.append(user)
-                continue
-            for node in snapshot.nodes[user]:
+            for node in snapshot.nodes[user] if snapshot.sorts[user] == "element" else ():
                 if current in node.args and (
                     (user in known.loaded and user != meeting)
                     or _blocks(node, current, user, class_, known)

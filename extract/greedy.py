@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from frittata.extract import check
-from frittata.extract.problem import Problem
+from frittata.extract.problem import Problem, awaited
 
 _SET_BYTES = 1 << 28
 """The most memory that a set of classes for each class may take, in bytes."""
@@ -27,18 +27,9 @@ def least_trees(problem: Problem[Any], price: Callable[[int], float] | None = No
 
     `price` gives other, non-negative costs of candidates. The choice lists classes in the order they are settled.
     """
-    users: dict[int, list[int]] = {}
-    waiting: dict[int, int] = {}
-    total: dict[int, float] = {}
-    heap: list[tuple[float, int]] = []
-    for number in problem.numbers():
-        loads = problem.loads(number)
-        waiting[number] = len(loads)
-        total[number] = price(number) if price else problem.cost(number)
-        for class_ in loads:
-            users.setdefault(class_, []).append(number)
-        if not loads:
-            heap.append((total[number], number))
+    waiting, users = awaited(problem, problem.numbers())
+    total = {number: (price or problem.cost)(number) for number in waiting}
+    heap = [(total[number], number) for number, count in waiting.items() if not count]
     heapq.heapify(heap)
     choice: dict[int, int] = {}
     while heap:

@@ -61,18 +61,22 @@ class Problem(Generic[C]):
         return sorted({number for numbers in self.by_class.values() for number in numbers})
 
 
-def derive(problem: Problem[Any], numbers: Iterable[int]) -> list[int]:
-    """Return those of the candidates that can be computed from others of them, each after what it loads."""
+def awaited(problem: Problem[Any], numbers: Iterable[int]) -> tuple[dict[int, int], dict[int, list[int]]]:
+    """Return how many classes each candidate waits for, and the candidates that wait for each class."""
     waiting: dict[int, int] = {}
     users: dict[int, list[int]] = {}
-    ready: list[int] = []
     for number in numbers:
         loads = problem.loads(number)
         waiting[number] = len(loads)
         for class_ in loads:
             users.setdefault(class_, []).append(number)
-        if not loads:
-            ready.append(number)
+    return waiting, users
+
+
+def derive(problem: Problem[Any], numbers: Iterable[int]) -> list[int]:
+    """Return those of the candidates that can be computed from others of them, each after what it loads."""
+    waiting, users = awaited(problem, numbers)
+    ready = [number for number, count in waiting.items() if not count]
     out: list[int] = []
     done: set[int] = set()
     while ready:
