@@ -19,8 +19,9 @@ from frittata.extract.candidates import JOIN, VIEW, Candidate, Enumerator
 from frittata.extract.collect import collect
 from frittata.extract.constants import Folder
 from frittata.extract.cuts import Cuts, everywhere, find_cuts
-from frittata.extract.exact import Solution, solve
+from frittata.extract.exact import solve
 from frittata.extract.greedy import completed, greedy
+from frittata.extract.integer import Solution
 from frittata.extract.joins import Settlement, settle
 from frittata.extract.prices import Prices
 from frittata.extract.problem import Problem, restricted
@@ -60,7 +61,7 @@ class Extraction:
     chosen: tuple[int, ...]
     solution: Solution
     greedy_cost_s: float
-    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    seconds: dict[str, float]
 
 
 @dataclass(frozen=True)

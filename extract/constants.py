@@ -7,13 +7,14 @@ an integer follows it would be another value than the framework's. Of terms of t
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass, field
 
 from frittata.egraph.errors import ExtractionError, ModelError
 from frittata.egraph.ops import registry
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import Term
+from frittata.extract.greedy import least_trees
+from frittata.extract.problem import Problem, Way
 
 _MADE_COST = 1e4
 """What a node that a rule made costs more than one of the model."""
@@ -28,40 +29,18 @@ class Folder:
 
     snapshot: Snapshot
     reads_inputs: bool = False
-    _best: dict[int, Node] = field(default_factory=dict[int, Node])
     _term_by_class: dict[int, Term] = field(default_factory=dict[int, Term])
 
     def __post_init__(self) -> None:
-        users: dict[int, list[tuple[int, Node]]] = {}
-        heap: list[tuple[float, int, int]] = []
-        entries: list[tuple[int, Node]] = []
-        waiting: list[int] = []
-        total: list[float] = []
-        index_by_node: dict[Node, int] = {}
-        for class_, nodes in enumerate(self.snapshot.nodes):
-            for node in nodes:
-                if node.op == "input" and not self.reads_inputs:
-                    continue
-                index = index_by_node[node] = len(entries)
-                entries.append((class_, node))
-                waiting.append(len(set(node.args)))
-                total.append(1.0 + _MADE_COST * (node.rule != 0) + (_BUILD_COST if node.op == "build" else 0.0))
-                for arg in set(node.args):
-                    users.setdefault(arg, []).append((class_, node))
-                if not node.args:
-                    heap.append((total[index], class_, index))
-        heapq.heapify(heap)
-        while heap:
-            price, class_, index = heapq.heappop(heap)
-            if class_ in self._best:
-                continue
-            self._best[class_] = entries[index][1]
-            for user, node in users.get(class_, ()):
-                i = index_by_node[node]
-                waiting[i] -= 1
-                total[i] += price
-                if waiting[i] == 0:
-                    heapq.heappush(heap, (total[i], user, i))
+        nodes: list[Node] = []
+        problem: Problem[Way] = Problem(frozenset())
+        for class_, found in enumerate(self.snapshot.nodes):
+            for node in found:
+                if node.op != "input" or self.reads_inputs:
+                    problem.by_class.setdefault(class_, []).append(len(nodes))
+                    problem.candidates.append(Way((class_,), frozenset(node.args), _cost(node)))
+                    nodes.append(node)
+        self._best = {class_: nodes[number] for class_, number in least_trees(problem).items()}
 
     def classes(self) -> frozenset[int]:
         """Return the tensor classes that need no input."""
@@ -92,3 +71,7 @@ class Folder:
                 raise ExtractionError(f"cannot fold {node}", do=str(error)) from error
             stack.pop()
         return self._term_by_class[class_]
+
+
+def _cost(node: Node) -> float:
+    return 1.0 + _MADE_COST * (node.rule != 0) + (_BUILD_COST if node.op == "build" else 0.0)

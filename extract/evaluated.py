@@ -7,7 +7,6 @@ where every program computes a contraction, one of its kernels does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from frittata.egraph.ops import registry
 from frittata.egraph.ops.elements import CONTRACTIONS
@@ -15,16 +14,7 @@ from frittata.egraph.places import JOINS
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.extract.dominators import Dominators, dominators
 from frittata.extract.layouts import layouts
-from frittata.extract.problem import Problem
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A node as a way to have its class."""
-
-    produces: tuple[int, ...]
-    loads: frozenset[int]
-    cost: float = 0.0
+from frittata.extract.problem import Problem, Way
 
 
 def always_evaluated(snapshot: Snapshot, free: frozenset[int]) -> Dominators:
@@ -34,21 +24,21 @@ def always_evaluated(snapshot: Snapshot, free: frozenset[int]) -> Dominators:
     from which it can be computed: one of the two is.
     """
     layout_of = layouts(snapshot, _scaled(snapshot))
-    problem: Problem[_Step] = Problem(frozenset())
+    problem: Problem[Way] = Problem(frozenset())
     for class_, nodes in enumerate(snapshot.nodes):
         own = layout_of(class_)
-        for step in [_Step((own,), frozenset())] if class_ in free else _steps(own, nodes, layout_of):
+        for way in [Way((own,), frozenset())] if class_ in free else _ways(own, nodes, layout_of):
             problem.by_class.setdefault(own, []).append(len(problem.candidates))
-            problem.candidates.append(step)
+            problem.candidates.append(way)
         problem.by_class.setdefault(own, [])
     found = dominators(problem) or Dominators({}, {})
     known = [c for c in range(len(snapshot.nodes)) if layout_of(c) in found.below]
     return Dominators({c: found.bit[layout_of(c)] for c in known}, {c: found.below[layout_of(c)] for c in known})
 
 
-def _steps(own: int, nodes: list[Node], layout_of: Callable[[int], int]) -> list[_Step]:
+def _ways(own: int, nodes: list[Node], layout_of: Callable[[int], int]) -> list[Way]:
     needs = (frozenset(map(layout_of, node.args)) for node in nodes if _is_executed(node))
-    return [_Step((own,), loads) for loads in needs if own not in loads]
+    return [Way((own,), loads) for loads in needs if own not in loads]
 
 
 def _scaled(snapshot: Snapshot) -> Iterator[tuple[int, int]]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from frittata.extract import check
 from frittata.extract.dominators import simplified
 from frittata.extract.greedy import completed, greedy, least_sets
-from frittata.extract.integer import GAP, Bounded, minimize, simple_bound
+from frittata.extract.integer import GAP, Solution, minimize, simple_bound
 from frittata.extract.neighbourhoods import improve
 from frittata.extract.problem import Problem
 from frittata.extract.regions import cut, necessary, solve_each
@@ -29,20 +28,6 @@ _PATIENCE = 8
 _BRANCH_SHARE = 0.5
 _LEAST_PACES = 5
 """So many times what the greedy choice takes is needed to write down the integer program and to look at it."""
-
-
-@dataclass(frozen=True)
-class Solution:
-    """A choice of candidates, its cost and a lower bound, both in the unit of the candidates' costs."""
-
-    chosen: frozenset[int]
-    cost: float
-    bound: float
-
-    @property
-    def gap(self) -> float:
-        """How far the cost may be from the optimum over the candidates, as a share of the cost."""
-        return 0.0 if self.bound >= self.cost * (1 - GAP) else 1 - self.bound / self.cost
 
 
 def solve(problem: Problem[Any], start: Iterable[int], time_limit_s: float, enough: float = GAP) -> Solution:
@@ -69,7 +54,7 @@ def solve(problem: Problem[Any], start: Iterable[int], time_limit_s: float, enou
     return Solution(chosen, cost, min(bound, cost))
 
 
-def _solve_region(region: Problem[Any], deadline: float, enough: float, near: frozenset[int]) -> Bounded:
+def _solve_region(region: Problem[Any], deadline: float, enough: float, near: frozenset[int]) -> Solution:
     """Solve one region: by the integer program, and where that is too large by improving parts of the choice.
 
     The search begins at the cheapest of the greedy choices and the one next to `near`.
@@ -81,9 +66,9 @@ def _solve_region(region: Problem[Any], deadline: float, enough: float, near: fr
     starts = (first, second, completed(region, near))
     start = frozenset(min(starts, key=lambda chosen: check.cost(region, chosen)))
     if time.perf_counter() + _LEAST_PACES * pace > deadline:
-        return Bounded(start, check.cost(region, start), simple_bound(region))
+        return Solution(start, check.cost(region, start), simple_bound(region))
     now = time.perf_counter()
-    before = Bounded(start, check.cost(region, start), 0.0)
+    before = Solution(start, check.cost(region, start), 0.0)
     start = improve(region, before, now + _LOCAL_SHARE * (deadline - now), enough, _PATIENCE).chosen
     if len(region.numbers()) <= _SMALL:
         return minimize(region, start, deadline, enough)

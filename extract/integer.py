@@ -41,8 +41,8 @@ _SETS_AT_ONCE = 200
 
 
 @dataclass(frozen=True)
-class Bounded:
-    """A choice and a lower bound on the cost of all, in the unit of the candidates' costs."""
+class Solution:
+    """A choice of candidates, its cost and a lower bound on that of all, both in the unit of the candidates' costs."""
 
     chosen: frozenset[int]
     cost: float
@@ -52,17 +52,22 @@ class Bounded:
         """Whether no choice is cheaper by more than this share of the cost."""
         return self.bound >= self.cost * (1 - gap)
 
+    @property
+    def gap(self) -> float:
+        """How far the cost may be from the optimum over the candidates, as a share of the cost."""
+        return 0.0 if self.is_within(GAP) else 1 - self.bound / self.cost
 
-def minimize(problem: Problem[Any], start: Iterable[int], deadline: float, enough: float = GAP) -> Bounded:
+
+def minimize(problem: Problem[Any], start: Iterable[int], deadline: float, enough: float = GAP) -> Solution:
     """Improve on a valid choice until its gap is small enough or the time is up."""
     first = frozenset(start)
     cost = check.cost(problem, first)
     if not 0 < cost < np.inf or time.perf_counter() >= deadline:
-        return Bounded(first, cost, 0.0)
+        return Solution(first, cost, 0.0)
     program = _Program(problem, first, cost, deadline, enough)
     if program.relax():
         program.branch()
-    return Bounded(program.best, program.cost, min(program.bound, program.cost))
+    return Solution(program.best, program.cost, min(program.bound, program.cost))
 
 
 class _Program:

@@ -13,7 +13,7 @@ import numpy as np
 
 from frittata.extract import check
 from frittata.extract.greedy import least_trees
-from frittata.extract.integer import Bounded, minimize
+from frittata.extract.integer import Solution, minimize
 from frittata.extract.problem import Problem, derive, restricted
 from frittata.extract.regions import cut, forced, solve_each
 
@@ -25,8 +25,8 @@ _STEP_S = 2.0
 
 
 def improve(
-    problem: Problem[Any], found: Bounded, deadline: float, enough: float, patience: int | None = None
-) -> Bounded:
+    problem: Problem[Any], found: Solution, deadline: float, enough: float, patience: int | None = None
+) -> Solution:
     """Improve on a valid choice until its gap is small enough, the time is up, or `patience` steps in a row failed."""
     rng = np.random.default_rng(0)
     near = _neighbours(problem)
@@ -41,7 +41,7 @@ def improve(
         failed += 1
         if cost < found.cost and check.is_valid(problem, chosen):
             failed = 0
-            found = Bounded(chosen, cost, found.bound)
+            found = Solution(chosen, cost, found.bound)
             second = _second_best(problem, found)
         spent = time.perf_counter() - now
         longest = max(longest, spent)
@@ -58,13 +58,13 @@ def _solved_around(
     part = restricted(problem, numbers)
     regions = cut(part, forced(part))
 
-    def solve(region: Problem[Any], limit: float) -> Bounded:
+    def solve(region: Problem[Any], limit: float) -> Solution:
         return minimize(region, check.needed(region, choice_by_class), limit)
 
     return solve_each(regions, solve, deadline).chosen
 
 
-def _active(problem: Problem[Any], found: Bounded) -> dict[int, int]:
+def _active(problem: Problem[Any], found: Solution) -> dict[int, int]:
     """Return the chosen candidate of each class that has one: of several the first that can be computed.
 
     A later one may need what the first produces.
@@ -77,7 +77,7 @@ def _active(problem: Problem[Any], found: Bounded) -> dict[int, int]:
     return active
 
 
-def _second_best(problem: Problem[Any], found: Bounded) -> dict[int, int]:
+def _second_best(problem: Problem[Any], found: Solution) -> dict[int, int]:
     """Return for each class how to have it most cheaply once the choice is paid."""
     return least_trees(problem, lambda number: 0.0 if number in found.chosen else problem.cost(number))
 

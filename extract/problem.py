@@ -30,6 +30,15 @@ class Item(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A node of an e-graph as a way to have its class."""
+
+    produces: tuple[int, ...]
+    loads: frozenset[int]
+    cost: float = 0.0
+
+
 C = TypeVar("C", bound=Item)
 
 

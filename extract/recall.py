@@ -21,7 +21,7 @@ from frittata.egraph.terms import Term, rebuild, walk
 from frittata.extract.candidates import JOIN, VIEW, Candidate
 from frittata.extract.choose import Extraction, enumerate_candidates
 from frittata.extract.constants import Folder
-from frittata.extract.exact import Solution
+from frittata.extract.integer import Solution
 from frittata.extract.prices import Prices
 from frittata.extract.problem import Problem, restricted
 

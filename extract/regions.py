@@ -12,7 +12,7 @@ from typing import Any
 
 from frittata.extract import check
 from frittata.extract.dominators import dominators
-from frittata.extract.integer import Bounded
+from frittata.extract.integer import Solution
 from frittata.extract.problem import Problem, components, edges
 
 _LEAST_SHARE = 0.1
@@ -82,19 +82,19 @@ def cut(problem: Problem[Any], fixed: set[int], *, whole_cycles: bool = False) -
 
 
 def solve_each(
-    regions: list[Problem[Any]], solve: Callable[[Problem[Any], float], Bounded], deadline: float
-) -> Bounded:
+    regions: list[Problem[Any]], solve: Callable[[Problem[Any], float], Solution], deadline: float
+) -> Solution:
     """Solve regions up to a deadline, small ones first, equal ones once; time is shared out by size."""
     chosen: set[int] = set()
     cost = bound = 0.0
-    solved: dict[object, tuple[list[int], Bounded]] = {}
+    solved: dict[object, tuple[list[int], Solution]] = {}
     sized = sorted((len(region.numbers()), i) for i, region in enumerate(regions))
     left = sum(size for size, _ in sized)
     for size, i in sized:
         region = regions[i]
         numbers = region.numbers()
         if size == len(region.by_class) == len(region.roots):  # nothing to choose
-            part = Bounded(frozenset(numbers), check.cost(region, numbers), check.cost(region, numbers))
+            part = Solution(frozenset(numbers), check.cost(region, numbers), check.cost(region, numbers))
         else:
             key = signature(region)
             if key not in solved:
@@ -103,12 +103,12 @@ def solve_each(
                 solved[key] = numbers, solve(region, now + share * max(0.0, deadline - now))
             same = dict(zip(solved[key][0], numbers, strict=True))
             part = solved[key][1]
-            part = Bounded(frozenset(same[n] for n in part.chosen), part.cost, part.bound)
+            part = Solution(frozenset(same[n] for n in part.chosen), part.cost, part.bound)
         chosen |= part.chosen
         cost += part.cost
         bound += part.bound
         left -= size
-    return Bounded(frozenset(chosen), cost, bound)
+    return Solution(frozenset(chosen), cost, bound)
 
 
 def signature(region: Problem[Any]) -> tuple[object, ...]:

@@ -21,7 +21,7 @@ from frittata.extract.choose import build_program, extract
 from frittata.extract.collect import collect
 from frittata.extract.constants import Folder
 from frittata.extract.cuts import FOLDED, POINTWISE, everywhere
-from frittata.extract.exact import Solution
+from frittata.extract.integer import Solution
 from frittata.extract.problem import Problem
 from frittata.frontends.torch_export import from_module
 from frittata.frontends.torch_imported import Imported

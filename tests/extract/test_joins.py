@@ -12,7 +12,8 @@ from frittata.egraph import shapes
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.program import Join, Kernel, View
 from frittata.extract import choose
-from frittata.extract.exact import Solution, solve
+from frittata.extract.exact import solve
+from frittata.extract.integer import Solution
 from frittata.extract.problem import Problem
 from frittata.kernels import runtime
 

@@ -11,7 +11,7 @@ from frittata.extract import check, neighbourhoods
 from frittata.extract.candidates import Candidate
 from frittata.extract.exact import solve
 from frittata.extract.greedy import greedy
-from frittata.extract.integer import Bounded
+from frittata.extract.integer import Solution
 from frittata.extract.problem import Problem
 from frittata.extract.regions import cut, necessary
 
@@ -78,5 +78,6 @@ def test_a_choice_is_improved_in_which_two_kernels_produce_the_same(monkeypatch:
         bodies = tuple((class_, None) for class_ in produces)
         found.candidates.append(Candidate(bodies, frozenset(loads), "any", Estimate(1e-6, 0, 0)))  # type: ignore[arg-type]
     found.by_class = {0: [2], 1: [0, 2], 2: [1]}
-    improved = neighbourhoods.improve(found, Bounded(frozenset({0, 1, 2}), 3e-6, 0.0), time.perf_counter() + 60, 0.0, 8)
+    start = Solution(frozenset({0, 1, 2}), 3e-6, 0.0)
+    improved = neighbourhoods.improve(found, start, time.perf_counter() + 60, 0.0, 8)
     assert improved.chosen == {0, 1, 2}
