@@ -8,9 +8,10 @@ from html import escape
 import frittata.tables as tables
 from frittata.account import KernelView
 from frittata.drawing import kernel_svg, program_svg
+from frittata.egraph.model import Function, Model
 from frittata.explain import Explanation, explain, signed
 from frittata.page_style import SCRIPT, STYLE
-from frittata.report import Report
+from frittata.report import KERNEL_HEAD, Report, kernel_row
 
 _LEGEND = (
     ("#d6e3fc", "chosen form"),
@@ -130,21 +131,8 @@ def _titled(title: str, body: str) -> str:
 
 
 def _kernel_table(report: Report) -> str:
-    head = ("kernel", "template", "predicted", "measured", "flops", "bytes", "result", "rules")
-    rows = [
-        (
-            view.name,
-            view.template,
-            tables.seconds(view.predicted_s),
-            tables.seconds(view.measured_s),
-            tables.count(view.flops),
-            tables.count(view.bytes),
-            ", ".join(str(output.body.type) for output in view.kernel.outputs),
-            ", ".join(view.rules),
-        )
-        for view in report.kernels
-    ]
-    return _table(head, rows, numbers=(2, 3, 4, 5), links=[view.name for view in report.kernels])
+    rows = [(*kernel_row(view), ", ".join(view.rules)) for view in report.kernels]
+    return _table((*KERNEL_HEAD, "rules"), rows, numbers=(2, 3, 4, 5), links=[view.name for view in report.kernels])
 
 
 def _rule_table(report: Report) -> str:
@@ -204,7 +192,5 @@ def _table(
 
 
 def _script(report: Report) -> str:
-    from frittata.egraph.model import Function, Model
-
     before = report.compilation.model
     return str(Model({"main": Function(before.main.inputs, report.account.program.to_terms())}, before.params))

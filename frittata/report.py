@@ -261,20 +261,7 @@ class Report:
         return lines
 
     def _kernel_table(self) -> list[str]:
-        head = ("kernel", "template", "predicted", "measured", "flops", "bytes", "result")
-        rows = [
-            (
-                k.name,
-                k.template,
-                tables.seconds(k.predicted_s),
-                tables.seconds(k.measured_s),
-                tables.count(k.flops),
-                tables.count(k.bytes),
-                ", ".join(str(output.body.type) for output in k.kernel.outputs),
-            )
-            for k in self.kernels
-        ]
-        return tables.table(head, rows, right=(2, 3, 4, 5))
+        return tables.table(KERNEL_HEAD, list(map(kernel_row, self.kernels)), right=(2, 3, 4, 5))
 
     def _rule_table(self) -> list[str]:
         most = 12
@@ -328,3 +315,19 @@ def term_text(term: Term, depth: int = 8) -> str:
     if not depth:
         return "..."
     return f"{term.op}({', '.join([*(term_text(arg, depth - 1) for arg in term.args), *map(str, term.attrs)])})"
+
+
+KERNEL_HEAD = ("kernel", "template", "predicted", "measured", "flops", "bytes", "result")
+
+
+def kernel_row(view: KernelView) -> tuple[str, ...]:
+    """Return what tables tell of a kernel under `KERNEL_HEAD`."""
+    return (
+        view.name,
+        view.template,
+        tables.seconds(view.predicted_s),
+        tables.seconds(view.measured_s),
+        tables.count(view.flops),
+        tables.count(view.bytes),
+        ", ".join(str(output.body.type) for output in view.kernel.outputs),
+    )
