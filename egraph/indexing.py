@@ -371,7 +371,12 @@ def _grown(dim: Dim, by: int) -> Dim:
 
 def windows_map(source: Shape, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]) -> IndexMap:
     """Read the windows of the last axes: (*lead, *spatial) -> (*lead, *out, *kernel)."""
-    return _windows(source, kernel, (0,) * len(kernel), stride, dilation, None)
+    lead, spatial = source[: len(source) - len(kernel)], shapes.concrete(source[len(source) - len(kernel) :])
+    result = (*lead, *_window_counts(spatial, kernel, stride, dilation), *kernel)
+    axes = axes_of(result)
+    outer, places, offsets = axes[: len(lead)], axes[len(lead) : -len(kernel)], axes[-len(kernel) :]
+    inner = (place * s + offset * d for place, offset, s, d in zip(places, offsets, stride, dilation, strict=True))
+    return IndexMap(source, result, (*outer, *inner))
 
 
 def pool_map(
@@ -386,7 +391,11 @@ def pool_map(
 
     The axes of the windows come first, so that folds over them leave (*lead, *out). What is outside is clamped.
     """
-    return _windows(source, kernel, low, stride, dilation, out)
+    rank = len(kernel)
+    result = (*kernel, *source[: len(source) - rank], *out)
+    axes = axes_of(result)
+    windows = zip(axes[-rank:], axes[:rank], stride, dilation, low, strict=True)
+    return IndexMap(source, result, (*axes[rank:-rank], *(p * s + o * d + -before for p, o, s, d, before in windows)))
 
 
 def patches_map(source: Shape, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]) -> IndexMap:
@@ -423,32 +432,6 @@ def pool_map_last(
     result = (*inner.result, source[-1])
     moved: dict[int | str, Affine] = dict(zip(range(-len(inner.result), 0), axes_of(result), strict=False))
     return IndexMap(source, result, (*(at.substitute(moved) for at in inner.sources), var(-1, source[-1])))
-
-
-def _windows(
-    source: Shape,
-    kernel: tuple[int, ...],
-    low: tuple[int, ...],
-    stride: tuple[int, ...],
-    dilation: tuple[int, ...],
-    out: tuple[int, ...] | None,
-) -> IndexMap:
-    rank = len(kernel)
-    lead, spatial = source[: len(source) - rank], shapes.concrete(source[len(source) - rank :])
-    if out is None:
-        out = _window_counts(spatial, kernel, stride, dilation)
-        result = (*lead, *out, *kernel)
-        axes = axes_of(result)
-        outer, places, offsets = axes[: len(lead)], axes[len(lead) : -rank], axes[-rank:]
-    else:
-        result = (*kernel, *lead, *out)
-        axes = axes_of(result)
-        offsets, outer, places = axes[:rank], axes[rank:-rank], axes[-rank:]
-    inner = (
-        place * s + offset * d + -p
-        for place, offset, s, d, p in zip(places, offsets, stride, dilation, low, strict=True)
-    )
-    return IndexMap(source, result, (*outer, *inner))
 
 
 def taps(kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[int, ...]:

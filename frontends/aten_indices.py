@@ -93,10 +93,6 @@ def _select_scatter(x: Term, source: Term, axis: int, index: int) -> Term:
     return idioms_indices.slice_scatter(x, idioms.unsqueeze(source, at), at, index % extent, 1)
 
 
-def _diagonal_scatter(x: Term, source: Term, offset: int = 0, first: int = 0, second: int = 1) -> Term:
-    return idioms_indices.diagonal_scatter(x, source, offset, first, second)
-
-
 def _as_strided(x: Term, size: list[int], strides: list[int], offset: int | None = None) -> Term:
     return idioms_indices.strided(x, size, strides, offset or 0)
 
@@ -173,16 +169,8 @@ def _topk(x: Term, count: int, axis: int = -1, largest: bool = True, sorted: boo
     return idioms_indices.first_of(x, count, axis, largest)
 
 
-def _kth_value(x: Term, number: int, axis: int = -1, keepdim: bool = False) -> tuple[Term, Term]:
-    return idioms_indices.nth(x, number, axis, keepdim)
-
-
 def _median(x: Term) -> Term:
     return idioms_indices.median(idioms.reshape(x, (-1,)), -1)[0]
-
-
-def _median_along(x: Term, axis: int, keepdim: bool = False) -> tuple[Term, Term]:
-    return idioms_indices.median(x, axis, keepdim)
 
 
 def _count_nonzero(x: Term, axes: Any = None) -> Term:
@@ -246,10 +234,6 @@ def _are_equal(offsets: Term, bags: int, total: int, include_last: bool) -> bool
     return bags * length == total and begins.tolist() == [i * length for i in range(bags + include_last)]
 
 
-def _masked_scatter(x: Term, mask: Term, source: Term) -> Term:
-    return idioms_indices.masked_scatter(x, mask, source)
-
-
 ROWS: dict[str, Callable[..., Any]] = {
     "aten.embedding.default": lambda weight, indices, *_: idioms_indices.take(weight, indices, -2),
     "aten._embedding_bag.default": _embedding_bag,
@@ -272,7 +256,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten._unsafe_index_put.default": _index_put,
     "aten.slice_scatter.default": _slice_scatter,
     "aten.select_scatter.default": _select_scatter,
-    "aten.diagonal_scatter.default": _diagonal_scatter,
+    "aten.diagonal_scatter.default": idioms_indices.diagonal_scatter,
     "aten.as_strided.default": _as_strided,
     "aten.as_strided_scatter.default": _as_strided_scatter,
     "aten.copy.default": lambda x, source, *_: idioms.expand(idioms.cast(source, x.dtype), x.shape),
@@ -298,13 +282,13 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.argsort.default": _argsort,
     "aten.argsort.stable": _argsort,
     "aten.topk.default": _topk,
-    "aten.kthvalue.default": _kth_value,
+    "aten.kthvalue.default": idioms_indices.nth,
     "aten.median.default": _median,
-    "aten.median.dim": _median_along,
+    "aten.median.dim": idioms_indices.median,
     "aten.msort.default": lambda x: _sort(x, 0)[0],
     "aten.count_nonzero.default": _count_nonzero,
     "aten.count_nonzero.dim_IntList": _count_nonzero,
-    "aten.masked_scatter.default": _masked_scatter,
+    "aten.masked_scatter.default": idioms_indices.masked_scatter,
     **{f"aten.searchsorted.{kind}": _search_sorted for kind in ("Tensor", "Scalar")},
     **{f"aten.bucketize.{kind}": _bucketize for kind in ("Tensor", "Scalar")},
 }

@@ -421,7 +421,7 @@ def first_of(x: Term, count: int, axis: int, largest: bool) -> tuple[Term, Term]
     return gather(x, places, axis), places
 
 
-def nth(x: Term, number: int, axis: int, keep: bool = False) -> tuple[Term, Term]:
+def nth(x: Term, number: int, axis: int = -1, keep: bool = False) -> tuple[Term, Term]:
     """Return the value that `number` - 1 others are before along an axis, NaN after all, and where it stood."""
     if not x.shape:
         return first_of(x, number, axis, False)

@@ -7,11 +7,11 @@ A converter is a function from terms to terms. Its call stands in the exported g
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch.fx.immutable_collections import immutable_dict, immutable_list
@@ -25,9 +25,6 @@ from frittata.frontends import aten, narrow
 from frittata.frontends.torch_dtypes import DTYPE_BY_TORCH, dtype_of
 from frittata.frontends.torch_export import from_module, origin
 from frittata.frontends.torch_imported import Imported
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 Target = Any
 """What a converter is for: a function, the name of a method, a class of modules."""

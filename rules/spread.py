@@ -38,7 +38,7 @@ class Product:
 
 
 def _product(x: Shape, y: Shape, axis: int) -> Product:
-    left, right = (_aligned(own, other) for own, other in ((x, y), (y, x)))
+    left, right = (aligned(own, other) for own, other in ((x, y), (y, x)))
     extents = tuple(map(max, left, right))
     axes = [a for a in range(-len(extents), 0) if a != axis]
     batch = tuple(a for a in axes if left[a] > 1 and right[a] > 1)
@@ -47,7 +47,8 @@ def _product(x: Shape, y: Shape, axis: int) -> Product:
     return Product(extents, batch, rows, columns, axis)
 
 
-def _aligned(x: Shape, y: Shape) -> Ints:
+def aligned(x: Shape, y: Shape) -> Ints:
+    """Return the shape of x with as many axes as y, if it has fewer."""
     return (*(1,) * (len(y) - len(x)), *shapes.concrete(x))
 
 
@@ -55,14 +56,9 @@ def is_spread(x: Shape, y: Shape, axis: int) -> bool:
     """Whether the sum over an axis of a product is one of matrices with several rows, columns and terms."""
     if any(not isinstance(dim, int) for dim in (*x, *y)) or max(len(x), len(y)) < 3:
         return False
-    depths = [_aligned(*pair)[axis] for pair in ((x, y), (y, x))]
+    depths = [aligned(*pair)[axis] for pair in ((x, y), (y, x))]
     product = _product(x, y, axis)
     return depths[0] == depths[1] > 1 and bool(product.rows and product.columns)
-
-
-def aligned(x: Shape, y: Shape) -> Shape:
-    """Return the shape of x with as many axes as y, if it has fewer."""
-    return _aligned(x, y)
 
 
 def spread_left(x: Shape, y: Shape, axis: int) -> Ints:
