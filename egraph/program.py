@@ -13,6 +13,7 @@ from typing import Protocol
 
 from frittata.egraph import shapes, terms
 from frittata.egraph.machine import Machine
+from frittata.egraph.model import Function, Model
 from frittata.egraph.ops import registry
 from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import TensorType, Term
@@ -149,6 +150,10 @@ class Program:
                 leaves = {leaf: value[leaf.attrs[0]] for leaf in operands_of(body)}
                 value[name] = terms.substitute(body, leaves)
         return tuple(value[name] for name in self.outputs)
+
+    def as_model(self, chosen_for: Model) -> Model:
+        """Return the model that says what the kernels compute, with inputs and params of the one it was chosen for."""
+        return Model({"main": Function(chosen_for.main.inputs, self.to_terms())}, chosen_for.params)
 
 
 def _part(source: Term, offset: int, shape: Shape) -> Term:

@@ -22,7 +22,7 @@ from collections import Counter
 from keyword import iskeyword
 from typing import Any
 
-from frittata.egraph import shapes, terms
+from frittata.egraph import dtypes, shapes, terms
 from frittata.egraph.errors import ModelError
 from frittata.egraph.indexing import Affine, Atom, IndexMap, Quot, Var
 from frittata.egraph.model import Function, Model
@@ -246,9 +246,7 @@ def _scalar(scalar: Scalar) -> str:
 
 
 def _short(value: float, dtype: str) -> str:
-    from frittata.egraph.dtypes import to_numpy
-
-    return str(to_numpy(dtype).type(value))
+    return str(dtypes.to_numpy(dtype).type(value))
 
 
 def _index_map(mapping: IndexMap) -> str:

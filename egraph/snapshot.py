@@ -21,7 +21,6 @@ class Node:
     args: tuple[int, ...]
     attrs: tuple[Any, ...]
     rule: int
-    subsumed: bool
 
     def __repr__(self) -> str:
         return f"{self.op}({', '.join([*(f'#{a}' for a in self.args), *map(str, self.attrs)])})"
@@ -98,7 +97,7 @@ def read(engine: Engine, roots: tuple[Term, ...], rule_names: dict[int, str]) ->
             )
             attrs = tuple(interning.value_of(engine.integer(value)) for value in row.inputs[split:])
             rule = rule_by_columns.get(tuple(row.inputs), 0)
-            out.nodes[class_of(op.sort, row.output)].append(Node(op.name, op.sort, args, attrs, rule, row.subsumed))
+            out.nodes[class_of(op.sort, row.output)].append(Node(op.name, op.sort, args, attrs, rule))
     for table, sort in (("ty", "tensor"), ("dt", "element")):
         for row in rows[table]:
             number = engine.integer(row.output)

@@ -12,7 +12,7 @@ from frittata.chains import Step
 from frittata.egraph.snapshot import Node
 from frittata.labels import Labels
 from frittata.neighbours import Boundary
-from frittata.report import Folded, Report
+from frittata.report import Folded, Report, folded_lines
 
 MOST_ALTERNATIVES = 6
 
@@ -96,7 +96,7 @@ class Explanation:
             ("Other candidates for its result", _rival_lines(self.rivals, self.more_rivals)),
             ("Rules that made its nodes", _derivation_lines(self.derivations, self.fusing_rules)),
             ("Why its neighbours are kernels of their own", _boundary_lines(self.boundaries)),
-            ("Constants folded for it", _folded_lines(self.folded)),
+            ("Constants folded for it", folded_lines(self.folded)),
         )
         for title, block in blocks:
             if block:
@@ -241,13 +241,4 @@ def _boundary_lines(boundaries: tuple[Boundary, ...]) -> list[str]:
     for b in boundaries:
         lines.append(f"  {b.producer} -> {b.consumer}, over {b.buffer}: {b.type}")
         lines += tables.wrapped(b.reason, "      ", "")
-    return lines
-
-
-def _folded_lines(rows: tuple[Folded, ...]) -> list[str]:
-    lines: list[str] = []
-    for row in rows:
-        lines += tables.wrapped(f"{row.name}: {row.type} = {row.term}", "  ")
-        if row.rules:
-            lines += tables.wrapped(f"by {', '.join(row.rules)}", "      ", "")
     return lines

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from frittata.egraph.errors import FrittataError
-from frittata.egraph.model import Function, Model
+from frittata.egraph.model import Model
 from frittata.egraph.program import Program
 
 log = logging.getLogger("frittata")
@@ -88,8 +88,7 @@ class ChosenProgram:
     program: Program
 
     def __str__(self) -> str:
-        main = Function(self.model.main.inputs, self.program.to_terms())
-        return str(Model({"main": main}, self.model.params))
+        return str(self.program.as_model(self.model))
 
 
 @contextmanager

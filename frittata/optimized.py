@@ -12,7 +12,7 @@ import numpy as np
 
 from frittata import arguments
 from frittata.egraph.errors import FrittataError, ModelError
-from frittata.egraph.model import Function, Model
+from frittata.egraph.model import Model
 from frittata.egraph.program import Program
 from frittata.egraph.torch_arrays import tensor_of
 from frittata.kernels import runtime, targets
@@ -136,8 +136,7 @@ class Optimized:
     @cached_property
     def model(self) -> Model:
         """The chosen program as a model: its terms say what each kernel computes."""
-        before = self.compilation.model
-        return Model({"main": Function(before.main.inputs, self.program.to_terms())}, before.params)
+        return self.program.as_model(self.compilation.model)
 
     def __str__(self) -> str:
         return str(self.model)

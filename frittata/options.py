@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from frittata.egraph.errors import FrittataError
 from frittata.egraph.machine import Machine
@@ -19,10 +19,10 @@ Fallback = Literal["extern", "error"]
 Tune = Literal["measure"]
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
-    "numerics": ("exact", "reassoc", "loose", "approx"),
-    "form": ("fast", "plain"),
-    "fallback": ("extern", "error"),
-    "tune": (None, "measure"),
+    "numerics": get_args(Numerics),
+    "form": get_args(Form),
+    "fallback": get_args(Fallback),
+    "tune": (None, *get_args(Tune)),
     "freeze": (None, True, False),
     "opt_level": LEVELS,
 }
@@ -67,7 +67,7 @@ class Options:
     verify: bool = False
     time_limit_s: float = 3.0
     machine: Machine | None = None
-    cache: Path | None = field(default=None)
+    cache: Path | None = None
     pipeline: Pipeline = field(default_factory=lambda: get_pipeline("default"))
     opt_level: int = 2
     required: tuple[str, ...] = ()

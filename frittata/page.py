@@ -8,7 +8,6 @@ from html import escape
 import frittata.tables as tables
 from frittata.account import KernelView
 from frittata.drawing import kernel_svg, program_svg
-from frittata.egraph.model import Function, Model
 from frittata.explain import Explanation, explain, signed
 from frittata.page_style import SCRIPT, STYLE
 from frittata.report import KERNEL_HEAD, Report, kernel_row
@@ -24,6 +23,7 @@ _LEGEND = (
 
 def page(report: Report, title: str = "frittata") -> str:
     """Return the page as HTML text."""
+    script = str(report.account.program.as_model(report.compilation.model))
     dearest = max(report.kernels, key=lambda view: view.predicted_s, default=None)
     first = dearest.name if dearest else ""
     body = (
@@ -34,7 +34,7 @@ def page(report: Report, title: str = "frittata") -> str:
         f'<section class="wide"><h2>Rules</h2>{_rule_table(report)}</section>',
         f'<section class="wide"><h2>Time</h2>{_time(report)}</section>',
         f'<section class="wide"><h2>Folded before run time</h2>{_folded(report)}</section>' if report.folded else "",
-        f'<section class="wide"><details><summary>The chosen program as script</summary><pre>{escape(_script(report))}'
+        f'<section class="wide"><details><summary>The chosen program as script</summary><pre>{escape(script)}'
         "</pre></details></section>",
     )
     return (
@@ -189,8 +189,3 @@ def _table(
         cells = (cell if markup else escape(cell) for cell in row)
         lines += [f"<tr{link}>", *(f"<td{k}>{cell}</td>" for k, cell in zip(kind, cells, strict=True)), "</tr>"]
     return f"<table>{''.join(lines)}</table>"
-
-
-def _script(report: Report) -> str:
-    before = report.compilation.model
-    return str(Model({"main": Function(before.main.inputs, report.account.program.to_terms())}, before.params))

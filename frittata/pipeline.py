@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from frittata import arguments, cache, remembered, sources, tuning
 from frittata.egraph.balance import balanced
@@ -32,7 +32,7 @@ from frittata.instruments import ChosenProgram, Watch
 from frittata.kernels import targets
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.targets import Runnable, Target
-from frittata.options import Options
+from frittata.options import Numerics, Options
 from frittata.parameters import detached, readers
 from frittata.passes import get_pipeline
 from frittata.rules import audit, library
@@ -53,7 +53,7 @@ _TUNING_REPEATS = 20
 _READING = threading.Lock()
 """One thread at a time reads rules: several that call `ast.parse` at once make CPython 3.11 raise SystemError."""
 
-_LEVELS = ("exact", "reassoc", "loose", "approx")
+_LEVELS = get_args(Numerics)
 
 
 @dataclass

@@ -234,7 +234,7 @@ class Report:
         parts = [
             self._summary(),
             self._kernel_table(),
-            _section("Folded before run time", _folded_lines(self.folded)),
+            _section("Folded before run time", folded_lines(self.folded)),
             self._rule_table(),
             self._time_table(),
         ]
@@ -293,7 +293,8 @@ def _section(title: str, lines: Sequence[str]) -> list[str]:
     return [title, *lines] if lines else []
 
 
-def _folded_lines(rows: Sequence[Folded]) -> list[str]:
+def folded_lines(rows: Sequence[Folded]) -> list[str]:
+    """Write constants, each with what it is computed from and the rules that led there."""
     lines: list[str] = []
     for row in rows:
         lines += tables.wrapped(f"{row.name}: {row.type} = {row.term}", "  ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -63,9 +64,7 @@ def _cast(given: tuple[DType, ...], attrs: tuple[Any, ...]) -> DType:
 
 
 def _erf(x: Any) -> Any:
-    from math import erf
-
-    return np.vectorize(erf, otypes=[np.asarray(x).dtype])(x)
+    return np.vectorize(math.erf, otypes=[np.asarray(x).dtype])(x)
 
 
 def _sigmoid(x: Any) -> Any:

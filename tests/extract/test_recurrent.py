@@ -108,8 +108,8 @@ def test_states_are_stored_and_not_computed_again_for_each_of_their_sums() -> No
     ],
 )
 def test_only_views_of_all_values_are_layouts(mapping: IndexMap, is_layout: bool) -> None:
-    product = Node("dot", "element", (0, 1), (8,), 0, False)
-    view = Node("reindex", "element", (2,), (mapping,), 0, False)
+    product = Node("dot", "element", (0, 1), (8,), 0)
+    view = Node("reindex", "element", (2,), (mapping,), 0)
     assert computed([product, view]) == ([product] if is_layout else [product, view])
     assert computed([view]) == [view]
 
