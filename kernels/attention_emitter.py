@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial, reduce
 
 from frittata.egraph.indexing import Affine, var
 from frittata.egraph.terms import Term
@@ -12,9 +12,10 @@ from frittata.kernels import memory, simd, transcendental
 from frittata.kernels.attention_schedule import AttentionPlan
 from frittata.kernels.element_emitter import ElementEmitter
 from frittata.kernels.expressions import Expr
-from frittata.kernels.flow import for_range
+from frittata.kernels.flow import for_range, repeat
 from frittata.kernels.gemm_emitters import Code, Emit
 from frittata.kernels.index_values import Along, IndexValues
+from frittata.kernels.intrinsics import operand_pointers
 from frittata.kernels.multiply_adds import plain
 from frittata.kernels.simd import I64, Builder, Lane, Value
 from frittata.kernels.tiles import emit_panels_tile, unroll_for
@@ -61,7 +62,7 @@ class AttentionCode:
 
         def emit(builder: Builder, table: Value, g: Value, i: Value, j: Value, *addresses: Value) -> None:
             panel, query, target = (memory.pointer_from_address(builder, self._lane, a) for a in addresses)
-            pointers = self.keys.pointers(builder, table)
+            pointers = operand_pointers(builder, table, self.operands)
             variables: dict[int | str, Value] = {"g": g, "j": j}
             variables.update({f"i{r}": builder.add(i, I64(r)) for r in range(rows)})
             queries, stride = self._queries(builder, pointers, variables, rows, query)
@@ -121,7 +122,7 @@ class AttentionCode:
         sums = for_range(builder, 0, work.depth - rest, lanes, zeros, lambda k, values: step(k, values, lanes))
         if rest:
             sums = step(I64(work.depth - rest), sums, rest)
-        return [added(builder, simd.transpose(builder, sums))]
+        return [simd.combined(builder, "sum", simd.transpose(builder, sums))]
 
     def _score_column(
         self,
@@ -165,7 +166,7 @@ class AttentionCode:
             lane, tile = self._lane, self.plan.value_tile
             row = memory.pointer_from_address(builder, lane, share)
             shares = [memory.advance(builder, row, r * self.plan.row_elements) for r in range(rows)]
-            pointers = self.values.pointers(builder, table)
+            pointers = operand_pointers(builder, table, self.operands)
             variables: dict[int | str, Value] = {"g": g, "j": j}
             variables.update({f"i{r}": builder.add(i, I64(r)) for r in range(rows)})
             vectors, stride, source = tile.vectors, None, memory.pointer_from_address(builder, lane, panel)
@@ -196,7 +197,7 @@ class AttentionCode:
         plan, side, lanes = self.plan, self.plan.work.values.right, self.plan.lanes
         columns, keys = plan.work.values.columns, plan.work.keys
         target = memory.pointer_from_address(builder, self._lane, panels)
-        pointers = self.values.pointers(builder, table)
+        pointers = operand_pointers(builder, table, self.operands)
 
         def vector(emitter: ElementEmitter, at: int) -> Value:
             valid = columns - at if columns - at < lanes else None
@@ -210,7 +211,7 @@ class AttentionCode:
             return simd.select(builder, mask, value, simd.constant(self._lane, 0))
 
         def pack(starts: range) -> None:
-            def step(k: Value, carried: list[Value]) -> list[Value]:
+            def step(k: Value) -> None:
                 emitter = ElementEmitter(builder, pointers, {"g": g, "k": k})
                 for at in starts:
                     panel, column = divmod(at, plan.value_width)
@@ -218,9 +219,8 @@ class AttentionCode:
                         builder.mul(k, I64(plan.value_width)), I64(panel * keys * plan.value_width + column)
                     )
                     memory.store(builder, vector(emitter, at), target, place)
-                return carried
 
-            for_range(builder, 0, keys, 1, [], step)
+            repeat(builder, 0, keys, 1, step)
 
         every = range(0, plan.value_panels * plan.value_width, lanes)
         for first in range(0, len(every), _VECTORS_AT_ONCE):
@@ -241,7 +241,7 @@ class AttentionCode:
         whole = count - count % _SUMS
         sums = for_range(builder, 0, whole, _SUMS, [zeros] * _SUMS, step)
         sums += for_range(builder, whole, count, 1, [zeros], step)
-        wrong = simd.any_lane(builder, builder.fcmp_unordered("uno", added(builder, sums), zeros))
+        wrong = simd.any_lane(builder, builder.fcmp_unordered("uno", simd.combined(builder, "sum", sums), zeros))
         return builder.select(wrong, I64(0), I64(1))
 
     def soften(self, rows: int) -> Emit:
@@ -253,15 +253,6 @@ class AttentionCode:
             emit_softmax(builder, self._lane, pointers, count, self.plan.key_tile.vectors, safe=self.plan.work.safe)
 
         return emit
-
-
-def added(builder: Builder, values: Sequence[Value]) -> Value:
-    """Add pairwise."""
-    rest = list(values)
-    while len(rest) > 1:
-        pairs = [simd.add(builder, a, b) for a, b in zip(rest[::2], rest[1::2], strict=False)]
-        rest = pairs + rest[len(rest) & ~1 :]
-    return rest[0]
 
 
 def emit_softmax(
@@ -286,9 +277,7 @@ def emit_softmax(
         return [found[r * vectors : (r + 1) * vectors] for r in range(len(rows))]
 
     def reduced(values: list[Value], combine: Callable[[Builder, Value, Value], Value], fold: str) -> Value:
-        total = values[0]
-        for value in values[1:]:
-            total = combine(builder, total, value)
+        total = reduce(partial(combine, builder), values)
         return simd.splat(builder, simd.reduce(builder, fold, total), lane.lanes)
 
     tops = turns(nothing, lambda r, k, top: larger(builder, memory.load(builder, lane, rows[r], k), top))

@@ -19,7 +19,7 @@ from frittata.egraph.bands import Finder, Span, Stages
 from frittata.egraph.places import Places
 from frittata.egraph.program import Band, Program
 from frittata.egraph.terms import Scalar, Term
-from frittata.kernels.flow import for_range
+from frittata.kernels.flow import repeat
 from frittata.kernels.intrinsics import make_tile_intrinsic, table_value
 from frittata.kernels.lowered import (
     Call,
@@ -46,19 +46,17 @@ def _emit_walk(builder: Builder, table: Value, chunk: Value) -> None:
     rows = table_value(builder, table, 0)
     first, end = (table_value(builder, table, builder.add(chunk, I64(1 + n))) for n in (0, 1))
 
-    def call(row: Value, carried: list[Value]) -> list[Value]:
+    def call(row: Value) -> None:
         entries = builder.inttoptr(builder.add(rows, builder.mul(row, I64(3 * _WORD_BYTES))), I64.as_pointer())
         code, arguments, chunks = (builder.load(builder.gep(entries, [I64(n)])) for n in range(3))
         function = builder.inttoptr(code, kernel_type.as_pointer())
 
-        def each(part: Value, carried: list[Value]) -> list[Value]:
+        def each(part: Value) -> None:
             builder.call(function, [builder.inttoptr(arguments, I64.as_pointer()), part])
-            return carried
 
-        for_range(builder, 0, chunks, 1, [], each)
-        return carried
+        repeat(builder, 0, chunks, 1, each)
 
-    for_range(builder, first, end, 1, [], call)
+    repeat(builder, first, end, 1, call)
 
 
 def _emit_move(builder: Builder, table: Value) -> None:

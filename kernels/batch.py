@@ -35,16 +35,15 @@ class KernelSource:
     name: str
     namespace: Mapping[str, Any] = field(repr=False)
     key: str = ""
-    fastmath: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
         """The content key of the kernel."""
-        return kernel_digest(self.source, self.key, self.fastmath)
+        return kernel_digest(self.source, self.key)
 
     def compile(self, cache: KernelCache | None) -> CompiledKernel:
         """Compile it in this process, or load it."""
-        return compile_kernel(self.source, self.name, self.namespace, key=self.key, cache=cache, fastmath=self.fastmath)
+        return compile_kernel(self.source, self.name, self.namespace, key=self.key, cache=cache)
 
 
 def compile_kernels(

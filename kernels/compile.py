@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import linecache
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -48,7 +48,6 @@ def compile_kernel(
     *,
     key: str = "",
     cache: KernelCache | None = None,
-    fastmath: Iterable[str] = (),
 ) -> CompiledKernel:
     """Compile the function `name(table, chunk)` of `source`, or load it from `cache`.
 
@@ -57,23 +56,21 @@ def compile_kernel(
 
     Raises: CompileError if numba or LLVM refuses the source.
     """
-    flags = frozenset(fastmath)
-    digest = kernel_digest(source, key, flags)
+    digest = kernel_digest(source, key)
     stored = cache.load(digest) if cache else None
     if stored is not None:
         loaded = load_kernel(name, digest, stored)
         if loaded is not None:
             return loaded
-    kernel = _compile(source, name, digest, namespace, flags)
+    kernel = _compile(source, name, digest, namespace)
     if cache:
         cache.store(digest, kernel.object_code)
     return kernel
 
 
-def kernel_digest(source: str, key: str, fastmath: Iterable[str] = ()) -> str:
+def kernel_digest(source: str, key: str) -> str:
     """Return the sha256 of all that a kernel's object code depends on."""
-    parts = [source, key, sorted(fastmath), toolchain()]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([source, key, toolchain()]).encode()).hexdigest()
 
 
 @cache
@@ -88,9 +85,7 @@ def toolchain() -> list[str]:
     return [own.hexdigest(), numba.__version__, llvmlite.__version__, *processor, *overrides]
 
 
-def _compile(
-    source: str, name: str, digest: str, namespace: Mapping[str, Any], fastmath: frozenset[str]
-) -> CompiledKernel:
+def _compile(source: str, name: str, digest: str, namespace: Mapping[str, Any]) -> CompiledKernel:
     filename = f"<frittata kernel {name} {digest[:16]}>"
     # numba quotes the source in its errors
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
@@ -100,7 +95,7 @@ def _compile(
         function = scope[name]
         # Symbols are global to the process: kernels loaded from a cache must never share one with those compiled here.
         function.__qualname__ = f"{name}_{digest[:32]}"
-        declare = _numba.cfunc(KERNEL_SIGNATURE, error_model="numpy", boundscheck=False, fastmath=set(fastmath))
+        declare = _numba.cfunc(KERNEL_SIGNATURE, error_model="numpy", boundscheck=False)
         compiled = declare(function)
     except (NumbaError, RuntimeError, SyntaxError) as error:
         raise CompileError(f"kernel {name} does not compile: {error}", where=filename) from error

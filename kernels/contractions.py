@@ -385,4 +385,4 @@ def strided_view(side: Side, extents: Mapping[str, int]) -> Callable[[Array], Ar
 def structure(bodies: tuple[Term, ...]) -> str:
     """Write bodies and the types of their operands: equal text, equal code."""
     operands = (f"{leaf.attrs[0]}: {leaf.type}" for leaf in program.operands_of(*bodies))
-    return "\n".join([*operands, *source.comment(bodies, tuple(f"out{i}" for i in range(len(bodies))))])
+    return "\n".join([*operands, *source.comment(bodies)])

@@ -179,8 +179,6 @@ class ElementEmitter:
             if column is not None:
                 return column
             return memory.load_strided(self.builder, lane, pointer, first, slope, along.valid)
-        if along.valid is None:
-            return memory.load(self.builder, lane, pointer, first)
         return memory.load_masked(self.builder, lane, pointer, first, along.valid)
 
     def _column(self, lane: Lane, pointer: Value, offset: Affine, stride: int, size: int) -> Value | None:

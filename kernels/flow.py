@@ -38,6 +38,16 @@ def for_range(
     return results if static else _merge(builder, entry, carried, latch, results)
 
 
+def repeat(builder: Builder, start: Index, stop: Index, step: int, body: Callable[[Value], object]) -> None:
+    """Emit `for i in range(start, stop, step): body(i)`."""
+
+    def turn(i: Value, _: list[Value]) -> list[Value]:
+        body(i)
+        return []
+
+    for_range(builder, start, stop, step, [], turn)
+
+
 def _phi(builder: Builder, value: Value, block: Any) -> Value:
     phi = builder.phi(value.type)
     phi.add_incoming(value, block)

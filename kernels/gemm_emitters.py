@@ -13,10 +13,10 @@ from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd
 from frittata.kernels.contractions import Contraction, Run, Side, loads_of
 from frittata.kernels.element_emitter import SIDE_BY_SIDE, ElementEmitter, side_by_side
-from frittata.kernels.flow import for_range
+from frittata.kernels.flow import repeat
 from frittata.kernels.gemm_schedule import Source
 from frittata.kernels.index_values import Along, IndexValues
-from frittata.kernels.intrinsics import table_pointer
+from frittata.kernels.intrinsics import operand_pointers, table_pointer
 from frittata.kernels.multiply_adds import MultiplyAdd
 from frittata.kernels.packing import RegisterTile, pitch
 from frittata.kernels.processor import processor
@@ -75,10 +75,6 @@ class Code:
         """The columns of a panel."""
         return self.tile.width(self.lanes)
 
-    def pointers(self, builder: Builder, table: Value) -> dict[Term, Value]:
-        """Return the pointers to the operands."""
-        return {leaf: table_pointer(builder, table, n, leaf.dtype) for n, leaf in enumerate(self.operands)}
-
     # ---- the register tile -------------------------------------------------------------------------------------------
 
     def dot_tile(self, rows: int, panels: int, left: Source, lines: int, depth: DepthPart) -> Emit:
@@ -95,7 +91,7 @@ class Code:
             lanes_at = (Lane(self.multiply.panel), self.lane, self.lane, self.lane)
             places = zip(lanes_at, (*addresses, sums), strict=True)
             panel, row, ahead, sums = (memory.pointer_from_address(builder, lane, at) for lane, at in places)
-            pointers = self.pointers(builder, table)
+            pointers = operand_pointers(builder, table, self.operands)
             variables: dict[int | str, Value] = {"g": g, "j": j}
             variables.update({f"i{r}": builder.add(i, I64(r)) for r in range(rows)})
             runs: tuple[Run, ...] = ((self.turns, 1),)
@@ -212,7 +208,7 @@ class Code:
 
         def emit(builder: Builder, table: Value, g: Value, j: Value, panel: Value) -> None:
             target = memory.pointer_from_address(builder, self.lane, panel)
-            pointers = self.pointers(builder, table)
+            pointers = operand_pointers(builder, table, self.operands)
             if not transposing:
                 self._pack_columns(builder, pointers, {"g": g}, j, target)
                 return
@@ -236,7 +232,7 @@ class Code:
                 valid = None if work.columns % lanes == 0 else valid
             columns.append((at, Along("j", lanes, lanes, valid)))
 
-        def steps(turn: Value, count: int) -> list[Value]:
+        def steps(turn: Value, count: int) -> None:
             """Pack `count` steps from the first of a turn on."""
             k = builder.mul(turn, I64(each))
             places = [(u, *column) for u in range(count) for column in columns]
@@ -251,11 +247,10 @@ class Code:
                     of_turn = values[u * len(columns) + column : (u + each) * len(columns) : len(columns)]
                     at = builder.add(first, I64(u // each * self.width + column * lanes))
                     memory.store(builder, self.multiply.joined(builder, of_turn), target, at)
-            return []
 
         together = max(1, SIDE_BY_SIDE // len(columns) // each)
         turns = work.depth // (together * each) * together
-        for_range(builder, 0, turns, together, [], lambda turn, _: steps(turn, together * each))
+        repeat(builder, 0, turns, together, lambda turn: steps(turn, together * each))
         if turns * each < work.depth:
             steps(I64(turns), work.depth - turns * each)
 
@@ -278,12 +273,8 @@ class Code:
                 at = builder.mul(builder.add(first, I64(n // each)), I64(self.width))
                 memory.store(builder, self.multiply.joined(builder, turned[n : n + each]), target, at)
 
-        def step(k: Value, _: list[Value]) -> list[Value]:
-            square(k, None)
-            return []
-
         rest = work.depth % lanes
-        for_range(builder, 0, work.depth - rest, lanes, [], step)
+        repeat(builder, 0, work.depth - rest, lanes, lambda k: square(k, None))
         if rest:
             square(I64(work.depth - rest), rest)
 
@@ -293,23 +284,20 @@ class Code:
         def emit(builder: Builder, table: Value, g: Value, i: Value, row: Value) -> None:
             kind = Lane(self.multiply.left)
             target = memory.pointer_from_address(builder, kind, row)
-            pointers = self.pointers(builder, table)
+            pointers = operand_pointers(builder, table, self.operands)
             side, lanes, depth = self.multiply.sides(self.work)[0], self.lanes, self.work.depth
 
-            def vectors(starts: Sequence[Value], valid: int | None) -> list[Value]:
+            def vectors(starts: Sequence[Value], valid: int | None) -> None:
                 along = Along("k", lanes, lanes, valid)
                 emitters = [ElementEmitter(builder, pointers, {"g": g, "i": i, "k": k}, along) for k in starts]
                 for k, value in zip(starts, side_by_side(emitters, side.element, side.index), strict=True):
-                    memory.store_masked(builder, value, target, k, lanes if valid is None else valid)
-                return []
+                    memory.store_masked(builder, value, target, k, valid)
 
             together = SIDE_BY_SIDE * lanes
             block, whole = depth - depth % together, depth - depth % lanes
             apart = [u * lanes for u in range(SIDE_BY_SIDE)]
-            for_range(
-                builder, 0, block, together, [], lambda k, _: vectors([builder.add(k, I64(n)) for n in apart], None)
-            )
-            for_range(builder, block, whole, lanes, [], lambda k, _: vectors([k], None))
+            repeat(builder, 0, block, together, lambda k: vectors([builder.add(k, I64(n)) for n in apart], None))
+            repeat(builder, block, whole, lanes, lambda k: vectors([k], None))
             if whole < depth:
                 vectors([I64(whole)], depth - whole)
             for k in range(depth, self.turns * self.multiply.steps):

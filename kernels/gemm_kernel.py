@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from frittata.kernels.gemm_constants import packed_panels, packed_rows
 from frittata.kernels.gemm_emitters import Code, DepthPart, Emit, lanes_of
 from frittata.kernels.gemm_schedule import Sizes, Source, part_sizes, schedule
 from frittata.kernels.intrinsics import make_tile_intrinsic
-from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch, Unread, aligned
+from frittata.kernels.lowered import LoweredKernel, Scratch, addresses, aligned
 from frittata.kernels.multiply_adds import MultiplyAdd, choose
 from frittata.kernels.packing import collide, pitch, tile_rows
 from frittata.kernels.tiles import fetched_lines, unroll_for
@@ -92,7 +92,8 @@ class _Kernel:
 
     def lowered(self, pack: PanelPacker) -> LoweredKernel:
         work, sizes, plan = self._work, self._sizes, self._plan
-        arguments: list[Argument] = [*self._addresses(), *map(Result, range(len(work.bodies)))]
+        sides = (side.element for side, at in ((work.left, sizes.left), (work.right, sizes.right)) if at != "packed")
+        arguments = addresses(work.bodies, work.leaves(sides))  # others are read only in packed form
         setup: list[str] = []
         if sizes.right == "packed":
             setup.append(f"packed = table[{len(arguments)}]")
@@ -108,22 +109,10 @@ class _Kernel:
             self._namespace["pack"] = make_tile_intrinsic("pack", pack(self._code), 3)
         if sizes.left == "scratch":
             self._namespace["fill"] = make_tile_intrinsic("fill", self._code.fill_row(), 3)
-        lines = [
-            *source.comment(work.bodies, tuple(f"out{i}" for i in range(len(work.bodies)))),
-            f"# {self._summary()}",
-            f"def {self._name}(table, chunk):",
-            *_indented([*setup, *self._parts(), *self._batches()]),
-        ]
+        comments = [*source.comment(work.bodies), f"# {self._summary()}"]
+        text = source.function(self._name, comments, [*setup, *self._parts(), *self._batches()])
         key = "\n".join([structure(work.bodies), str(plan), str(sizes), str(self._code.multiply)])
-        text = "\n".join(lines) + "\n"
         return LoweredKernel(self._name, text, self._namespace, plan.chunks, tuple(arguments), key)
-
-    def _addresses(self) -> Iterator[Argument]:
-        """The operands, without those that are read only in packed form."""
-        sides = ((self._work.left, self._sizes.left), (self._work.right, self._sizes.right))
-        read = self._work.leaves([side.element for side, source in sides if source != "packed"])
-        for number, leaf in enumerate(self._operands):
-            yield Operand(number) if leaf in read else Unread()
 
     def _summary(self) -> str:
         s = self._sizes
@@ -151,7 +140,7 @@ class _Kernel:
             return
         low, high = _cut("batch", self._sizes.batches, self._plan.batch_parts)
         yield f"for g in range({low}, {high}):"
-        yield from _indented(self._batch())
+        yield from source.deeper(self._batch())
 
     def _batch(self) -> Iterator[str]:
         first, last = _cut("row", self._tiling.tiles, self._plan.row_parts)
@@ -160,17 +149,17 @@ class _Kernel:
         if not self._has_blocks:
             yield from self._fill(first, last)
             yield panels
-            yield from _indented([*self._panel("scratch", packs=True), *self._group_of_panels(first, last)])
+            yield from source.deeper([*self._panel("scratch", packs=True), *self._group_of_panels(first, last)])
             return
         held = f"scratch + {_less('p', low)}*{self._group * self._panel_bytes}"
         if self._sizes.right == "scratch":
             yield panels
-            yield from _indented(self._pack(held))
+            yield from source.deeper(self._pack(held))
         step = self._plan.block_tiles
         yield f"for first in range({first}, {last}, {step}):"
         inner = [*self._panel(held, packs=False), *self._group_of_panels("first", "last")]
-        yield from _indented(
-            [f"last = min(first + {step}, {last})", *self._fill("first", "last"), panels, *_indented(inner)]
+        yield from source.deeper(
+            [f"last = min(first + {step}, {last})", *self._fill("first", "last"), panels, *source.deeper(inner)]
         )
 
     def _panel(self, scratch: str, *, packs: bool) -> Iterator[str]:
@@ -223,16 +212,16 @@ class _Kernel:
             yield from self._depth_parts_of_tiles(first, last, rest or self._group)
             return
         yield f"if p < {self._groups - 1}:"
-        yield from _indented(self._depth_parts_of_tiles(first, last, self._group))
+        yield from source.deeper(self._depth_parts_of_tiles(first, last, self._group))
         yield "else:"
-        yield from _indented(self._depth_parts_of_tiles(first, last, rest))
+        yield from source.deeper(self._depth_parts_of_tiles(first, last, rest))
 
     def _depth_parts_of_tiles(self, first: str, last: str, panels: int) -> Iterator[str]:
         """Spell the parts of the depth: all tiles take one before the next."""
         final = self._depth_parts - 1
         if final:
             yield f"for d in range({final}):"
-            yield from _indented(self._tiles(first, last, panels, "d"))
+            yield from source.deeper(self._tiles(first, last, panels, "d"))
         yield from self._tiles(first, last, panels, str(final))
 
     def _tiles(self, first: str, last: str, panels: int, part: str) -> Iterator[str]:
@@ -308,7 +297,3 @@ def _extreme(choose: Callable[..., int], a: str, b: str) -> str:
     if a.isdigit() and b.isdigit():
         return str(choose(int(a), int(b)))
     return f"{choose.__name__}({a}, {b})"
-
-
-def _indented(lines: Iterable[str]) -> Iterator[str]:
-    return (source.INDENT + line for line in lines)

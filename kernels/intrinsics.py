@@ -5,12 +5,13 @@ A kernel is `void kernel(int64* table, int64 chunk)`; the table holds addresses 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from numba.core import types
 from numba.extending import intrinsic
 
+from frittata.egraph.terms import Term
 from frittata.kernels.simd import Builder, Index, Lane, Value, as_index
 
 TABLE_TYPE: Any = types.CPointer(types.int64)
@@ -58,6 +59,16 @@ def table_value(builder: Builder, table: Value, index: Index) -> Value:
 def table_pointer(builder: Builder, table: Value, index: Index, dtype: str) -> Value:
     """Read entry `index` of the argument table as the address of elements of `dtype`."""
     return builder.inttoptr(table_value(builder, table, index), Lane(dtype).memory_scalar.as_pointer())
+
+
+def operand_pointers(builder: Builder, table: Value, operands: Iterable[Term]) -> dict[Term, Value]:
+    """Read the addresses of operands, with which a table begins."""
+    return {leaf: table_pointer(builder, table, n, leaf.dtype) for n, leaf in enumerate(operands)}
+
+
+def result_pointers(builder: Builder, table: Value, first: int, bodies: Iterable[Term]) -> list[Value]:
+    """Read the addresses of results, from entry `first` on."""
+    return [table_pointer(builder, table, n, body.dtype) for n, body in enumerate(bodies, first)]
 
 
 argument = make_index_intrinsic("argument", table_value, 1)

@@ -83,10 +83,10 @@ def lower(bodies: tuple[Term, ...], around: Around | None = None) -> Nest:
     while True:
         lowering = _Lowering(frozenset(held), names, array_names(bodies), loops.most_row_bytes)
         nest = lowering.run(bodies, loops)
-        dearest = lowering.next_row() if len(held) < _MOST_ROWS else None
-        if dearest is None:
+        worth_it = lowering.next_row() if len(held) < _MOST_ROWS else None
+        if worth_it is None:
             return merge.tidy(nest, interchanges=around is None)
-        held.add(dearest)
+        held.add(worth_it)
 
 
 def lower_block(
@@ -197,17 +197,12 @@ class _Lowering:
         return Nest(operands, results, root.block)
 
     def next_row(self) -> Pattern | None:
-        """Return the largest element that is worth a row and is evaluated more than once at a place."""
-        best: tuple[int, Pattern] | None = None
-        for order, (pattern, count_by_loop) in enumerate(self._evaluations.items()):
-            element, place = pattern
+        """Return an element that is worth a row, is evaluated more than once at a place, and is no part of another."""
+        for (element, place), count_by_loop in self._evaluations.items():  # users are noted before what they use
             axes = {axis for axis, index in place if ALONG in index.variables()}
-            if sum(count_by_loop.values()) < 2 or not is_worth_holding(element, axes, self._held_terms):
-                continue
-            # users are noted before what they use, so the first is not a part of another
-            if best is None or order < best[0]:
-                best = (order, pattern)
-        return best[1] if best else None
+            if sum(count_by_loop.values()) > 1 and is_worth_holding(element, axes, self._held_terms):
+                return element, place
+        return None
 
     # ---- elements ----------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ of the program are aligned to one element. Elements are f32, f64, i32, i64, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -151,12 +151,19 @@ class Walk:
 Argument = Operand | Unread | Result | PackedConstant | Table | Scratch | Status | Counter | Walk
 
 
+def addresses(bodies: tuple[Term, ...], read: Container[Term] | None = None) -> list[Argument]:
+    """Return what a table begins with: the operands of bodies, Unread where only others are `read`, and the results."""
+    operands = enumerate(program.operands_of(*bodies))
+    given = [Operand(number) if read is None or leaf in read else Unread() for number, leaf in operands]
+    return [*given, *map(Result, range(len(bodies)))]
+
+
 @dataclass(frozen=True, eq=False)
 class LoweredKernel:
     """Generated source with all that compiling and calling it takes.
 
     `source` defines the function `name(table, chunk)`; `namespace` holds what it calls; `key` tells apart what the
-    namespace's intrinsics emit, which the source does not show. Equal (source, key, fastmath) is one compiled kernel.
+    namespace's intrinsics emit, which the source does not show. Equal (source, key) is one compiled kernel.
     `chunks` depends on shapes only, never on the number of threads: that keeps results the same bit for bit.
     """
 
@@ -166,7 +173,6 @@ class LoweredKernel:
     chunks: int
     arguments: tuple[Argument, ...]
     key: str = ""
-    fastmath: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)

@@ -101,9 +101,9 @@ def valid_mask(builder: Builder, lane: Lane, count: Index) -> Value:
     return builder.icmp_signed("<", lane_numbers(lane.lanes, dtype), splat(builder, limit, lane.lanes))
 
 
-def load_masked(builder: Builder, lane: Lane, pointer: Value, offset: Index, count: Index) -> Value:
-    """Load consecutive elements into the first `count >= 1` lanes; the rest are zero, their memory untouched."""
-    if lane.lanes == 1 or count == lane.lanes:
+def load_masked(builder: Builder, lane: Lane, pointer: Value, offset: Index, count: Index | None) -> Value:
+    """Load consecutive elements into the first `count >= 1` lanes (None: all); the rest are zero, and not read."""
+    if count is None or lane.lanes == 1 or count == lane.lanes:
         return load(builder, lane, pointer, offset)
     return load_where(builder, lane, pointer, offset, valid_mask(builder, lane, count))
 
@@ -117,10 +117,10 @@ def load_where(builder: Builder, lane: Lane, pointer: Value, offset: Index, mask
     return _to_register(builder, call_symbol(builder, symbol, lane.memory_type, arguments), lane)
 
 
-def store_masked(builder: Builder, value: Value, pointer: Value, offset: Index, count: Index) -> None:
-    """Store the first `count >= 1` lanes to consecutive elements; memory of the rest is not touched."""
+def store_masked(builder: Builder, value: Value, pointer: Value, offset: Index, count: Index | None) -> None:
+    """Store the first `count >= 1` lanes (None: all) to consecutive elements; memory of the rest is not touched."""
     lane = lane_of(value)
-    if lane.lanes == 1 or count == lane.lanes:
+    if count is None or lane.lanes == 1 or count == lane.lanes:
         return store(builder, value, pointer, offset)
     if isinstance(count, int):
         return _store_parts(builder, value, pointer, as_index(offset), count)
@@ -184,8 +184,8 @@ def load_strided(
     """Load lane i from `offset + i * stride`; lanes from `count` on repeat the last valid one."""
     if isinstance(stride, int) and stride == 0:
         return load_splat(builder, lane, pointer, offset)
-    is_known = isinstance(stride, int) and stride > 1 and count is None
-    if is_known and 1 < _every_steps(lane.lanes, stride) < 2 * lane.lanes:
+    is_whole = isinstance(stride, int) and stride > 1 and count is None
+    if is_whole and 1 < _every_steps(lane.lanes, stride) < 2 * lane.lanes:
         return _load_every(builder, lane, pointer, as_index(offset), stride)
     return load_gather(builder, lane, pointer, strided_offsets(builder, lane.lanes, offset, stride, count))
 

@@ -9,7 +9,7 @@ from frittata.egraph.indexing import var
 from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd
 from frittata.kernels.element_emitter import ElementEmitter
-from frittata.kernels.flow import for_range
+from frittata.kernels.flow import for_range, repeat
 from frittata.kernels.frames import LANES
 from frittata.kernels.index_values import Along
 from frittata.kernels.passes import Passes
@@ -66,7 +66,7 @@ class PieceEmitter(RowEmitter):
             sums = self._sequence(self._frame.sequence, {}, neutral, whole, span)
         for i, fold in enumerate(self._folds):
             op = reduction(fold.term).op
-            total = simd.reduce(self._builder, op, self._combined(op, sums[i * turn : (i + 1) * turn]))
+            total = simd.reduce(self._builder, op, simd.combined(self._builder, op, sums[i * turn : (i + 1) * turn]))
             memory.store(self._builder, total, self._partial(chunk, i))
 
     def emit_steps(self, span: Span, chunk: Value) -> None:
@@ -82,11 +82,7 @@ class PieceEmitter(RowEmitter):
                 for i in range(len(self._folds)):
                     memory.store(self._builder, next(sums), self._partial(chunk, i), at)
 
-        def turn_of(k: Value, carried: list[Value]) -> list[Value]:
-            block(k, [None] * self._plan.vectors)
-            return carried
-
-        for_range(self._builder, 0, full, turn, [], turn_of)
+        repeat(self._builder, 0, full, turn, lambda k: block(k, [None] * self._plan.vectors))
         if full != frame.extent:
             rest = range(full, frame.extent, frame.lanes)
             block(full, [frame.extent - k if frame.extent - k < frame.lanes else None for k in rest])
@@ -118,13 +114,10 @@ class PieceEmitter(RowEmitter):
             self._each_column(columns, visit)
 
         def down(variables: Variables, carried: Carried) -> Carried:
-            def turn(first: Value, values: list[Value]) -> list[Value]:
-                fold_steps(variables, first, STEPS)
-                return values
-
-            for_range(self._builder, 0, last.extent - rest, STEPS, [], turn)
+            whole = last.extent - rest
+            repeat(self._builder, 0, whole, STEPS, lambda first: fold_steps(variables, first, STEPS))
             if rest:
-                fold_steps(variables, I64(last.extent - rest), rest)
+                fold_steps(variables, I64(whole), rest)
             return carried
 
         self._each_column(columns, clear)
@@ -174,17 +167,9 @@ class PieceEmitter(RowEmitter):
         frame = self._frame
         full = frame.extent - frame.extent % frame.lanes
 
-        def body(k: Value, carried: list[Value]) -> list[Value]:
-            visit(k, None)
-            return carried
-
-        def last(_: Value, carried: list[Value]) -> list[Value]:
-            visit(I64(full), frame.extent - full)
-            return carried
-
-        for_range(self._builder, columns.first, columns.stop, frame.lanes, [], body)
+        repeat(self._builder, columns.first, columns.stop, frame.lanes, lambda k: visit(k, None))
         if full != frame.extent:
-            for_range(self._builder, 0, columns.ends, 1, [], last)
+            repeat(self._builder, 0, columns.ends, 1, lambda _: visit(I64(full), frame.extent - full))
 
     def _along(self, valid: int | None) -> Along:
         return Along(LANES, self._frame.lanes, self._frame.lanes, valid)

@@ -14,11 +14,11 @@ from frittata.egraph.indexing import Affine, var
 from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd
 from frittata.kernels.element_emitter import SIDE_BY_SIDE, ElementEmitter, side_by_side
-from frittata.kernels.flow import for_range
+from frittata.kernels.flow import for_range, repeat
 from frittata.kernels.frames import LANES, Loop
 from frittata.kernels.guards import guard_of
 from frittata.kernels.index_values import Along
-from frittata.kernels.intrinsics import table_pointer, table_value
+from frittata.kernels.intrinsics import operand_pointers, result_pointers, table_value
 from frittata.kernels.lowered import aligned
 from frittata.kernels.nans import blind_maxima
 from frittata.kernels.passes import Passes
@@ -61,15 +61,12 @@ class RowEmitter:
     ) -> None:
         self._builder, self._plan, self._frame = builder, plan, plan.frame
         leaves = list(program.operands_of(*(whole or bodies)))
-        self._pointers = pointers = {
-            leaf: table_pointer(builder, table, i, leaf.dtype) for i, leaf in enumerate(leaves)
-        }
-        outputs = enumerate(bodies, len(leaves))
-        self._results = [table_pointer(builder, table, i, body.dtype) for i, body in outputs]
+        self._pointers = operand_pointers(builder, table, leaves)
+        self._results = result_pointers(builder, table, len(leaves), bodies)
         self._held = self._held_rows(table, len(leaves) + len(bodies), chunk)
         variables: Variables = dict(zip((loop.key for loop in plan.frame.rows), rows, strict=True))
         guard = guard_of(builder, table, len(leaves) + len(bodies) + bool(plan.scratch_bytes), whole or bodies)
-        self._base = ElementEmitter(builder, pointers, variables, guard=guard)
+        self._base = ElementEmitter(builder, self._pointers, variables, guard=guard)
         reduced = plan.frame.is_reduced
         index = {a: Affine() if reduced and a in plan.frame.bound else at for a, at in plan.frame.index.items()}
         self._offsets = [stored_at(body, index) for body in bodies]
@@ -101,7 +98,7 @@ class RowEmitter:
 
             sums = self._sequence(self._frame.sequence, {}, neutral, along)
             for i, fold in enumerate(step.folds):
-                total = self._combined(reduction(fold.term).op, sums[i * turn : (i + 1) * turn])
+                total = simd.combined(self._builder, reduction(fold.term).op, sums[i * turn : (i + 1) * turn])
                 self._know(self._base, fold, simd.reduce(self._builder, reduction(fold.term).op, total))
         if self._frame.is_reduced:
             self._write(self._base, range(len(self._results)), None)
@@ -182,20 +179,15 @@ class RowEmitter:
                     self._know(emitter, point, vectors[r])
                 self._step([Part(emitter)], 0)
 
-        def block(k: Value, carried: list[Value]) -> list[Value]:
+        def block(k: Value) -> None:
             # what lies over the end is computed twice
             first = simd.minimum(builder, k, last)
-            for_range(builder, 0, self._plan.tile_rows, lanes, [], lambda i, _: within(builder.add(row, i), first))
-            return carried
+            repeat(builder, 0, self._plan.tile_rows, lanes, lambda i: within(builder.add(row, i), first))
 
-        def within(i: Value, first: Value) -> list[Value]:
-            def body(k: Value, carried: list[Value]) -> list[Value]:
-                square(i, builder.add(first, k))
-                return carried
+        def within(i: Value, first: Value) -> None:
+            repeat(builder, 0, tile, lanes, lambda k: square(i, builder.add(first, k)))
 
-            return for_range(builder, 0, tile, lanes, [], body)
-
-        for_range(builder, start, stop, tile, [], block)
+        repeat(builder, start, stop, tile, block)
 
     def _turned(self, point: Point, variables: Variables, loop: Loop) -> list[Value]:
         """Load a square along the rows and return it along the lanes."""
@@ -280,14 +272,15 @@ class RowEmitter:
         self._write(emitter, step.outputs, valid)
         for point, value in zip(step.held, values, strict=True):
             pointer, offset = self._place(part, point)
-            self._store(value, pointer, offset, valid)
+            memory.store_masked(self._builder, value, pointer, offset, valid)
         return out
 
     def _write(self, emitter: ElementEmitter, outputs: Sequence[int], valid: int | None) -> None:
         points = [self._plan.outputs[i] for i in outputs]
         values = [emitter.emit(point.term, point.where.index) for point in points]
         for i, value in zip(outputs, values, strict=True):
-            self._store(value, self._results[i], emitter.values.first(self._offsets[i]), valid)
+            offset = emitter.values.first(self._offsets[i])
+            memory.store_masked(self._builder, value, self._results[i], offset, valid)
 
     def _place(self, part: Part, point: Point) -> tuple[Value, Value]:
         """Return where a held point lies: in its output, or in a row of scratch memory."""
@@ -307,15 +300,7 @@ class RowEmitter:
     def _load_held(self, part: Part, point: Point) -> Value:
         pointer, offset = self._place(part, point)
         lane = Lane(point.term.dtype, part.emitter.values.lanes)
-        if part.valid is None:
-            return memory.load(self._builder, lane, pointer, offset)
         return memory.load_masked(self._builder, lane, pointer, offset, part.valid)
-
-    def _store(self, value: Value, pointer: Value, offset: Value, valid: int | None) -> None:
-        if valid is None:
-            memory.store(self._builder, value, pointer, offset)
-        else:
-            memory.store_masked(self._builder, value, pointer, offset, valid)
 
     # ---- parts -------------------------------------------------------------------------------------------------------
 
@@ -346,14 +331,6 @@ class RowEmitter:
 
     def _neutral(self, fold: Point, lanes: int) -> Value:
         return simd.neutral(Lane(fold.term.dtype, lanes), reduction(fold.term).op)
-
-    def _combined(self, op: str, values: list[Value]) -> Value:
-        """Combine accumulators pairwise."""
-        while len(values) > 1:
-            pairs = zip(values[::2], values[1::2], strict=False)
-            rest = values[len(values) & ~1 :]
-            values = [simd.COMBINE_BY_FOLD[op](self._builder, a, b) for a, b in pairs] + rest
-        return values[0]
 
     @staticmethod
     def _know(emitter: ElementEmitter, point: Point, value: Value) -> None:

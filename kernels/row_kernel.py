@@ -10,7 +10,7 @@ from frittata.egraph.terms import Term
 from frittata.kernels import source
 from frittata.kernels.lookups import sites
 from frittata.kernels.lower import result_names
-from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch, Status
+from frittata.kernels.lowered import Argument, LoweredKernel, Scratch, Status, addresses
 from frittata.kernels.passes import Passes
 
 
@@ -25,18 +25,12 @@ def row_kernel(
     more: Sequence[Argument] = (),
 ) -> LoweredKernel:
     """Put the function `name` together: `lines` are its body, `notes` comments before it, `more` its last arguments."""
-    operands = list(program.operands_of(*bodies))
-    text = [
-        *source.comment(bodies, result_names(bodies)),
-        *notes,
-        f"def {name}(table, chunk):",
-        *(source.INDENT + line for line in lines),
-    ]
-    arguments: list[Argument] = [*map(Operand, range(len(operands))), *map(Result, range(len(bodies)))]
+    text = source.function(name, [*source.comment(bodies, result_names(bodies)), *notes], lines)
+    arguments = addresses(bodies)
     if plan.scratch_bytes:
         arguments.append(Scratch(plan.scratch_bytes))
     if words := len(sites(bodies)):
         arguments.append(Status(words))
     arguments += more
-    key = f"{[str(leaf.type) for leaf in operands]} {plan.frame.describe()}"
-    return LoweredKernel(name, "\n".join(text) + "\n", namespace, chunks, tuple(arguments), key)
+    key = f"{[str(leaf.type) for leaf in program.operands_of(*bodies)]} {plan.frame.describe()}"
+    return LoweredKernel(name, text, namespace, chunks, tuple(arguments), key)

@@ -41,7 +41,7 @@ def build(program_: Program, value_by_param: Mapping[str, Array], cache: KernelC
     lowered, banded = lower_kernels(program_)
     kernels = [low for low in lowered if isinstance(low, LoweredKernel)]
     every = list(dict.fromkeys([*kernels, *(called for band in banded for called in band.called)]))
-    sources = [KernelSource(k.source, k.name, k.namespace, k.key, tuple(sorted(k.fastmath))) for k in every]
+    sources = [KernelSource(k.source, k.name, k.namespace, k.key) for k in every]
     missing = {source.digest for source in sources if cache is None or not cache.has(source.digest)}
     compiled = dict(zip(every, compile_kernels(sources, cache), strict=True))
     return Executable(program_, lowered, banded, compiled, Constants(program_, value_by_param), len(missing))

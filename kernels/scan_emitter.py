@@ -14,7 +14,7 @@ from frittata.kernels.flow import for_range, rarely
 from frittata.kernels.frames import LANES
 from frittata.kernels.guards import guard_of
 from frittata.kernels.index_values import Along
-from frittata.kernels.intrinsics import table_pointer
+from frittata.kernels.intrinsics import operand_pointers, result_pointers
 from frittata.kernels.scans import SEQUENCE, ScanPlan
 from frittata.kernels.simd import I32, I64, Builder, Lane, Value
 from frittata.kernels.stores import stored_at
@@ -28,8 +28,8 @@ class ScanEmitter:
     ) -> None:
         self._builder, self._plan = builder, plan
         leaves = list(program.operands_of(*bodies))
-        pointers = {leaf: table_pointer(builder, table, i, leaf.dtype) for i, leaf in enumerate(leaves)}
-        self._results = [table_pointer(builder, table, i, b.dtype) for i, b in enumerate(bodies, len(leaves))]
+        pointers = operand_pointers(builder, table, leaves)
+        self._results = result_pointers(builder, table, len(leaves), bodies)
         variables: dict[int | str, Value] = dict(zip((loop.key for loop in plan.rows), rows, strict=True))
         guard = guard_of(builder, table, len(leaves) + len(bodies), bodies)
         self._base = ElementEmitter(builder, pointers, variables, guard=guard)
@@ -135,8 +135,4 @@ class ScanEmitter:
             emitter.know(scan, index, total)
         values = [emitter.emit(element, index) for element in self._plan.elements]
         for pointer, value, at in zip(self._results, values, self._offsets, strict=True):
-            offset = emitter.values.first(at)
-            if valid is None:
-                memory.store(self._builder, value, pointer, offset)
-            else:
-                memory.store_masked(self._builder, value, pointer, offset, valid)
+            memory.store_masked(self._builder, value, pointer, emitter.values.first(at), valid)

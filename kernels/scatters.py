@@ -22,11 +22,11 @@ from frittata.kernels import memory, simd, vmath
 from frittata.kernels.chunks import wanted_chunks
 from frittata.kernels.contractions import BINDERS, is_under_view, split_index
 from frittata.kernels.element_emitter import ElementEmitter
-from frittata.kernels.flow import for_range
+from frittata.kernels.flow import repeat
 from frittata.kernels.frames import is_known
 from frittata.kernels.guards import guard_of
 from frittata.kernels.index_values import Along
-from frittata.kernels.intrinsics import table_pointer
+from frittata.kernels.intrinsics import operand_pointers, table_pointer
 from frittata.kernels.processor import processor
 from frittata.kernels.simd import I64, Builder, Lane, Value
 from frittata.kernels.stencils import dim_at
@@ -186,7 +186,7 @@ class ScatterEmitter:
     def __init__(self, builder: Builder, work: Scatter, table: Value, i: Value) -> None:
         self._builder, self._work = builder, work
         leaves = list(program.operands_of(work.body))
-        pointers = {leaf: table_pointer(builder, table, n, leaf.dtype) for n, leaf in enumerate(leaves)}
+        pointers = operand_pointers(builder, table, leaves)
         self._result = table_pointer(builder, table, len(leaves), work.body.dtype)
         guard = guard_of(builder, table, len(leaves) + 1, (work.body,))
         self._base = ElementEmitter(builder, pointers, {"i": i}, guard=guard)
@@ -198,12 +198,11 @@ class ScatterEmitter:
         starts = range(0, columns, work.lanes)
         parts = [(builder.add(first, I64(at)), min(work.lanes, columns - at)) for at in starts]
 
-        def clear(n: Value, carried: list[Value]) -> list[Value]:
+        def clear(n: Value) -> None:
             for j, valid in parts:
                 self._store(self._at(self._base, n, j, valid), nothing, valid)
-            return carried
 
-        def add(k: Value, carried: list[Value]) -> list[Value]:
+        def add(k: Value) -> None:
             place = self._base.inner({"k": k})
             n = vmath.cast(builder, place.emit_narrow(work.place, work.index), "i64")
             if work.parts == 1 and self._is_in_range():
@@ -212,20 +211,18 @@ class ScatterEmitter:
                 is_here = builder.icmp_unsigned("<", builder.sub(n, low), builder.sub(high, low))
                 with builder.if_then(is_here):
                     self._add(place, n, parts)
-            return carried
 
-        def finish(n: Value, carried: list[Value]) -> list[Value]:
+        def finish(n: Value) -> None:
             emitter = self._base
             for j, valid in parts:
                 emitter = self._at(emitter, n, j, valid)
                 emitter.know(work.hole, work.index, self._load(emitter, valid))
                 self._store(emitter, emitter.emit(work.body.args[0], work.index), valid)
-            return carried
 
-        for_range(builder, low, high, 1, [], clear)
-        for_range(builder, 0, work.count, 1, [], add)
+        repeat(builder, low, high, 1, clear)
+        repeat(builder, 0, work.count, 1, add)
         if work.body.args[0] is not work.hole:
-            for_range(builder, low, high, 1, [], finish)
+            repeat(builder, low, high, 1, finish)
 
     def _is_in_range(self) -> bool:
         """Whether the place is a look-up, which is clamped to the axis."""

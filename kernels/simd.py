@@ -298,6 +298,15 @@ def neutral(lane: Lane, fold: str) -> Value:
     return constant(lane, -(2**bits) if fold == "max" else 2**bits - 1)
 
 
+def combined(builder: Builder, fold: str, values: Sequence[Value]) -> Value:
+    """Fold several values to one, pair by pair."""
+    rest = list(values)
+    while len(rest) > 1:
+        pairs = zip(rest[::2], rest[1::2], strict=False)
+        rest = [COMBINE_BY_FOLD[fold](builder, a, b) for a, b in pairs] + rest[len(rest) & ~1 :]
+    return rest[0]
+
+
 def reduce(builder: Builder, fold: str, value: Value) -> Value:
     """Fold the lanes, a power of two of them, to one element: halves are combined until one lane is left."""
     combine = COMBINE_BY_FOLD[fold]

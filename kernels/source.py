@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from frittata.egraph import terms
 from frittata.egraph.terms import Term
@@ -64,11 +64,22 @@ def _lines(statement: Statement) -> list[str]:
             return [f"for {var} in range({extent}):"]
 
 
+def function(name: str, comments: Iterable[str], body: Iterable[str]) -> str:
+    """Write a kernel: comments, its head, its body."""
+    return "\n".join([*comments, f"def {name}(table, chunk):", *deeper(body)]) + "\n"
+
+
+def deeper(lines: Iterable[str]) -> Iterator[str]:
+    """Indent lines by one level."""
+    return (INDENT + line for line in lines)
+
+
 # ---- the comment that opens a kernel ---------------------------------------------------------------------------------
 
 
-def comment(bodies: tuple[Term, ...], results: tuple[str, ...]) -> list[str]:
-    """Write the element terms of a kernel; what is used more than once gets a name."""
+def comment(bodies: tuple[Term, ...], results: Sequence[str] = ()) -> list[str]:
+    """Write the element terms of a kernel, of which those used often get names; results are out0, ... by default."""
+    results = results or [f"out{i}" for i in range(len(bodies))]
     elements = tuple(body.args[0] for body in bodies)
     uses = Counter(arg for term in terms.walk(*elements) for arg in term.args if arg.sort == "element")
     text: dict[Term, str] = {}

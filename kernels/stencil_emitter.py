@@ -11,9 +11,9 @@ from frittata.egraph.indexing import Affine, var
 from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd
 from frittata.kernels.element_emitter import ElementEmitter
-from frittata.kernels.flow import for_range
+from frittata.kernels.flow import for_range, repeat
 from frittata.kernels.index_values import Along
-from frittata.kernels.intrinsics import table_pointer
+from frittata.kernels.intrinsics import operand_pointers, table_pointer
 from frittata.kernels.simd import I64, Builder, Lane, Value
 from frittata.kernels.stencil_schedule import StencilPlan
 from frittata.kernels.stencils import DOT, clamps
@@ -33,9 +33,6 @@ class StencilCode:
     def _lane(self) -> Lane:
         return Lane(self.plan.work.dtype, self.plan.lanes)
 
-    def _pointers(self, builder: Builder, table: Value) -> dict[Term, Value]:
-        return {leaf: table_pointer(builder, table, n, leaf.dtype) for n, leaf in enumerate(self.operands)}
-
     # ---- scratch memory ----------------------------------------------------------------------------------------------
 
     def clear(self, builder: Builder, _table: Value, scratch: Value) -> None:
@@ -44,14 +41,10 @@ class StencilCode:
         zero = simd.constant(self._lane, 0)
         count = self.plan.scratch_elements
 
-        def step(k: Value, _: _Sums) -> _Sums:
-            memory.store(builder, zero, target, k)
-            return []
-
-        for_range(builder, 0, count - count % self.plan.lanes, self.plan.lanes, [], step)
-        if count % self.plan.lanes:
-            rest = count - count % self.plan.lanes
-            memory.store_masked(builder, zero, target, I64(rest), count - rest)
+        whole = count - count % self.plan.lanes
+        repeat(builder, 0, whole, self.plan.lanes, lambda k: memory.store(builder, zero, target, k))
+        if whole < count:
+            memory.store_masked(builder, zero, target, I64(whole), count - whole)
 
     def fill(self, builder: Builder, table: Value, g: Value, c: Value, line: Value, row: Value, scratch: Value) -> None:
         """Emit `fill(table, g, c, line, row, scratch)`: a line, counted from the margin, to a row of scratch."""
@@ -101,7 +94,7 @@ class StencilCode:
                 first, valid = max(0, min(k, count - lanes)), min(lanes, count)
                 memory.store_masked(builder, simd.constant(self._lane, 0), target, I64(low + first), valid)
             return
-        emitter = ElementEmitter(builder, self._pointers(builder, table), variables)
+        emitter = ElementEmitter(builder, operand_pointers(builder, table, self.operands), variables)
         at = var("u", count) * pixels.stride + (low * pixels.stride + phase - pixels.padding)
         cuts = sorted({0, count, *clamps(work.image, {**work.at, -1: at}, "u", count)})
         for first, last in pairwise(cuts):
@@ -120,16 +113,12 @@ class StencilCode:
         def vector(k: Value, valid: int | None) -> None:
             inner = emitter.inner({"u": k}, Along("u", lanes, 1, valid))
             value = inner.emit(work.image, index)
-            memory.store_masked(builder, value, target, k, lanes if valid is None else valid)
-
-        def step(k: Value, _: _Sums) -> _Sums:
-            vector(k, None)
-            return []
+            memory.store_masked(builder, value, target, k, valid)
 
         if count < lanes:
             vector(I64(0), count)
             return
-        for_range(builder, 0, count - count % lanes, lanes, [], step)
+        repeat(builder, 0, count - count % lanes, lanes, lambda k: vector(k, None))
         if count % lanes:
             vector(I64(count - lanes), None)
 
@@ -148,13 +137,12 @@ class StencilCode:
         packed = memory.pointer_from_address(builder, self._lane, weights)
         width, last = plan.lanes * plan.vectors, plan.last_start
 
-        def tile(k: Value, _: _Sums) -> _Sums:
+        def tile(k: Value) -> None:
             x = simd.minimum(builder, k, I64(last)) if plan.pixel_tiles > 1 else I64(0)
             sums = self._channels(builder, memory.advance(builder, image, x), packed)
             self._store(builder, table, {"g": g, "o": o, "y": y}, x, sums)
-            return []
 
-        for_range(builder, 0, plan.pixel_tiles * width, width, [], tile)
+        repeat(builder, 0, plan.pixel_tiles * width, width, tile)
 
     def _channels(self, builder: Builder, image: Value, weights: Value) -> _Sums:
         """Add up over the input channels."""
@@ -249,7 +237,7 @@ class StencilCode:
     ) -> None:
         """Compute the bodies from a tile's results."""
         plan = self.plan
-        pointers = self._pointers(builder, table)
+        pointers = operand_pointers(builder, table, self.operands)
         scalars = dict(variables)
         scalars.update({f"o{o}": builder.add(variables["o"], I64(o)) for o in range(plan.outputs)})
         scalars.update({f"y{r}": builder.add(variables["y"], I64(r)) for r in range(plan.lines)})
@@ -275,4 +263,4 @@ class StencilCode:
             offset = emitter.values.first(stored_at(body, index))
             value = emitter.emit(body.args[0], index)
             target = table_pointer(builder, table, len(self.operands) + number, body.dtype)
-            memory.store_masked(builder, value, target, offset, plan.lanes if plan.valid is None else plan.valid)
+            memory.store_masked(builder, value, target, offset, plan.valid)

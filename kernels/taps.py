@@ -23,9 +23,9 @@ from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd
 from frittata.kernels.contractions import loads_at, split_index
 from frittata.kernels.element_emitter import ElementEmitter
-from frittata.kernels.flow import for_range
+from frittata.kernels.flow import for_range, repeat
 from frittata.kernels.index_values import Along
-from frittata.kernels.intrinsics import table_pointer
+from frittata.kernels.intrinsics import operand_pointers, result_pointers
 from frittata.kernels.points import Reduction, reduction
 from frittata.kernels.processor import processor
 from frittata.kernels.simd import I64, Builder, Lane, Value
@@ -224,9 +224,8 @@ class TapsEmitter:
     def __init__(self, builder: Builder, work: Taps, table: Value, i: Value, x: Value) -> None:
         self._builder, self._work = builder, work
         leaves = list(program.operands_of(*work.bodies))
-        self._pointers = {leaf: table_pointer(builder, table, n, leaf.dtype) for n, leaf in enumerate(leaves)}
-        outputs = enumerate(work.bodies, len(leaves))
-        self._results = [table_pointer(builder, table, n, body.dtype) for n, body in outputs]
+        self._pointers = operand_pointers(builder, table, leaves)
+        self._results = result_pointers(builder, table, len(leaves), work.bodies)
         self._variables: dict[int | str, Value] = {"i": i, "x": x}
 
     def emit(self) -> None:
@@ -235,12 +234,11 @@ class TapsEmitter:
         turn = work.vectors * work.lanes
         full = work.columns - work.columns % turn
 
-        def block(j: Value, carried: list[Value]) -> list[Value]:
+        def block(j: Value) -> None:
             for v in range(work.vectors):
                 self._vector(builder.add(j, I64(v * work.lanes)), None)
-            return carried
 
-        for_range(builder, 0, full, turn, [], block)
+        repeat(builder, 0, full, turn, block)
         for j in range(full, work.columns, work.lanes):
             valid = work.columns - j
             self._vector(I64(j), valid if valid < work.lanes else None)
@@ -276,7 +274,4 @@ class TapsEmitter:
         for body, pointer in zip(work.bodies, self._results, strict=True):
             value = emitter.emit(body.args[0], index)
             at = emitter.values.first(stored_at(body, index))
-            if valid is None:
-                memory.store(self._builder, value, pointer, at)
-            else:
-                memory.store_masked(self._builder, value, pointer, at, valid)
+            memory.store_masked(self._builder, value, pointer, at, valid)

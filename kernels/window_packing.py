@@ -21,9 +21,10 @@ from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd
 from frittata.kernels.contractions import Contraction, loads_of, split_index
 from frittata.kernels.element_emitter import ElementEmitter
-from frittata.kernels.flow import for_range
+from frittata.kernels.flow import repeat
 from frittata.kernels.gemm_emitters import Code, Emit
 from frittata.kernels.index_values import Along
+from frittata.kernels.intrinsics import operand_pointers
 from frittata.kernels.simd import I1, I32, I64, Builder, Index, Lane, Value
 
 _MOST_STRIDE = 2
@@ -150,7 +151,7 @@ def pack_windows(work: Contraction) -> Callable[[Code], Emit] | None:
     def bind(code: Code) -> Emit:
         def emit(builder: Builder, table: Value, g: Value, j: Value, panel: Value) -> None:
             target = memory.pointer_from_address(builder, code.lane, panel)
-            _Packing(builder, code, windows, code.pointers(builder, table), g, j, target).emit()
+            _Packing(builder, code, windows, operand_pointers(builder, table, code.operands), g, j, target).emit()
 
         return emit
 
@@ -176,25 +177,24 @@ class _Packing:
         segments = windows.segments(self.code.lanes)
         block = min(windows.channels, _BLOCK_CHANNELS)
 
-        def channels(first: Value, _: list[Value]) -> list[Value]:
+        def channels(first: Value) -> None:
             last: Index = builder.add(first, I64(block))
             if windows.channels % block:
                 last = simd.minimum(builder, last, I64(windows.channels))
 
-            def column(dx: Value, _: list[Value]) -> list[Value]:
+            def column(dx: Value) -> None:
                 tracks = [[self._track(start, n, dx) for n in range(segments)] for start in starts]
 
-                def line(dy: Value, _: list[Value]) -> list[Value]:
+                def line(dy: Value) -> None:
                     vectors = [[self._segment(track, dy) for track in part] for part in tracks]
                     position = builder.add(builder.mul(dy, I64(windows.pixels.kernel)), dx)
                     self._channels(first, last, vectors, builder.mul(position, I64(self.code.width)))
-                    return []
 
-                return for_range(builder, 0, windows.lines.kernel, 1, [], line)
+                repeat(builder, 0, windows.lines.kernel, 1, line)
 
-            return for_range(builder, 0, windows.pixels.kernel, 1, [], column)
+            repeat(builder, 0, windows.pixels.kernel, 1, column)
 
-        for_range(builder, 0, windows.channels, block, [], channels)
+        repeat(builder, 0, windows.channels, block, channels)
 
     def _start(self, vector: int) -> tuple[Value, Value]:
         """Return line and column of a vector's first pixel."""
@@ -236,15 +236,14 @@ class _Packing:
         area = windows.lines.kernel * windows.pixels.kernel
         stride = windows.offset.factor_of("c")
 
-        def channel(c: Value, _: list[Value]) -> list[Value]:
+        def channel(c: Value) -> None:
             moved = builder.mul(c, I64(stride))
             row = builder.add(builder.mul(c, I64(area * code.width)), position)
             for number, segments in enumerate(vectors):
                 value = self._value(c, moved, segments)
                 memory.store(builder, value, self.target, builder.add(row, I64(number * code.lanes)))
-            return []
 
-        for_range(builder, first, last, 1, [], channel)
+        repeat(builder, first, last, 1, channel)
 
     def _value(self, c: Value, moved: Value, segments: list[_Segment]) -> Value:
         builder, windows, lanes = self.builder, self.windows, self.code.lanes

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import reduce
 
 from frittata.egraph.indexing import Affine, var
 from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd
 from frittata.kernels.element_emitter import ElementEmitter
-from frittata.kernels.flow import for_range
+from frittata.kernels.flow import repeat
 from frittata.kernels.index_values import Along
-from frittata.kernels.intrinsics import table_pointer
+from frittata.kernels.intrinsics import operand_pointers, table_pointer
 from frittata.kernels.simd import I64, Builder, Lane, Value
 from frittata.kernels.stores import stored_at
 from frittata.kernels.tiles import Accumulators, emit_panels_tile, unroll_for
@@ -31,15 +33,12 @@ class TiledCode:
     def _lane(self) -> Lane:
         return Lane(self.plan.work.dtype, self.plan.lanes)
 
-    def _pointers(self, builder: Builder, table: Value) -> dict[Term, Value]:
-        return {leaf: table_pointer(builder, table, n, leaf.dtype) for n, leaf in enumerate(self.operands)}
-
     # ---- the image ---------------------------------------------------------------------------------------------------
 
     def fill(self, builder: Builder, table: Value, g: Value, line: Value, pixel: Value, row: Value) -> None:
         """Emit `fill(table, g, line, pixel, row)`: the transformed values of a tile, one row of each plane."""
         work = self.plan.work
-        pointers = self._pointers(builder, table)
+        pointers = operand_pointers(builder, table, self.operands)
         target = memory.pointer_from_address(builder, self._lane, row)
         places = [self._places(builder, "v", work.lines, line), self._places(builder, "u", work.pixels, pixel)]
 
@@ -113,11 +112,7 @@ class TiledCode:
                     plane = (p * work.size + q) * self.plan.image_plane
                     memory.store(builder, one, target, builder.add(k, I64(plane)))
 
-        def step(k: Value, _: Vectors) -> Vectors:
-            vector(k, None)
-            return []
-
-        for_range(builder, 0, work.inputs - rest, lanes, [], step)
+        repeat(builder, 0, work.inputs - rest, lanes, lambda k: vector(k, None))
         if rest:
             vector(I64(work.inputs - rest), rest)
 
@@ -169,7 +164,7 @@ class TiledCode:
     ) -> None:
         """Emit `finish(table, g, line, pixel, channel, sums)`: the bodies at a tile, for one panel of channels."""
         plan, work = self.plan, self.plan.work
-        pointers = self._pointers(builder, table)
+        pointers = operand_pointers(builder, table, self.operands)
         scalars: dict[int | str, Value] = {"g": g}
         for key, axis, tile in (("y", work.lines, line), ("x", work.pixels, pixel)):
             first = builder.mul(tile, I64(work.tile))
@@ -222,35 +217,19 @@ class TiledCode:
             for key, at, axis in zip("yx", place, (work.lines, work.pixels), strict=True)
             if at and axis.result % work.tile
         ]
-        if not ends:
-            self._store_vector(builder, table, emitter, value, place, valid)
-            return
-        with builder.if_then(_all(builder, ends), likely=True):
-            inner = emitter.inner(along=emitter.values.along)
-            self._store_vector(builder, table, inner, value, place, valid)
-
-    def _store_vector(
-        self,
-        builder: Builder,
-        table: Value,
-        emitter: ElementEmitter,
-        value: Value,
-        place: tuple[int, int],
-        valid: Value | None,
-    ) -> None:
-        plan, work = self.plan, self.plan.work
         here: dict[int | str, Affine] = {
             "y": var(f"y{place[0]}", work.lines.result),
             "x": var(f"x{place[1]}", work.pixels.result),
         }
         index = {axis: at.substitute(here) for axis, at in work.place.items()}
-        emitter.fill({work.product: value})
-        for number, body in enumerate(work.bodies):
-            result = emitter.emit(body.args[0], index)
-            target = table_pointer(builder, table, len(self.operands) + number, body.dtype)
-            count = plan.lanes if valid is None else valid
-            at = emitter.values.first(stored_at(body, index))
-            memory.store_masked(builder, result, target, at, count)
+        with builder.if_then(_all(builder, ends), likely=True) if ends else nullcontext():
+            emitter = emitter.inner(along=emitter.values.along) if ends else emitter
+            emitter.fill({work.product: value})
+            for number, body in enumerate(work.bodies):
+                result = emitter.emit(body.args[0], index)
+                target = table_pointer(builder, table, len(self.operands) + number, body.dtype)
+                at = emitter.values.first(stored_at(body, index))
+                memory.store_masked(builder, result, target, at, valid)
 
 
 def _is_inside(builder: Builder, at: Value, axis: Axis) -> Value:
@@ -258,10 +237,7 @@ def _is_inside(builder: Builder, at: Value, axis: Axis) -> Value:
 
 
 def _all(builder: Builder, flags: Sequence[Value]) -> Value:
-    total = flags[0]
-    for flag in flags[1:]:
-        total = builder.and_(total, flag)
-    return total
+    return reduce(builder.and_, flags)
 
 
 # ---- transforms ------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from frittata.egraph import shapes, terms
 from frittata.egraph.attend import expanded
 from frittata.egraph.ops import registry
 from frittata.egraph.ops.winograd import as_window_dot
-from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import Term
 from frittata.kernels.loops import Apply, Expression, Load, Loop, Statement, parts, values_of
 from frittata.kernels.scans import scanned_axes
@@ -28,7 +27,7 @@ _COLUMN_PRODUCT_UNITS = 10.0
 def work_units(bodies: tuple[Term, ...]) -> float:
     """Return what computing `build` terms of one shape in one nest takes."""
     seen: set[tuple[Term, float]] = set()
-    units = sum(_work(body.args[0], 1.0, seen) + _size(body.shape) for body in bodies)
+    units = sum(_work(body.args[0], 1.0, seen) + shapes.size(body.shape) for body in bodies)
     return units * _repeats(bodies)
 
 
@@ -53,7 +52,8 @@ def units_without(bodies: tuple[Term, ...], axis: int) -> float:
 def _repeats(bodies: tuple[Term, ...]) -> float:
     """Return how often a nest runs scans again: one axis is its innermost loop, others are not."""
     scanned = scanned_axes(*bodies)
-    return float(max(_size((shapes.dim_at(bodies[0].shape, axis),)) for axis in scanned)) if len(scanned) > 1 else 1.0
+    extents = (shapes.size((shapes.dim_at(bodies[0].shape, axis),)) for axis in scanned)
+    return float(max(extents)) if len(scanned) > 1 else 1.0
 
 
 def _work(e: Term, times: float, seen: set[tuple[Term, float]]) -> float:
@@ -61,7 +61,7 @@ def _work(e: Term, times: float, seen: set[tuple[Term, float]]) -> float:
     if (e, times) in seen:
         return 0.0
     seen.add((e, times))
-    count = _size(e.shape) * times
+    count = shapes.size(e.shape) * times
     match e.op:
         case "const" | "iota":
             return 0.0
@@ -69,19 +69,20 @@ def _work(e: Term, times: float, seen: set[tuple[Term, float]]) -> float:
             return count
         case "reindex":
             (inner,) = e.args
-            each = count / _size(inner.shape)
+            each = count / shapes.size(inner.shape)
             return _work(inner, each, seen) if inner.op == "load" else each * _shown_units(inner)
         case "scan":
             return count * registry.get("scan", "element").cost + _work(e.args[0], times, seen)
         case "at":
             looked_up, indices = e.args
             own = registry.get("at", "element").cost
-            return count * own + _work(indices, times, seen) + _work(looked_up, count / _size(looked_up.shape), seen)
+            each = count / shapes.size(looked_up.shape)
+            return count * own + _work(indices, times, seen) + _work(looked_up, each, seen)
         case "fold":
             return count * e.attrs[2] + _work(e.args[0], times, seen)
         case "dot":
             if e.args[1].op == "load":
-                each = _ROW_PRODUCT_UNITS if _size(e.shape[:-1]) > 1 else _COLUMN_PRODUCT_UNITS
+                each = _ROW_PRODUCT_UNITS if shapes.size(e.shape[:-1]) > 1 else _COLUMN_PRODUCT_UNITS
                 return count * e.attrs[0] * each + _work(e.args[0], times, seen)
             # the right operand is computed anew for each row: rows are held, tables are not
             left, right = _work(e.args[0], times, seen), _work(e.args[1], times * _rows(e), seen)
@@ -89,8 +90,8 @@ def _work(e: Term, times: float, seen: set[tuple[Term, float]]) -> float:
         case "attend":
             return _work(expanded(e), times, seen)
         case "window_dot":
-            steps = count * (e.attrs[0][0] // e.attrs[-1]) * _size(e.attrs[2])
-            return steps * _PRODUCT_UNITS + sum(_work(arg, steps / _size(arg.shape), seen) for arg in e.args)
+            steps = count * (e.attrs[0][0] // e.attrs[-1]) * shapes.size(e.attrs[2])
+            return steps * _PRODUCT_UNITS + sum(_work(arg, steps / shapes.size(arg.shape), seen) for arg in e.args)
         case "winograd_dot":
             return _work(as_window_dot(e), times, seen)
         case _:
@@ -122,8 +123,4 @@ def _value_units(value: Expression) -> float:
 
 
 def _rows(dot: Term) -> int:
-    return _size((shapes.dim_at(dot.shape, -2),))
-
-
-def _size(shape: Shape) -> int:
-    return shapes.size(shape)
+    return shapes.size((shapes.dim_at(dot.shape, -2),))

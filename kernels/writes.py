@@ -17,7 +17,7 @@ from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd
 from frittata.kernels.chunks import indented, wanted_chunks
-from frittata.kernels.flow import for_range
+from frittata.kernels.flow import repeat
 from frittata.kernels.intrinsics import table_pointer
 from frittata.kernels.processor import processor
 from frittata.kernels.simd import I64, Builder, Lane, Value
@@ -190,16 +190,12 @@ def emit_line(
             value = simd.COMBINE_BY_FOLD[work.reduce](builder, before, value)
         memory.store_masked(builder, value, target, to, valid)
 
-    def block(first: Value, carried: list[Value]) -> list[Value]:
-        write(first, lanes)
-        return carried
-
     full = count - count % lanes
     if full <= _MOST_UNROLLED * lanes:
         for first in range(0, full, lanes):
             write(I64(first), lanes)
     else:
-        for_range(builder, 0, full, lanes, [], block)
+        repeat(builder, 0, full, lanes, lambda first: write(first, lanes))
     if full < count:
         write(I64(full), count - full)
 

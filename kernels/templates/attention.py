@@ -18,7 +18,7 @@ from frittata.kernels.attention_estimate import estimate
 from frittata.kernels.attention_schedule import AttentionPlan, plan
 from frittata.kernels.contractions import structure
 from frittata.kernels.intrinsics import make_index_intrinsic, make_tile_intrinsic
-from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch
+from frittata.kernels.lowered import LoweredKernel, Scratch, addresses
 
 
 class AttentionTemplate:
@@ -65,29 +65,28 @@ class _Kernel:
     def lowered(self) -> LoweredKernel:
         plan, work = self._plan, self._work
         scratch = Scratch(plan.offset_by_part["end"])
-        arguments: list[Argument] = [*map(Operand, range(len(self._operands))), *map(Result, range(len(work.bodies)))]
+        arguments = addresses(work.bodies)
         setup = [f"scratch = table[{len(arguments)}] + chunk*{scratch.stride_bytes}"]
         setup += [f"{part} = scratch + {at}" for part, at in plan.offset_by_part.items() if part != "end"]
         setup += [f"{part} = 0" for part in ("keys", "values", "queries") if part not in plan.offset_by_part]
         for rows in (1, 2):
             self._namespace[f"soften_{rows}"] = make_tile_intrinsic(f"soften_{rows}", self._code.soften(rows), 2)
-        lines = [
-            *source.comment(work.bodies, tuple(f"out{i}" for i in range(len(work.bodies)))),
+        comments = [
+            *source.comment(work.bodies),
             f"# {work.scores.batches} x {work.queries} queries of {work.keys} keys: "
             f"tiles of {plan.tiling.large_rows} queries x {plan.key_width} keys, x {plan.value_width} features",
-            f"def {self._name}(table, chunk):",
-            *_indented([*setup, *self._batches()]),
         ]
+        text = source.function(self._name, comments, [*setup, *self._batches()])
         key = "\n".join([structure(work.bodies), str(plan.key_tile), str(plan.value_tile), str(plan.offset_by_part)])
         arguments.append(scratch)
-        return LoweredKernel(self._name, "\n".join(lines) + "\n", self._namespace, plan.chunks, tuple(arguments), key)
+        return LoweredKernel(self._name, text, self._namespace, plan.chunks, tuple(arguments), key)
 
     def _batches(self) -> Iterator[str]:
         plan, count = self._plan, self._work.scores.batches
         yield f"batch_part, row_part = chunk // {plan.row_parts}, chunk % {plan.row_parts}"
         parts = plan.batch_parts
         yield f"for g in range(batch_part*{count} // {parts}, (batch_part + 1)*{count} // {parts}):"
-        yield from _indented(self._batch())
+        yield from source.deeper(self._batch())
 
     def _batch(self) -> Iterator[str]:
         plan = self._plan
@@ -104,7 +103,7 @@ class _Kernel:
         yield f"for first in range(begin, end, {plan.block_tiles}):"
         yield f"{source.INDENT}last = min(first + {plan.block_tiles}, end)"
         yield f"{source.INDENT}low, high = {self._row_of('first')}, {self._row_of('last')}"
-        yield from _indented(self._block())
+        yield from source.deeper(self._block())
 
     def _skipping(self) -> Iterator[str]:
         """Tell whether keys that no query sees may be left out: 0 times what is not finite would be NaN."""
@@ -155,19 +154,19 @@ class _Kernel:
         yield "if (high - low) % 2:"
         yield f"{indent}soften_1(table, {self._share('high - 1')}, (panels - skipped)*{plan.key_width})"
         yield f"for p in range({plan.value_panels}):"
-        yield from _indented(self._tiles("attend", self._attend))
+        yield from source.deeper(self._tiles("attend", self._attend))
 
     def _score_panels(self) -> Iterator[str]:
         plan = self._plan
         if self._work.keys % plan.key_width == 0:
             yield "for p in range(skipped, panels):"
-            yield from _indented(self._tiles("scores", self._scores))
+            yield from source.deeper(self._tiles("scores", self._scores))
             return
         yield f"for p in range(skipped, min(panels, {plan.key_panels - 1})):"
-        yield from _indented(self._tiles("scores", self._scores))
+        yield from source.deeper(self._tiles("scores", self._scores))
         yield f"if panels == {plan.key_panels}:"
         yield f"{source.INDENT}p = {plan.key_panels - 1}"
-        yield from _indented(self._tiles("last_scores", self._scores))
+        yield from source.deeper(self._tiles("last_scores", self._scores))
 
     def _tiles(self, stem: str, call: Any) -> Iterator[str]:
         """Spell the tiles of a block in one panel: those of one size, then those of one row less."""
@@ -204,7 +203,3 @@ class _Kernel:
     def _share(self, row: str) -> str:
         """Spell where a row of scores begins that a query of the block may see."""
         return f"scores + ({row} - low)*{self._row_bytes} + skipped*{self._plan.key_width * self._work.itemsize}"
-
-
-def _indented(lines: Any) -> Iterator[str]:
-    return (source.INDENT + line for line in lines)

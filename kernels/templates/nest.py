@@ -20,7 +20,7 @@ from frittata.kernels.halves import FUNCTIONS
 from frittata.kernels.lookups import sites
 from frittata.kernels.loops import Loop, Nest, Row, Statement, statements
 from frittata.kernels.lower import lower, result_names
-from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Scratch, Status, aligned
+from frittata.kernels.lowered import LoweredKernel, Scratch, Status, addresses, aligned
 from frittata.kernels.pointers import POINTERS
 from frittata.kernels.tiles import CACHE_LINE_BYTES
 from frittata.kernels.traffic import constant_bytes, moved_bytes
@@ -73,20 +73,16 @@ class NestTemplate:
         nest = lower(bodies)
         split = _split(nest, work_units(bodies))
         scratch = sum(aligned(_row_bytes(row)) for row in nest.rows())
-        arguments: list[Argument] = [*map(Operand, range(len(nest.operands))), *map(Result, range(len(nest.results)))]
+        arguments = addresses(bodies)
         if scratch:
             arguments.append(Scratch(scratch))
         if nest.status_words:
             arguments.append(Status(len(sites(bodies))))
-        lines = [
-            *source.comment(bodies, result_names(bodies)),
-            f"def {name}(table, chunk):",
-            *(source.INDENT + line for line in _bindings(nest, scratch)),
-            *source.write(nest.body, _Chunked(nest, split).special),
-        ]
+        lines = [*_bindings(nest, scratch), *source.write(nest.body, _Chunked(nest, split).special, 0)]
+        text = source.function(name, source.comment(bodies, result_names(bodies)), lines)
         namespace = {"np": np, "math": math, **POINTERS, **FUNCTIONS}
         chunks = split.outer * split.inner
-        return LoweredKernel(name, "\n".join(lines) + "\n", namespace, chunks, tuple(arguments))
+        return LoweredKernel(name, text, namespace, chunks, tuple(arguments))
 
 
 NEST = NestTemplate()

@@ -16,7 +16,7 @@ from frittata.kernels.lowered import LoweredKernel, Operand, Result, Scratch, al
 from frittata.kernels.orders import BLOCK, Ordering, beyond, describe, lowest, row_lines
 from frittata.kernels.pointers import POINTERS
 from frittata.kernels.roofline import roofline
-from frittata.kernels.source import INDENT, call_comment
+from frittata.kernels.source import call_comment, function
 
 _BITS = {"f32": "i32", "f64": "i64"}
 
@@ -46,18 +46,15 @@ class OrderTemplate:
         for array, size in work.scratch.items():
             arrays.append(f"{array} = i64_pointer(table[2] + chunk*{aligned(work.scratch_bytes)} + {offset})")
             offset += aligned(8 * size)
-        text = [
-            *call_comment(bodies[0]),
-            f"def {name}(table, chunk):",
-            *(INDENT + line for line in (*lines, *arrays, *indented(row_loop(cut, work.rows), row))),
-        ]
+        body = [*lines, *arrays, *indented(row_loop(cut, work.rows), row)]
+        text = function(name, call_comment(bodies[0]), body)
         namespace = {"np": np, **POINTERS}
         if work.compares_blocks:
             for block, size in (("beyond", BLOCK), ("beyond_rest", work.rest)):
                 namespace[block] = make_index_intrinsic(block, partial(beyond, work=work, size=size), 2)
             namespace["lowest"] = make_index_intrinsic("lowest", lowest, 1)
         arguments = (Operand(0), Result(0), Scratch(work.scratch_bytes))
-        return LoweredKernel(name, "\n".join(text) + "\n", namespace, cut.chunks, arguments, str(work))
+        return LoweredKernel(name, text, namespace, cut.chunks, arguments, str(work))
 
 
 ORDER = OrderTemplate()

@@ -14,7 +14,7 @@ from frittata.kernels.chunks import Split, column_loop, indented, row_indices, r
 from frittata.kernels.intrinsics import make_tile_intrinsic
 from frittata.kernels.lookups import sites
 from frittata.kernels.lower import result_names
-from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Status
+from frittata.kernels.lowered import LoweredKernel, Status, addresses
 from frittata.kernels.roofline import roofline
 from frittata.kernels.scan_emitter import ScanEmitter
 from frittata.kernels.scans import ScanPlan, plan_scan
@@ -37,17 +37,12 @@ class ScanTemplate:
         plan = plan_scan(bodies)
         if plan is None:
             raise LoweringError("bodies without running folds along one axis", do="choose another template")
-        cut, operands = _split(plan), list(program.operands_of(*bodies))
-        text = [
-            *source.comment(bodies, result_names(bodies)),
-            f"def {name}(table, chunk):",
-            *(source.INDENT + line for line in _lines(plan, cut)),
-        ]
-        arguments: list[Argument] = [*map(Operand, range(len(operands))), *map(Result, range(len(bodies)))]
+        cut, arguments = _split(plan), addresses(bodies)
+        text = source.function(name, source.comment(bodies, result_names(bodies)), _lines(plan, cut))
         if words := len(sites(bodies)):
             arguments.append(Status(words))
-        key = f"{[str(leaf.type) for leaf in operands]} {plan.describe()}"
-        return LoweredKernel(name, "\n".join(text) + "\n", _namespace(bodies, plan), cut.chunks, tuple(arguments), key)
+        key = f"{[str(leaf.type) for leaf in program.operands_of(*bodies)]} {plan.describe()}"
+        return LoweredKernel(name, text, _namespace(bodies, plan), cut.chunks, tuple(arguments), key)
 
 
 SCAN = ScanTemplate()

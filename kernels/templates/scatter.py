@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from frittata.egraph import program
 from frittata.egraph.errors import LoweringError
 from frittata.egraph.machine import Machine
 from frittata.egraph.program import Estimate
@@ -15,7 +14,7 @@ from frittata.kernels.contractions import structure
 from frittata.kernels.intrinsics import make_tile_intrinsic
 from frittata.kernels.lookups import sites
 from frittata.kernels.lower import result_names
-from frittata.kernels.lowered import Argument, LoweredKernel, Operand, Result, Status
+from frittata.kernels.lowered import LoweredKernel, Status, addresses
 from frittata.kernels.roofline import roofline
 from frittata.kernels.scatters import Scatter, ScatterEmitter, describe
 from frittata.kernels.simd import I64, Builder, Value
@@ -40,18 +39,12 @@ class ScatterTemplate:
         cut = _split(work)
         block, rest = (_rows(work, call) for call in ("block(table, {}, k)", "rest(table, {})"))
         lines = column_loop(cut, work.blocks * work.parts, work.columns, work.turn, block, rest)
-        text = [
-            *source.comment(bodies, result_names(bodies)),
-            f"# {work.count} values to {work.places} places, {min(work.turn, work.columns)} columns at a time",
-            f"def {name}(table, chunk):",
-            *(source.INDENT + line for line in lines),
-        ]
-        count = len(list(program.operands_of(*bodies)))
-        arguments: list[Argument] = [*map(Operand, range(count)), Result(0)]
+        note = f"# {work.count} values to {work.places} places, {min(work.turn, work.columns)} columns at a time"
+        text = source.function(name, [*source.comment(bodies, result_names(bodies)), note], lines)
+        arguments = addresses(bodies)
         if words := len(sites(bodies)):
             arguments.append(Status(words))
-        key = structure(bodies)
-        return LoweredKernel(name, "\n".join(text) + "\n", _namespace(work), cut.chunks, tuple(arguments), key)
+        return LoweredKernel(name, text, _namespace(work), cut.chunks, tuple(arguments), structure(bodies))
 
 
 SCATTER = ScatterTemplate()

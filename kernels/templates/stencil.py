@@ -20,12 +20,12 @@ from frittata.kernels import source
 from frittata.kernels.contractions import apart_beside, leaves_beside, loads_of, packer, structure
 from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.intrinsics import make_tile_intrinsic
-from frittata.kernels.lowered import Argument, Array, LoweredKernel, Operand, PackedConstant, Result, Scratch, Unread
+from frittata.kernels.lowered import Array, LoweredKernel, PackedConstant, Scratch, addresses
 from frittata.kernels.packing import aligned_zeros
 from frittata.kernels.roofline import with_traffic
 from frittata.kernels.stencil_emitter import StencilCode
 from frittata.kernels.stencil_schedule import StencilPlan, efficiency, plan
-from frittata.kernels.stencils import Stencil, describe
+from frittata.kernels.stencils import describe
 from frittata.kernels.units import gather_units, operator_units
 
 _FILL_UNITS = 1.5
@@ -70,7 +70,7 @@ def _plan(bodies: tuple[Term, ...], constants: frozenset[str]) -> StencilPlan | 
 def _lower(name: str, plan: StencilPlan) -> LoweredKernel:
     work = plan.work
     operands = tuple(program.operands_of(*work.bodies))
-    arguments = [*_addresses(work, operands), *map(Result, range(len(work.bodies)))]
+    arguments = addresses(work.bodies, leaves_beside(work.hole, (*work.bodies, work.image)))
     scratch = Scratch(plan.scratch_bytes)
     setup = [f"scratch = table[{len(arguments)}] + chunk*{scratch.stride_bytes}", "clear(table, scratch)"]
     arguments.append(scratch)
@@ -86,20 +86,9 @@ def _lower(name: str, plan: StencilPlan) -> LoweredKernel:
         "fill": make_tile_intrinsic("fill", code.fill, 5),
         "tiles": make_tile_intrinsic("tiles", code.tiles, 6),
     }
-    lines = [
-        *source.comment(work.bodies, tuple(f"out{i}" for i in range(len(work.bodies)))),
-        f"# tiles of {plan.outputs} channels x {plan.lines} lines x {plan.vectors * plan.lanes} pixels",
-        f"def {name}(table, chunk):",
-        *(source.INDENT + line for line in (*setup, *_loops(plan, weights))),
-    ]
-    text = "\n".join(lines) + "\n"
+    note = f"# tiles of {plan.outputs} channels x {plan.lines} lines x {plan.vectors * plan.lanes} pixels"
+    text = source.function(name, [*source.comment(work.bodies), note], [*setup, *_loops(plan, weights)])
     return LoweredKernel(name, text, namespace, plan.chunks, tuple(arguments), f"{structure(work.bodies)}\n{plan.key}")
-
-
-def _addresses(work: Stencil, operands: tuple[Term, ...]) -> list[Argument]:
-    """Return the operands, without those that are read only in packed form."""
-    read = leaves_beside(work.hole, (*work.bodies, work.image))
-    return [Operand(number) if leaf in read else Unread() for number, leaf in enumerate(operands)]
 
 
 def _loops(plan: StencilPlan, weights: str) -> Iterator[str]:

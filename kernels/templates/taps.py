@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frittata.egraph import program
 from frittata.egraph.errors import LoweringError
 from frittata.egraph.machine import Machine
 from frittata.egraph.program import Estimate
@@ -14,7 +13,7 @@ from frittata.kernels.chunks import split
 from frittata.kernels.contractions import structure
 from frittata.kernels.intrinsics import make_tile_intrinsic
 from frittata.kernels.lower import result_names
-from frittata.kernels.lowered import LoweredKernel, Operand, Result
+from frittata.kernels.lowered import LoweredKernel, addresses
 from frittata.kernels.roofline import roofline
 from frittata.kernels.simd import Builder, Value
 from frittata.kernels.taps import Taps, TapsEmitter, describe
@@ -40,16 +39,10 @@ class TapsTemplate:
         def tile(builder: Builder, table: Value, i: Value, x: Value) -> None:
             TapsEmitter(builder, work, table, i, x).emit()
 
-        lines = [
-            *source.comment(bodies, result_names(bodies)),
-            f"# tiles of {work.tile} pixels x {work.vectors * work.lanes} columns, {len(work.places)} places each",
-            f"def {name}(table, chunk):",
-            *(source.INDENT + line for line in _loops(work)),
-        ]
-        count = len(list(program.operands_of(*bodies)))
-        arguments = (*map(Operand, range(count)), *map(Result, range(len(bodies))))
+        note = f"# tiles of {work.tile} pixels x {work.vectors * work.lanes} columns, {len(work.places)} places each"
+        text = source.function(name, [*source.comment(bodies, result_names(bodies)), note], _loops(work))
         namespace = {"tile": make_tile_intrinsic("tile", tile, 2)}
-        return LoweredKernel(name, "\n".join(lines) + "\n", namespace, _chunks(work), arguments, structure(bodies))
+        return LoweredKernel(name, text, namespace, _chunks(work), tuple(addresses(bodies)), structure(bodies))
 
 
 TAPS = TapsTemplate()

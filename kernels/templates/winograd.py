@@ -18,7 +18,7 @@ from frittata.kernels import source
 from frittata.kernels.contractions import apart_beside, leaves_beside, loads_of, packer, structure
 from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.intrinsics import make_tile_intrinsic
-from frittata.kernels.lowered import Argument, Array, LoweredKernel, Operand, PackedConstant, Result, Scratch, Unread
+from frittata.kernels.lowered import Array, LoweredKernel, PackedConstant, Scratch, addresses
 from frittata.kernels.packing import aligned_zeros, fill_panels
 from frittata.kernels.processor import processor
 from frittata.kernels.roofline import balance
@@ -63,7 +63,7 @@ def _plan(bodies: tuple[Term, ...], constants: frozenset[str]) -> TiledPlan | No
 def _lower(name: str, plan: TiledPlan) -> LoweredKernel:
     work = plan.work
     operands = tuple(program.operands_of(*work.bodies))
-    arguments: list[Argument] = [*_addresses(work, operands), *map(Result, range(len(work.bodies)))]
+    arguments = addresses(work.bodies, leaves_beside(work.product, (*work.bodies, work.image)))
     scratch = Scratch(plan.scratch_bytes)
     setup = [
         f"weights = table[{len(arguments)}]",
@@ -77,20 +77,8 @@ def _lower(name: str, plan: TiledPlan) -> LoweredKernel:
         "multiply": make_tile_intrinsic("multiply", code.multiply, 5),
         "finish": make_tile_intrinsic("finish", code.finish, 5),
     }
-    lines = [
-        *source.comment(work.bodies, tuple(f"out{i}" for i in range(len(work.bodies)))),
-        f"# {plan}",
-        f"def {name}(table, chunk):",
-        *(source.INDENT + line for line in (*setup, *_loops(plan))),
-    ]
-    text = "\n".join(lines) + "\n"
+    text = source.function(name, [*source.comment(work.bodies), f"# {plan}"], [*setup, *_loops(plan)])
     return LoweredKernel(name, text, namespace, plan.chunks, tuple(arguments), f"{structure(work.bodies)}\n{plan}")
-
-
-def _addresses(work: TiledConvolution, operands: tuple[Term, ...]) -> list[Argument]:
-    """Return the operands, without those that are read only in packed form."""
-    read = leaves_beside(work.product, (*work.bodies, work.image))
-    return [Operand(number) if leaf in read else Unread() for number, leaf in enumerate(operands)]
 
 
 def _loops(plan: TiledPlan) -> Iterator[str]:

@@ -12,10 +12,10 @@ from frittata.egraph.machine import Machine
 from frittata.egraph.program import Estimate
 from frittata.egraph.terms import Term
 from frittata.kernels.intrinsics import make_tile_intrinsic
-from frittata.kernels.lowered import LoweredKernel, Operand, Result, Status
+from frittata.kernels.lowered import LoweredKernel, Status, addresses
 from frittata.kernels.pointers import POINTERS
 from frittata.kernels.roofline import roofline
-from frittata.kernels.source import INDENT, call_comment
+from frittata.kernels.source import call_comment, function
 from frittata.kernels.writes import describe, emit_line
 
 
@@ -42,20 +42,14 @@ class WriteTemplate:
         names = zip(("x", "places", "source"), body.args, strict=True)
         pointers = [f"{name} = {leaf.dtype}_pointer(table[{leaves.index(leaf)}])" for name, leaf in names]
         count = len(leaves)
-        text = [
-            *call_comment(body),
-            f"def {name}(table, chunk):",
-            *(INDENT + line for line in pointers),
-            f"{INDENT}y = {body.dtype}_pointer(table[{count}])",
-            f"{INDENT}status = i64_pointer(table[{count + 1}])",
-            *(INDENT + line for line in work.lines()),
-        ]
+        pointers += [f"y = {body.dtype}_pointer(table[{count}])", f"status = i64_pointer(table[{count + 1}])"]
+        text = function(name, call_comment(body), [*pointers, *work.lines()])
         namespace = {"np": np, **POINTERS}
         if work.has_lines:
             line = partial(emit_line, work=work, position=leaves.index(body.args[2]), result=count)
             namespace["line"] = make_tile_intrinsic("line", line, 2)
-        arguments = (*map(Operand, range(count)), Result(0), Status(1))
-        return LoweredKernel(name, "\n".join(text) + "\n", namespace, work.chunks, arguments, str(work))
+        arguments = (*addresses(bodies), Status(1))
+        return LoweredKernel(name, text, namespace, work.chunks, arguments, str(work))
 
 
 WRITE = WriteTemplate()

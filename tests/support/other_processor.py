@@ -77,7 +77,7 @@ def failures(target: Target, runs: bool) -> Iterator[str]:
             if estimate is None or template.name in SCALAR or estimate.flops > MOST_UNITS:
                 continue
             low = template.lower("kernel", case.bodies, frozenset())
-            library = compile_kernel(low.source, low.name, low.namespace, key=low.key, fastmath=low.fastmath).library
+            library = compile_kernel(low.source, low.name, low.namespace, key=low.key).library
             assert library is not None
             found = assembly(target, library.get_llvm_str()) if target.emulated else library.get_asm_str()
             if re.search(r"\bfmaf?\b", found):
