@@ -8,6 +8,7 @@ and acts. Rows are few: twelve equal layers share theirs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations
@@ -140,11 +141,12 @@ class _Compiler:
     def _planned(self, noted: str, queries: list[list[str]], actions: list[str], outputs: list[str]) -> Program:
         names = self._needed()
         types = [
-            f"(= {_column(n, self)} ({'ty' if self.sort_by_name[n] == 'tensor' else 'dt'} {_term(n)}))"
+            f"(= t_{n} ({'ty' if self.sort_by_name[n] == 'tensor' else 'dt'} {_term(n)}))"
             for n in names
             if n not in self.attr_names
         ]
-        columns = [_column(n, self) for n in names] + [column for column, _ in self.literals]
+        columns = [f"{'a' if n in self.attr_names else 't'}_{n}" for n in names]
+        columns += [column for column, _ in self.literals]
         used = sorted(self._used_terms())
         attrs = sorted(self._used_attrs())
         kept = [_term(name) for name in used] + [f"a_{name}" for name in attrs]
@@ -241,7 +243,7 @@ class _Compiler:
             lines.append(f"(set ({fact} {built.name}) {next(outputs)})")
         return lines
 
-    def _attr(self, attr: AttrVariable | Expression | None, outputs: Any) -> str:
+    def _attr(self, attr: AttrVariable | Expression | None, outputs: Iterator[str]) -> str:
         if isinstance(attr, AttrVariable):
             return f"a_{attr.name}"
         if isinstance(attr, Expression) and not attr.names:
@@ -376,10 +378,6 @@ def _is_computed(attr: AttrVariable | Expression | None) -> bool:
 
 def _term(name: str) -> str:
     return f"v_{name}"
-
-
-def _column(name: str, compiler: _Compiler) -> str:
-    return f"a_{name}" if name in compiler.attr_names else f"t_{name}"
 
 
 def _variables(pattern: Pattern) -> set[str]:

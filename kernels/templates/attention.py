@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -168,7 +168,7 @@ class _Kernel:
         yield f"{source.INDENT}p = {plan.key_panels - 1}"
         yield from source.deeper(self._tiles("last_scores", self._scores))
 
-    def _tiles(self, stem: str, call: Any) -> Iterator[str]:
+    def _tiles(self, stem: str, call: Callable[[str], str]) -> Iterator[str]:
         """Spell the tiles of a block in one panel: those of one size, then those of one row less."""
         tiling, indent = self._plan.tiling, source.INDENT
         sizes = [("first", f"min(last, {tiling.large_tiles})", tiling.large_rows, 0)]

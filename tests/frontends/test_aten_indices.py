@@ -104,7 +104,7 @@ def assert_same(found: Any, expected: Any) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
-W, X, TALL = floats(23, 17), floats(3, 5, 7), floats(19, 6)
+W, X = floats(23, 17), floats(3, 5, 7)
 ROWS, IDS = ints(23, 2, 7), ints(23, 3, 5)
 Q, K, V = floats(2, 4, 5, 8), floats(2, 2, 7, 8), floats(2, 2, 7, 6)
 
