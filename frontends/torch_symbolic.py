@@ -66,7 +66,7 @@ class _Program:
         nodes = [node for node in user_inputs(self._program) if isinstance(node.meta["val"], torch.Tensor)]
         inputs = tuple((node.name, dims.axes(node)) for node in nodes)
         first = self._at(dims.example(self._program))
-        return Symbolic(inputs, dims.ranges(self._program), first.flatten, self._at)
+        return Symbolic(inputs, dims.ranges(self._program), first.flatten, self._at, first.parameters)
 
     def _at(self, sizes: Mapping[str, int]) -> Imported:
         found = from_exported_program(self._program, self._names, None, self._fallback, sizes)
@@ -129,4 +129,4 @@ def _each_size(
         given, named = pytree.tree_unflatten(resized, spec)
         return from_module(module, given, named, fallback=fallback)
 
-    return Symbolic(tuple(zip(names, axes, strict=True)), ranges, first.flatten, at)
+    return Symbolic(tuple(zip(names, axes, strict=True)), ranges, first.flatten, at, first.parameters)

@@ -109,6 +109,20 @@ def test_without_freezing_a_parameter_that_is_gone_is_an_error(cache: Path) -> N
         fast(X)
 
 
+@pytest.mark.parametrize("change", [replaced, moved, a_buffer, a_layer])
+def test_parameters_that_were_made_in_inference_mode_are_guarded(
+    change: Callable[[nn.Sequential], None], cache: Path
+) -> None:
+    with torch.inference_mode():
+        module = model()
+        fast = ft.optimize(module, (X,), machine=REFERENCE, cache=cache)
+        torch.testing.assert_close(fast(X), module(X))
+        change(module)
+        for _ in range(2):
+            with pytest.raises(StaleParametersError, match="was changed"):
+                fast(X)
+
+
 def of_many_parameters() -> nn.Sequential:
     torch.manual_seed(0)
     layers = (layer for _ in range(6) for layer in (nn.Linear(4, 4), nn.BatchNorm1d(4)))
