@@ -32,7 +32,7 @@ class Placeholder:
     def of(cls, node: torch.fx.Node) -> Placeholder:
         """Read what torch says of a placeholder, which it forgets once the graph is compiled."""
         known: Mapping[str, Any] = node.meta.get("tensor_dict") or {}
-        argument = node.meta.get("grapharg")
+        argument: Any = node.meta.get("grapharg")
         number = bool(getattr(argument, "pass_arg_as_tensor", False)) and not argument.is_tensor  # numpy's arrays are
         own = node.type is torch.nn.Parameter or known.get("_dynamo_static_input_type") is not None
         return cls(node.name, getattr(argument, "source", None), number, number or own)

@@ -74,9 +74,8 @@ def test_a_module_runs_at_every_batch(options: dict[str, Any]) -> None:
 def test_parameters_that_changed_since_are_noticed_at_a_new_size(
     last: type[nn.Module], change: str, freeze: bool | None, options: dict[str, Any]
 ) -> None:
-    module = mlp()
-    module.append(last())
-    fast = ft.optimize(module.eval(), (torch.zeros(4, 6),), dynamic_shapes=({0: BATCH},), freeze=freeze, **options)
+    module = nn.Sequential(*mlp().children(), last()).eval()
+    fast = ft.optimize(module, (torch.zeros(4, 6),), dynamic_shapes=({0: BATCH},), freeze=freeze, **options)
     fast(torch.zeros(5, 6))
     CHANGES[change](module)
     with pytest.raises(StaleParametersError, match=r"was changed(.|\n)*optimize again"):
@@ -84,7 +83,7 @@ def test_parameters_that_changed_since_are_noticed_at_a_new_size(
 
 
 def test_without_freezing_parameters_are_read_at_every_size(options: dict[str, Any]) -> None:
-    module = mlp()
+    module = nn.Sequential(*mlp().children()).eval()
     fast = ft.optimize(module, (torch.zeros(4, 6),), dynamic_shapes=({0: BATCH},), freeze=False, **options)
     with torch.no_grad():
         for batch, change in zip((5, 6, 7, 8), (*CHANGES.values(), CHANGES["written"]), strict=True):
@@ -94,9 +93,7 @@ def test_without_freezing_parameters_are_read_at_every_size(options: dict[str, A
             torch.testing.assert_close(fast(x), module(x))
 
 
-def test_each_size_is_verified_on_its_first_arguments(
-    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_size_is_verified_on_its_first_arguments(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[int] = []
     verify = Optimized.verify
     monkeypatch.setattr(Optimized, "verify", lambda *args: counted.append(len(args[1])) or verify(*args))

@@ -111,7 +111,8 @@ def test_arguments_of_modules_and_functions_go_by_name_too(tmp_path: Path) -> No
     def scaled(x: torch.Tensor, by: torch.Tensor, times: int = 2) -> torch.Tensor:
         return x * by * times
 
-    sources: tuple[tuple[Any, dict[str, Any]], ...] = ((mlp()[0], {"input": X}), (scaled, {"by": X, "x": X + 1}))
+    layer = nn.Linear(6, 2).eval()
+    sources: tuple[tuple[Any, dict[str, Any]], ...] = ((layer, {"input": X}), (scaled, {"by": X, "x": X + 1}))
     for source, given in sources:
         fast = ft.optimize(source, tuple(given[name] for name in sorted(given, reverse=True)), machine=REFERENCE)
         loaded = ft.load(fast.save(tmp_path / "model.frt"), cache=tmp_path)
