@@ -15,6 +15,9 @@ from frittata.egraph.program import Program
 from frittata.egraph.terms import Term
 from frittata.frontends.calls import part_of
 
+_KINDS = ("_parameters", "_buffers", "__dict__")
+"""Where a module has tensors by name; the last are those that it has not registered."""
+
 
 @dataclass(frozen=True, eq=False)
 class Home:
@@ -29,7 +32,7 @@ class Home:
         """Find a tensor by the name of its param: a dotted path, after `self.` where an input has that name."""
         path = tuple(name.split("."))
         for parts in (path, path[1:]):
-            for kind in ("_parameters", "_buffers"):
+            for kind in _KINDS:
                 home = Home(source, parts, kind)
                 if parts and home.tensors.get(parts[-1]) is not None:
                     return home
@@ -64,7 +67,7 @@ class Guard:
         self._rows: list[tuple[str, Mapping[str, Any], str, Any, int, int]] = []
         self._uncounted: list[tuple[str, Mapping[str, Any], str, Any, int]] = []
         parts = [*source.modules()] if hasattr(source, "modules") else []
-        kept = [tensors for part in parts for tensors in (part._parameters, part._buffers)]
+        kept = [getattr(part, kind) for part in parts for kind in _KINDS]
         places: dict[int, list[tuple[Mapping[str, Any], str]]] = {}  # several for a tensor that modules share
         for tensors in kept:
             for key, tensor in tensors.items():
