@@ -51,6 +51,20 @@ def of_program(program: torch.export.ExportedProgram, names: Places | None = Non
     return _Program(program, names or {}, fallback).symbolic()
 
 
+def at_examples(
+    program: torch.export.ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any], fallback: str
+) -> Imported:
+    """Import an exported program; example arguments, where there are any, say how large its dims are.
+
+    Raises: as `from_exported_program`; ModelError if the arguments do not fit.
+    """
+    dims = [dim for node in user_inputs(program) for dim in getattr(node.meta["val"], "shape", ())]
+    if not (args or kwargs) or not any(isinstance(dim, torch.SymInt) for dim in dims):
+        return from_exported_program(program, fallback=fallback)
+    symbolic = of_program(program, fallback=fallback)
+    return symbolic.at(symbolic.sizes(args, kwargs))
+
+
 class _Program:
     def __init__(
         self,
