@@ -388,13 +388,13 @@ def arange(*args: Number | Dim, dtype: str | None = None) -> Term:
         return tensor("build", element("iota", axis=-1, extent=end, dtype=dtype or "i64"), shape=(end,))
     values = [idioms.number(v) if not isinstance(v, float) else v for v in (start, end, step)]
     first, last, by = values
-    kind = dtype or ("f32" if any(isinstance(v, float) for v in values) else "i64")
+    kind = dtype or (idioms.float_dtype() if any(isinstance(v, float) for v in values) else "i64")
     extent = max(0, math.ceil((last - first) / by))
     return _steps(first, by, extent, kind)
 
 
 def _linspace(start: Number, end: Number, steps: int, dtype: str | None = None) -> Term:
-    kind = dtype or "f32"
+    kind = dtype or idioms.float_dtype()
     if not dtypes.is_float(kind):
         raise UnsupportedOpError("linspace of integers")
     return _steps(float(start), (end - start) / max(1, steps - 1), steps, kind)

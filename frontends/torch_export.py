@@ -163,7 +163,8 @@ def from_exported_program(
             do="optimize(..., dynamic_shapes=...) looks at it for each size; or write the module without such branches",
         )
     dims = torch_dims.Dims.of(program, name_by_place or {}).at(sizes or {}, program)
-    return _Importer(_prepared(program), dims, place or origin, fallback).run()
+    with idioms.default_float("f64" if torch.get_default_dtype() is torch.float64 else "f32"):
+        return _Importer(_prepared(program), dims, place or origin, fallback).run()
 
 
 def _prepared(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:

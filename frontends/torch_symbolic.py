@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from frittata.egraph import shapes
 from frittata.egraph.errors import ModelError
-from frittata.frontends import torch_dims
+from frittata.frontends import imported, torch_dims
 from frittata.frontends.symbolic import Linear, Symbolic
 from frittata.frontends.torch_dims import Dims, Places, dims_by_place, root, user_inputs
 from frittata.frontends.torch_export import check_call, exported, from_exported_program, from_module
@@ -53,7 +53,7 @@ def of_program(program: torch.export.ExportedProgram, names: Places | None = Non
 
 def at_examples(
     program: torch.export.ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any], fallback: str
-) -> Imported:
+) -> imported.Imported:
     """Import an exported program; example arguments, where there are any, say how large its dims are.
 
     Raises: as `from_exported_program`; ModelError if the arguments do not fit.
