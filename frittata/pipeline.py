@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from frittata import arguments, cache, remembered, sources, tuning
 from frittata.egraph.balance import balanced
+from frittata.egraph.demand import narrowed
 from frittata.egraph.errors import ModelError, RuleError
 from frittata.egraph.machine import Machine
 from frittata.egraph.model import Model
@@ -181,7 +182,8 @@ def transformed(model: Model, families: Sequence[Family], options: Options, watc
             model = step(model)
             stage.ended(model, _size(model))
         done.add(info.name)
-    return balanced(apply_transforms(_concrete(model), [rule for family in families for rule in family.rules]))
+    rules = [rule for family in families for rule in family.rules]
+    return balanced(narrowed(apply_transforms(_concrete(model), rules)))
 
 
 def unfused(done: Compilation) -> Extraction:

@@ -10,7 +10,7 @@ from typing import Any
 from frittata.egraph.errors import UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
-from frittata.frontends import aten_scalars, aten_views, idioms
+from frittata.frontends import aten_scalars, aten_views, idioms, idioms_indices
 from frittata.frontends.idioms_complex import (
     Complex,
     as_complex,
@@ -31,6 +31,7 @@ PART_BY_DTYPE = {"c64": "f32", "c128": "f64"}
 """The dtype of the parts by our name of a complex dtype."""
 
 _hypot, _atan2 = (aten_scalars.ROWS[f"aten.{name}.default"] for name in ("hypot", "atan2"))
+_copysign = aten_scalars.ROWS["aten.copysign.Tensor"]
 
 _VALUES: dict[str, tuple[int, ...]] = {
     **dict.fromkeys({name.split(".")[1] for name in aten_views.ROWS}, (0,)),
@@ -72,7 +73,7 @@ def meaning(name: str, row: Row, is_complex: bool) -> Row:
         return partial(_MEANINGS[operator], row)
     if operator in _VALUES and name != "aten.view.dtype":
         return partial(_each, row, _VALUES[operator], is_complex)
-    raise UnsupportedOpError(f"{name} of complex numbers")
+    raise UnsupportedOpError("of complex numbers")
 
 
 def _each(row: Row, places: tuple[int, ...], is_complex: bool, *args: Any, **keywords: Any) -> Any:
@@ -131,8 +132,12 @@ def _power(_: Row, z: Any, exponent: Any) -> Any:
             return z
         case 2:
             return multilinear(_mul, (z, z))
+        case 0.5:
+            return _root(z)
+        case int() | float():
+            return polar(idioms.power(_size(z), exponent), multilinear(_mul, (_angle(z), exponent)))
         case _:
-            raise UnsupportedOpError(f"{exponent} as a power of complex numbers")
+            raise UnsupportedOpError("powers of complex numbers by others")
 
 
 def _size(z: Complex) -> Term:
@@ -154,6 +159,16 @@ def _sgn(z: Complex) -> Complex:
     return each(lambda part: tensor("where", none, part, tensor("div", part, size)), z)
 
 
+def _root(z: Complex) -> Complex:
+    """The root in the right half plane: its longer part is sqrt((|z| + |re z|) / 2), im z / 2 their product."""
+    size = tensor("add", _size(z), tensor("abs", z.real))
+    long = tensor("sqrt", _mul(size, 0.5))
+    none = tensor("eq", long, idioms.scalar(0, long.dtype))
+    short = tensor("where", none, long, tensor("div", _mul(tensor("abs", z.imag), 0.5), long))
+    right = tensor("ge", z.real, idioms.scalar(0, long.dtype))
+    return Complex(tensor("where", right, long, short), _copysign(tensor("where", right, short, long), z.imag))
+
+
 def _compared(join: str) -> Callable[..., Term]:
     return lambda row, *values: tensor(join, *(row(*part) for part in zip(*map(parts, values), strict=True)))
 
@@ -172,6 +187,7 @@ _MEANINGS: dict[str, Callable[..., Any]] = {
     "reciprocal": lambda _, z: reciprocal(z),
     "abs": lambda _, z: _size(z),
     "sgn": lambda _, z: _sgn(z),
+    "sqrt": lambda _, z: _root(z),
     "exp": lambda _, z: polar(tensor("exp", z.real), z.imag),
     "log": lambda _, z: Complex(tensor("log", _size(z)), _angle(z)),
     "linalg_vector_norm": lambda row, z, *args, **keywords: row(_size(z), *args, **keywords),
@@ -212,6 +228,18 @@ def _fft_to_real(z: Complex, axes: Sequence[int], normalization: int, extent: in
     return _normalized(inverse_of_half(z, axes[-1], extent), extents, normalization)
 
 
+def _frequencies(extent: int, step: float = 1.0, dtype: str | None = None) -> Term:
+    """Return 0, 1, ..., -1 over extent * step."""
+    ordered = tensor("sub", idioms_indices.numbers(extent, -1), idioms.scalar(extent // 2, "i64"))
+    numbers = idioms_indices.roll(ordered, [-(extent // 2)])
+    return _mul(idioms.cast(numbers, dtype or "f32"), 1 / (extent * step))
+
+
+def _frequencies_of_half(extent: int, step: float = 1.0, dtype: str | None = None) -> Term:
+    numbers = idioms_indices.numbers(extent // 2 + 1, -1)
+    return _mul(idioms.cast(numbers, dtype or "f32"), 1 / (extent * step))
+
+
 ROWS: dict[str, Row] = {
     "aten.view_as_real.default": as_real,
     "aten.view_as_complex.default": as_complex,
@@ -222,6 +250,8 @@ ROWS: dict[str, Row] = {
     "aten.angle.default": _angle,
     **{f"aten.{name}.default": conjugate for name in ("conj", "_conj", "conj_physical", "_conj_physical")},
     **{f"aten.{name}.default": lambda z: z for name in ("resolve_conj", "resolve_neg")},
+    "aten.fft_fftfreq.default": _frequencies,
+    "aten.fft_rfftfreq.default": _frequencies_of_half,
     "aten._fft_r2c.default": _fft_of_real,
     "aten._fft_c2c.default": _fft,
     "aten._fft_c2r.default": _fft_to_real,

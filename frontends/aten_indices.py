@@ -194,6 +194,26 @@ _BAGS = ("sum", "mean", "max")
 """How an embedding bag combines rows, by torch's number of it."""
 
 
+def _search_sorted(
+    ordered: Term,
+    x: Operand,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Term | None = None,
+) -> Term:
+    if sorter is not None:
+        ordered = idioms_indices.gather(ordered, sorter, -1)
+    values = x if isinstance(x, Term) else idioms.scalar(x, ordered.dtype)
+    places = idioms_indices.places_among(ordered, values, right or side == "right")
+    return idioms.cast(places, "i32" if out_int32 else "i64")
+
+
+def _bucketize(x: Operand, boundaries: Term, **keywords: Any) -> Term:
+    return _search_sorted(boundaries, x, **keywords)
+
+
 def _embedding_bag(
     weight: Term,
     indices: Term,
@@ -285,5 +305,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.count_nonzero.default": _count_nonzero,
     "aten.count_nonzero.dim_IntList": _count_nonzero,
     "aten.masked_scatter.default": _masked_scatter,
+    **{f"aten.searchsorted.{kind}": _search_sorted for kind in ("Tensor", "Scalar")},
+    **{f"aten.bucketize.{kind}": _bucketize for kind in ("Tensor", "Scalar")},
 }
 """What each overload means."""

@@ -151,6 +151,11 @@ def is_tensor(leaf: Any) -> bool:
     return leaf is TENSOR or leaf is COMPLEX_TENSOR
 
 
+def part_names(name: str, value: Any) -> list[str]:
+    """Return the names of the parts of a complex torch tensor; of a real one, its own."""
+    return [f"{name}.{part}" for part in PARTS] if value.is_complex() else [name]
+
+
 def parts_of(name: str, value: Any) -> list[Any]:
     """Return both parts of an argument of a name.
 

@@ -14,6 +14,9 @@ from frittata.egraph.ops.registry import element, tensor
 from frittata.egraph.shapes import Dim, Shape, Sym
 from frittata.egraph.terms import Scalar, Term
 
+MOST_UNROLLED = 256
+"""How many times the graph of a loop is imported."""
+
 Number = bool | int | float
 Operand = Term | Number
 
@@ -236,6 +239,15 @@ def split(x: Term, sizes: Sequence[int], axis: int) -> tuple[Term, ...]:
 def number(dim: Dim) -> int:
     """Return a dim that must be a number."""
     return shapes.concrete((dim,))[0]
+
+
+def check_steps(count: int) -> None:
+    """Check how often a graph within a graph is imported.
+
+    Raises: UnsupportedOpError if it is too often.
+    """
+    if count > MOST_UNROLLED:
+        raise UnsupportedOpError(f"more than {MOST_UNROLLED} iterations")
 
 
 def reduce(x: Term, fold: str, axes: Sequence[int] | int | None = None, keep: bool = False) -> Term:

@@ -105,6 +105,25 @@ def looked_up(x: Term, places: dict[int, Term]) -> Term:
     return tensor("build", e, shape=shape)
 
 
+def places_among(ordered: Term, values: Term, right: bool) -> Term:
+    """Return how many of what is in order along the last axis are less than each value, `right`: or equal to it.
+
+    By bisection as in torch, which finds the same where NaN is among what is ordered. Several rows are for one row of
+    values each.
+    """
+    count = idioms.number(ordered.shape[-1])
+    ordered, values = idioms.promoted(ordered, values)
+    look_up = take if len(ordered.shape) == 1 else gather
+    one, most = (idioms.scalar(value, "i64") for value in (1, count - 1))
+    low, high = (idioms.filled(value, values.shape, "i64") for value in (0, count))
+    for _ in range(count.bit_length()):
+        middle = tensor("right_shift", tensor("add", low, high), one)
+        found = look_up(ordered, tensor("min", middle, most), -1)
+        above = tensor("or", tensor("gt" if right else "ge", found, values), tensor("eq", low, high))
+        low, high = (tensor("where", above, low, tensor("add", middle, one)), tensor("where", above, middle, high))
+    return low
+
+
 # ---- writing ---------------------------------------------------------------------------------------------------------
 
 

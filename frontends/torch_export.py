@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,17 @@ from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import TensorType, Term
 from frittata.egraph.torch_arrays import array_of
-from frittata.frontends import aten, aten_complex, idioms, narrow, torch_closures, torch_dims, torch_running
-from frittata.frontends.calls import COMPLEX_TENSOR, PARTS, TENSOR, part_of
+from frittata.frontends import (
+    aten,
+    aten_complex,
+    idioms,
+    narrow,
+    torch_closures,
+    torch_control,
+    torch_dims,
+    torch_running,
+)
+from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, part_names, part_of
 from frittata.frontends.idioms_complex import Complex
 from frittata.frontends.torch_dtypes import COMPLEX, dtype_of, dtypes_of
 from frittata.frontends.torch_extern import extern
@@ -237,10 +247,8 @@ class _Importer:
         for node, spec in pairs:
             self._placeholder(node, spec, taken)
         for node in nodes:
-            if node.op == "call_function" and node in needed:
-                self._call(node)
-            elif node.op == "get_attr":
-                self.value_by_node[node] = None
+            if node in needed and node.op != "output":
+                self._step(node)
         self._refuse_unsupported()
         return self._imported(nodes[-1], signature.output_specs)
 
@@ -303,7 +311,7 @@ class _Importer:
             type_ = self._type(value, f"input {node.name}", may_be_empty=True, of_parts=True)
             given = [
                 tensor("input", name=name, shape=type_.shape, dtype=type_.dtype)
-                for name in _part_names(node.name, value)
+                for name in part_names(node.name, value)
             ]
             self.inputs.extend(given)
             self.leaves.append(COMPLEX_TENSOR if len(given) == 2 else TENSOR)
@@ -320,7 +328,7 @@ class _Importer:
             if 0 in type_.shape:
                 self.value_by_node[node] = _EMPTY
                 return
-            names = _part_names(name, found)
+            names = part_names(name, found)
             given = [tensor("param", name=part, shape=type_.shape, dtype=type_.dtype) for part in names]
             self.tensor_by_name.update(dict.fromkeys(names, found))
         else:
@@ -335,6 +343,12 @@ class _Importer:
         if found.is_meta:
             raise ModelError(f"{spec.target} is on the meta device: it has no values", do="load the weights first")
         return found
+
+    def _step(self, node: torch.fx.Node) -> None:
+        if node.op == "call_function":
+            self._call(node)
+        elif node.op == "get_attr":
+            self.value_by_node[node] = attrgetter(str(node.target))(node.graph.owning_module)
 
     def _call(self, node: torch.fx.Node) -> None:
         target, names = self.in_place.get(node, (node.target, []))
@@ -360,6 +374,10 @@ class _Importer:
             self.value_by_node[node] = _LOST
             return
         try:
+            if name in torch_control.OPERATORS:
+                given = [self._read(value, node) for value in node.args]
+                self._set(node, torch_control.OPERATORS[name](self._graph, *given), name)
+                return
             if name not in aten.ROWS:
                 raise UnsupportedOpError(name)
             if name in aten.READS_MEMORY:
@@ -385,6 +403,17 @@ class _Importer:
         self._set(node, result, name)
         self.value_by_node.update(dict.fromkeys(names, result))
 
+    def _graph(self, graph: torch.fx.GraphModule, values: Sequence[Any]) -> list[Any]:
+        """Import a graph within the graph and return its results."""
+        given = iter(values)
+        for node in graph.graph.nodes:
+            if node.op == "placeholder":
+                self.value_by_node[node] = next(given)
+            elif node.op != "output":
+                self._step(node)
+        output = graph.graph.output_node()
+        return [self._read(value, output) for value in output.args[0]]  # type: ignore[union-attr]
+
     def _set(self, node: torch.fx.Node, value: Any, name: str) -> None:
         """Remember a result; one that has no definition is an error only if it is used."""
         if value is None and node.users:
@@ -397,7 +426,8 @@ class _Importer:
 
     def _unsupported(self, node: torch.fx.Node, name: str) -> Any:
         """Call torch; or note the operator and go on with an unknown of its type, so that one error lists all."""
-        if self.fallback == "extern":
+        is_complex = any(isinstance(self.value_by_node[used], Complex) for used in node.all_input_nodes)
+        if self.fallback == "extern" and not is_complex:
             try:
                 return self._extern(node)
             except UnsupportedOpError as error:
@@ -478,16 +508,15 @@ class _Importer:
         what = f"{'input ' * (node.op == 'placeholder')}{node.name} is empty: shape {shape}"
         return EmptyError(what, self.place(node), do="tensors need at least one value")
 
-    def _type(
-        self, value: torch.Tensor, what: str, may_be_empty: bool = False, of_parts: bool = False
-    ) -> TensorType:
+    def _type(self, value: torch.Tensor, what: str, may_be_empty: bool = False, of_parts: bool = False) -> TensorType:
         """Return the type of a tensor; `of_parts`: of the parts of a complex one."""
         if value.layout != torch.strided:
             raise ModelError(f"{what} has layout {value.layout}", do="convert with .to_dense()")
         shape: Shape = tuple(self.dims.read(dim) for dim in value.shape)
         if 0 in shape and not may_be_empty:
             raise EmptyError(f"{what} is empty: shape {shapes.fmt(shape)}", do="tensors need at least one value")
-        return TensorType(shape, dtype_of(value.dtype.to_real() if of_parts else value.dtype, what))
+        is_pair = of_parts and value.dtype in COMPLEX
+        return TensorType(shape, dtype_of(value.dtype.to_real() if is_pair else value.dtype, what))
 
     def _check(self, node: torch.fx.Node, result: Any, value: Any) -> None:
         """Hold the type of each result to the one that torch computed."""
@@ -526,11 +555,6 @@ def _terms(value: Any) -> Iterator[Any]:
             yield from (value.real, value.imag)
         case _:
             yield value
-
-
-def _part_names(name: str, value: torch.Tensor) -> list[str]:
-    """Return the names of the parts of a complex tensor; of a real one, its own."""
-    return [f"{name}.{part}" for part in PARTS] if value.is_complex() else [name]
 
 
 def _numpy(name: str, value: torch.Tensor) -> np.ndarray[Any, np.dtype[Any]]:

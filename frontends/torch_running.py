@@ -99,7 +99,7 @@ def advice(error: Exception) -> str:
     if _UNKNOWN_TYPE.search(str(error)):
         return "register the class: torch.export.register_dataclass(Class)"
     if isinstance(error, GuardOnDataDependentSymNode):
-        return "replace control flow that depends on values by torch.where, and numbers made of them by tensors"
+        return "replace branches on values by torch.where or torch.cond, and numbers made of values by tensors"
     if isinstance(error, UserError | ConstraintViolationError):
         return "make the dims static, or name them as torch says"
     return "call the model on these arguments first: it may fail the same way"

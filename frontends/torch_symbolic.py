@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from frittata.egraph import shapes
 from frittata.egraph.errors import ModelError
 from frittata.frontends import imported, torch_dims
+from frittata.frontends.calls import part_names
 from frittata.frontends.symbolic import Linear, Symbolic
 from frittata.frontends.torch_dims import Dims, Places, dims_by_place, root, user_inputs
 from frittata.frontends.torch_export import check_call, exported, from_exported_program, from_module
@@ -77,8 +78,8 @@ class _Program:
 
     def symbolic(self) -> Symbolic:
         dims = Dims.of(self._program, self._names)
-        nodes = [node for node in user_inputs(self._program) if isinstance(node.meta["val"], torch.Tensor)]
-        inputs = tuple((node.name, dims.axes(node)) for node in nodes)
+        nodes = [node for node in user_inputs(self._program) if _is_tensor(node.meta["val"])]
+        inputs = tuple((name, dims.axes(node)) for node in nodes for name in part_names(node.name, node.meta["val"]))
         first = self._at(dims.example(self._program))
         return Symbolic(inputs, dims.ranges(self._program), first.flatten, self._at, first.parameters)
 
@@ -91,9 +92,12 @@ class _Program:
         """Hold sizes to what the export took for granted: which way the module's branches went, say."""
         if self._guards is None:
             return
-        extents = iter(shapes.concrete(leaf.shape) for leaf in found.model.main.inputs)
-        values = [node.meta["val"] for node in user_inputs(self._program)]
-        leaves = [torch.empty(next(extents), device="meta") if isinstance(v, torch.Tensor) else v for v in values]
+        extents = {leaf.attrs[0]: shapes.concrete(leaf.shape) for leaf in found.model.main.inputs}
+
+        def sized(name: str, value: Any) -> Any:
+            return torch.empty(extents[part_names(name, value)[0]], device="meta") if _is_tensor(value) else value
+
+        leaves = [sized(node.name, node.meta["val"]) for node in user_inputs(self._program)]
         try:
             self._guards(*leaves)
         except (AssertionError, RuntimeError) as error:
@@ -127,8 +131,9 @@ def _each_size(
     axes = [
         tuple(Linear(dims[i, axis].__name__) if (i, axis) in dims else extent for axis, extent in enumerate(leaf.shape))
         for i, leaf in enumerate(leaves)
-        if isinstance(leaf, torch.Tensor)
+        if _is_tensor(leaf)
     ]
+    parts = [own for own, leaf in zip(axes, filter(_is_tensor, leaves), strict=True) for _ in part_names("", leaf)]
     names = (leaf.attrs[0] for leaf in first.model.main.inputs)
     ranges = {dim.__name__: (max(1, dim.min), dim.max if isinstance(dim.max, int) else None) for dim in dims.values()}
 
@@ -136,11 +141,15 @@ def _each_size(
         every = iter(axes)
         resized = [
             leaf.new_zeros([sizes[a.dim] if isinstance(a, Linear) else a for a in next(every)])
-            if isinstance(leaf, torch.Tensor)
+            if _is_tensor(leaf)
             else leaf
             for leaf in leaves
         ]
         given, named = pytree.tree_unflatten(resized, spec)
         return from_module(module, given, named, fallback=fallback)
 
-    return Symbolic(tuple(zip(names, axes, strict=True)), ranges, first.flatten, at, first.parameters)
+    return Symbolic(tuple(zip(names, parts, strict=True)), ranges, first.flatten, at, first.parameters)
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)

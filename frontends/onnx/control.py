@@ -1,4 +1,4 @@
-"""Operators of ONNX that have graphs: the branch that is taken is imported, loops are unrolled."""
+"""Operators of ONNX that have graphs: the branch that is taken is imported, or both, and loops are unrolled."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto, helper
 
 from frittata.egraph.errors import UnsupportedOpError
+from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms, idioms_windows
 from frittata.frontends.onnx.values import Value, is_foldable
-
-MOST_UNROLLED = 256
-"""How many times a body is imported."""
 
 Run = Callable[[GraphProto, Sequence[Value | None], str], "list[Value | None]"]
 """Imports a graph for the values of its inputs, at a place within the node's, and returns those of its outputs."""
@@ -22,7 +20,7 @@ Run = Callable[[GraphProto, Sequence[Value | None], str], "list[Value | None]"]
 AsTerm = Callable[[Value, str], Term]
 
 KNOWN: dict[str, tuple[int, ...]] = {"If": (0,), "Loop": (0, 1)}
-"""The operands that have to be known at import."""
+"""The operands that are looked at at import."""
 
 
 def _attributes(node: NodeProto) -> dict[str, Any]:
@@ -31,11 +29,23 @@ def _attributes(node: NodeProto) -> dict[str, Any]:
 
 
 def branch(node: NodeProto, values: Sequence[Value], run: Run, as_term: AsTerm) -> list[Value | None]:
-    """Import the branch that a known condition takes."""
-    condition = values[0].array
-    if condition is None:
-        raise UnsupportedOpError("the condition is computed at run time")
-    return run(_attributes(node)["then_branch" if condition.item() else "else_branch"], [], "")
+    """Import the branch that a known condition takes; of one computed at run time both, and choose value by value."""
+    condition, graphs = values[0], _attributes(node)
+    if condition.array is not None:
+        return run(graphs["then_branch" if condition.array.item() else "else_branch"], [], "")
+    chosen = idioms.reshape(as_term(condition, node.input[0]), ())
+    pairs = zip(run(graphs["then_branch"], [], "then/"), run(graphs["else_branch"], [], "else/"), strict=True)
+    return [_either(chosen, yes, no, name, as_term) for (yes, no), name in zip(pairs, node.output, strict=True)]
+
+
+def _either(condition: Term, yes: Value | None, no: Value | None, name: str, as_term: AsTerm) -> Value | None:
+    """Return the value of one branch or the other; None if one is lost."""
+    if yes is None or no is None:
+        return None
+    left, right = as_term(yes, name), as_term(no, name)
+    if left.type != right.type:
+        raise UnsupportedOpError(f"the condition is computed at run time, and {name} is {left.type} or {right.type}")
+    return Value(term=tensor("where", condition, left, right))
 
 
 def loop(node: NodeProto, values: Sequence[Value], run: Run, as_term: AsTerm) -> list[Value | None]:
@@ -43,13 +53,13 @@ def loop(node: NodeProto, values: Sequence[Value], run: Run, as_term: AsTerm) ->
     trips, condition, *state = [*values, *(Value() for _ in range(2 - len(values)))]
     if any(value.array is None and not value.is_absent for value in (trips, condition)):
         raise UnsupportedOpError("how often it runs is computed at run time")
-    limit = MOST_UNROLLED + 1 if trips.array is None else int(trips.array.item())
+    limit = idioms.MOST_UNROLLED + 1 if trips.array is None else int(trips.array.item())
     goes_on, carried = condition, list[Value | None](state)
     body: GraphProto = _attributes(node)["body"]
     collected: list[list[Value | None]] = [[] for _ in node.output[len(state) :]]
     done = 0
     while done < limit and (goes_on.array is None or goes_on.array.item()):
-        _check_count(done + 1)
+        idioms.check_steps(done + 1)
         given = (Value(np.array(done, np.int64)), Value(np.array(True)), *carried)
         after, *results = run(body, given, f"{done}/")
         if not condition.is_absent:
@@ -75,7 +85,7 @@ def scan(node: NodeProto, values: Sequence[Value], run: Run, as_term: AsTerm) ->
     directions: Sequence[int] = given.get("scan_input_directions", [0] * count)
     terms = [as_term(value, name) for value, name in zip(scanned, node.input[-count:], strict=True)]
     steps = idioms.number(terms[0].shape[axes[0]])
-    _check_count(steps)
+    idioms.check_steps(steps)
     names = node.output[len(carried) :]
     collected: list[list[Value | None]] = [[] for _ in names]
     for step in range(steps):
@@ -89,11 +99,6 @@ def scan(node: NodeProto, values: Sequence[Value], run: Run, as_term: AsTerm) ->
     ordered = [parts[::-1] if backward else parts for parts, backward in turned]
     along = zip(ordered, names, given.get("scan_output_axes", [0] * len(names)), strict=True)
     return [*carried, *(_stacked(*part, as_term) for part in along)]
-
-
-def _check_count(count: int) -> None:
-    if count > MOST_UNROLLED:
-        raise UnsupportedOpError(f"more than {MOST_UNROLLED} iterations")
 
 
 def _stacked(parts: Sequence[Value | None], name: str, axis: int, as_term: AsTerm) -> Value | None:

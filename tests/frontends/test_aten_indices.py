@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -108,6 +109,19 @@ ROWS, IDS = ints(23, 2, 7), ints(23, 3, 5)
 Q, K, V = floats(2, 4, 5, 8), floats(2, 2, 7, 8), floats(2, 2, 7, 6)
 
 READS: dict[str, tuple[Forward, tuple[Any, ...]]] = {
+    "places in what is ordered": (
+        lambda b, x: (
+            torch.searchsorted(b, x),
+            torch.searchsorted(b, x, right=True),
+            torch.searchsorted(b.flip(0), x, side="right", sorter=torch.arange(5).flip(0)),
+            torch.bucketize(x, b, out_int32=True),
+            torch.bucketize(x, b[:1], right=True),
+            torch.searchsorted(b, 0.1),
+        ),
+        (torch.tensor([-1, 0, 0, 0.5, math.nan]), torch.tensor([[-2, -1, -0.0], [0.5, 3, math.nan]])),
+    ),
+    "places in ordered rows": (lambda b, x: torch.searchsorted(b.sort(-1)[0], x), (floats(3, 17), floats(3, 9))),
+    "places among integers": (lambda b, x: torch.bucketize(x / 2, b), (ints(9, 7).sort()[0], torch.arange(-3, 22))),
     "embedding": (lambda w, i: (F.embedding(i, w), F.embedding(i, w, padding_idx=3) * 2), (W, ROWS)),
     "embedding of 32-bit indices": (lambda w, i: F.embedding(i, w), (W, ROWS.int())),
     "index_select": (

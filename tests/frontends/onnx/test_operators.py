@@ -513,6 +513,27 @@ def test_loops_are_unrolled(name: str) -> None:
         np.testing.assert_allclose(ours, right, rtol=1e-5, atol=1e-6)
 
 
+def test_of_a_condition_at_run_time_both_branches_are_computed() -> None:
+    text = """(float[3,5] x, bool[1] c) => (float[3,5] y, float[5] z) {
+        y, z = If(c) <
+            then_branch = t () => (float[3,5] a, float[5] b) { a = Neg(x) b = ReduceMax<axes = [0], keepdims = 0>(x) },
+            else_branch = e () => (float[3,5] a, float[5] b) { a = Exp(x) b = ReduceMin<axes = [0], keepdims = 0>(x) }>
+        }"""
+    x, model = drawn(3, 5), from_onnx(parser.parse_model(HEAD + text)).model
+    for condition, law in ((True, (-x, x.max(0))), (False, (np.exp(x), x.min(0)))):
+        for ours, right in zip(model.interpret(x, np.array([condition])), law, strict=True):
+            np.testing.assert_allclose(ours, right, rtol=1e-5)
+
+
+def test_branches_of_other_types_need_a_known_condition() -> None:
+    text = """(float[3,5] x, bool c) => (float[n,5] y) {
+        y = If(c) <then_branch = t () => (float[3,5] a) { a = Neg(x) },
+            else_branch = e () => (float[5] a) { a = ReduceMin<axes = [0], keepdims = 0>(x) }>
+        }"""
+    with pytest.raises(UnsupportedOpError, match=r"computed at run time, and y is f32\[3, 5\] or f32\[5\]"):
+        from_onnx(parser.parse_model(HEAD + text))
+
+
 def test_constants_of_a_body_are_one_for_all_iterations() -> None:
     text = """(float[3,2] x) => (float[3,2] y) <int64 n = {4}> {
         y = Loop(n, , x) <body = b (int64 i, bool c, float[3,2] a) => (bool on, float[3,2] next)

@@ -1,0 +1,209 @@
+"""What is read of each tensor: of one that is read in part only, that part is computed.
+
+    slice(add(matmul(x, w), b), -2, 0, 1, 1)  ->  add(matmul(slice(x, -2, 0, 1, 1), w), b)
+
+Parts are cut out as near to the inputs as nothing reads more: the last layer of an encoder whose first token alone is
+read computes keys and values of all tokens, and the rest of one. It is no rule of the e-graph, which does not know who
+reads a class: rules would follow each part up to the inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from frittata.egraph import shapes, terms
+from frittata.egraph.model import Model
+from frittata.egraph.ops import registry
+from frittata.egraph.ops.registry import tensor
+from frittata.egraph.terms import Term
+
+Places = np.ndarray[Any, np.dtype[np.int64]]
+"""Indices along an axis, in order."""
+
+Part = Mapping[int, Places]
+"""What is read of a tensor: indices along axes, which are negative; along those that are not named, all."""
+
+_Axes = dict[int, int]
+"""Axes of an operand by those of a result, where an index of the result needs the same index of the operand."""
+
+_MOST_SHARE = 0.5
+"""The greatest part of an axis that is worth being cut out."""
+
+_MOST_PIECES = 4
+"""The most slices of which a part is joined."""
+
+
+@dataclass(frozen=True)
+class _Route:
+    """How a part of a result, along axes that are `free`, is computed of parts of its operands."""
+
+    operands: tuple[_Axes, ...]
+    free: frozenset[int]
+    op: str
+    is_shaped: bool = False
+    """Whether the only attribute is the shape of the result."""
+
+
+def narrowed(model: Model) -> Model:
+    """Return a model that computes the same, and of tensors that are read in part only that part."""
+    outputs = [term for function in model.functions.values() for term in function.outputs]
+    order = list(terms.walk(*outputs))
+    if not any(term.op == "slice" for term in order):
+        return model
+    kept = _kept(order, outputs)
+    if not any(kept[term] for term in order if term.op != "slice"):
+        return model
+    return model.rewritten(lambda term, args: _restricted(term, args, kept))
+
+
+def _kept(order: Sequence[Term], outputs: Sequence[Term]) -> dict[Term, Part]:
+    """Return the part of each tensor that is computed; `order` has operands before what is computed of them."""
+    read: dict[Term, Part] = {term: {} for term in outputs}
+    kept: dict[Term, Part] = {}
+    for term in reversed(order):
+        wanted = {axis: _worthwhile(places, term.shape[axis]) for axis, places in read[term].items()}
+        wanted = {axis: places for axis, places in wanted.items() if len(places)}
+        free = _route(term, wanted).free
+        kept[term] = {axis: places for axis, places in wanted.items() if axis in free}
+        for operand, part in zip(term.args, _needs(term, kept[term]), strict=True):
+            known = read.get(operand, part)
+            read[operand] = {axis: np.union1d(known[axis], part[axis]) for axis in known.keys() & part.keys()}
+    return kept
+
+
+def _worthwhile(read: Places, extent: Any) -> Places:
+    """Return the indices to be cut out, with what lies between them if they are scattered; none if most are read."""
+    places = read if len(_pieces(read)) <= _MOST_PIECES else np.arange(read[0], read[-1] + 1)
+    return places if len(places) <= _MOST_SHARE * extent else places[:0]
+
+
+def _pieces(places: Places) -> list[tuple[int, int, int]]:
+    """Return start, step and length of slices that give indices in order: one, or one for each run of neighbours."""
+    steps = np.diff(places)
+    if len(set(steps.tolist())) <= 1:
+        return [(int(places[0]), int(steps[0]) if len(steps) else 1, len(places))]
+    return [(int(run[0]), 1, len(run)) for run in np.split(places, np.flatnonzero(steps != 1) + 1)]
+
+
+def _needs(term: Term, part: Part) -> list[Part]:
+    """Return what a part of a result needs of each operand."""
+    if term.op == "slice" and term.sort == "tensor":
+        axis, start, step, length = term.attrs
+        return [{**part, axis: start + step * part.get(axis, np.arange(length))}]
+    along = _route(term, part).operands
+    return [{axes[axis]: places for axis, places in part.items() if axis in axes} for axes in along]
+
+
+def _restricted(term: Term, args: tuple[Term, ...], kept: Mapping[Term, Part]) -> Term:
+    """Return the part of a term that is kept, of the parts of its operands that are."""
+    part = kept[term]
+    needs = _needs(term, part)
+    given = tuple(_cut(*each) for each in zip(args, needs, (kept[arg] for arg in term.args), strict=True))
+    if term.op == "slice" and term.sort == "tensor":
+        return given[0]
+    route = _route(term, part)
+    attrs = term.attrs
+    if route.is_shaped:
+        rank = len(term.shape)
+        attrs = (tuple(len(part[at - rank]) if at - rank in part else dim for at, dim in enumerate(term.shape)),)
+    return term if (given, attrs) == (term.args, term.attrs) else registry.make(route.op, term.sort, given, attrs)
+
+
+def _cut(x: Term, need: Part, kept: Part) -> Term:
+    """Cut what is needed out of what is kept of an operand."""
+    for axis, places in need.items():
+        within = np.searchsorted(kept[axis], places) if axis in kept else places
+        if (len(within),) != x.shape[axis : axis + 1 or None]:
+            slices = (dict(zip(("start", "step", "length"), piece, strict=True)) for piece in _pieces(within))
+            first, *others = (tensor("slice", x, axis=axis, **piece) for piece in slices)
+            x = first
+            for other in others:
+                x = tensor("concat", x, other, axis=axis)
+    return x
+
+
+# ---- operators -------------------------------------------------------------------------------------------------------
+
+
+def _route(term: Term, part: Part) -> _Route:
+    """Return how a result is computed in parts; nothing is free where its operator has no such way."""
+    every = frozenset(range(-len(term.shape), 0)) if term.sort == "tensor" else frozenset[int]()
+    alike = tuple(_same(term, x) for x in term.args) if every else ()
+    match term.op:
+        case "slice" if every:
+            return _Route((dict[int, int](),), every, term.op)
+        case "matmul":
+            x, w = term.args
+            return _Route((_same(term, x, -1), _same(term, w, -2)), every, term.op)
+        case "linear":
+            return _Route((_same(term, term.args[0], -1), {-1: -2}, {-1: -1}), every, term.op)
+        case "conv":
+            return _convolution(term)
+        case "attention" | "masked_attention":
+            q, k, v, *mask = term.args
+            axes = _same(term, q, -1), _same(term, k, -1, -2), _same(term, v, -2), *(_same(term, x, -1) for x in mask)
+            return _Route(axes, every, term.op)
+        case "causal_attention":
+            return _causal(term, part)
+        case "permute":
+            rank = len(term.shape)
+            return _Route(({at - rank: source - rank for at, source in enumerate(term.attrs[0])},), every, term.op)
+        case "reshape":
+            axes = _kept_axes(term.args[0], term)
+            return _Route((axes,), frozenset(axes), term.op, is_shaped=True)
+        case "expand":
+            return _Route(alike, every, term.op, is_shaped=True)
+        case "batch_norm":
+            channel = {1 - len(term.shape): -1}
+            return _Route((_same(term, term.args[0]), *(channel,) * 4), every, term.op)
+        case "layer_norm" | "rms_norm":
+            others: tuple[_Axes, ...] = ({},) * (len(term.args) - 1)
+            return _Route((_same(term, term.args[0], -1), *others), every - {-1}, term.op)
+        case "softmax" | "concat" | "reduce_sum" | "reduce_max" | "reduce_min" | "reduce_prod":
+            (axis,) = term.attrs
+            return _Route(tuple(_same(term, x, axis) for x in term.args), every - {axis}, term.op)
+        case _ if every and (registry.get(term.op).pointwise or term.op in _ACTIVATIONS):
+            return _Route(alike, every, term.op)
+        case _:
+            return _Route(tuple({} for _ in term.args), frozenset(), term.op)
+
+
+_ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
+
+
+def _same(term: Term, x: Term, *but: int) -> _Axes:
+    """Return the axes of an operand that are the result's, and are not broadcast."""
+    axes = range(-min(len(x.shape), len(term.shape)), 0)
+    return {axis: axis for axis in axes if axis not in but and x.shape[axis] == term.shape[axis]}
+
+
+def _convolution(term: Term) -> _Route:
+    """Images, and channels where each reads all."""
+    rank, groups = len(term.shape), term.attrs[-1]
+    channels = {1 - rank: -rank} if groups == 1 else {}
+    return _Route(({-rank: -rank}, channels), frozenset({-rank, *channels}), term.op)
+
+
+def _causal(term: Term, part: Part) -> _Route:
+    """The last query sees all keys."""
+    q, k, v = term.args
+    (rows,) = shapes.concrete(k.shape[-2:-1])
+    is_last = q.shape[-2] == rows and [*part.get(-2, ())] == [rows - 1]
+    but, op = ((-1,), "attention") if is_last else ((-1, -2), term.op)
+    axes = _same(term, q, *but), _same(term, k, -1, -2), _same(term, v, -2)
+    return _Route(axes, frozenset(range(-len(term.shape), 0)) - (frozenset() if is_last else {-2}), op)
+
+
+def _kept_axes(x: Term, term: Term) -> _Axes:
+    """Return the axes of a reshaped operand by those of the result with the same extent and as many values after it."""
+    own, others = (_axis_by_extents(shapes.concrete(t.shape)) for t in (term, x))
+    return {axis: others[key] for key, axis in own.items() if key in others}
+
+
+def _axis_by_extents(shape: tuple[int, ...]) -> dict[tuple[int, int], int]:
+    return {(dim, prod(shape[at + 1 :])): at - len(shape) for at, dim in enumerate(shape) if dim != 1}
