@@ -164,7 +164,7 @@ def load(path: str | Path, *, cache: str | Path | None = None) -> Optimized:
     Raises: ModelError if the file is none.
     """
     from frittata import saved
-    from frittata.optimized import Optimized
+    from frittata.optimized import Optimized, path_of
 
-    compilation, parameters = saved.load(Path(path), None if cache is None else Path(cache))
+    compilation, parameters = saved.load(path_of(path), None if cache is None else path_of(cache))
     return Optimized(compilation, parameters=parameters)

@@ -12,6 +12,7 @@ from frittata.egraph.errors import ModelError
 from frittata.frontends.symbolic import Symbolic
 from frittata.optimized import Optimized
 from frittata.options import Options
+from frittata.parameters import Guard
 from frittata.pipeline import compile_model
 
 Sizes = tuple[tuple[str, int], ...]
@@ -28,13 +29,21 @@ class Dynamic:
         self.ranges = symbolic.ranges
         self.programs: dict[Sizes, Optimized] = {}
         self._symbolic, self._options, self._source = symbolic, options, source
+        self._guard = Guard({}, None) if options.freeze is False else Guard(symbolic.parameters, source)
+        self._verified: set[Optimized] = set()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program for the sizes of the arguments; compile it if it is the first call with them.
 
+        Under `verify` the first call of each is compared.
+
         Raises: ModelError if the arguments do not fit, or a size is out of range; what `optimize` raises.
         """
-        return self.at(**self._symbolic.sizes(args, kwargs))(*args, **kwargs)
+        fast = self.at(**self._symbolic.sizes(args, kwargs))
+        if self._options.verify and fast not in self._verified:
+            fast.verify(*args, **kwargs).check()
+            self._verified.add(fast)
+        return fast(*args, **kwargs)
 
     def __copy__(self) -> Dynamic:
         return self
@@ -48,7 +57,8 @@ class Dynamic:
     def at(self, **extents: int) -> Optimized:
         """Return the program for some sizes, one for each dim.
 
-        Raises: ModelError if one is missing, unknown, no integer or out of range.
+        Raises: ModelError if one is missing, unknown, no integer or out of range; StaleParametersError if the program
+            has to be compiled, and a parameter was changed since `optimize`.
         """
         if extents.keys() != self.ranges.keys():
             raise ModelError(f"sizes of {', '.join(extents) or 'nothing'}", do=f"give {', '.join(self.ranges)}")
@@ -64,6 +74,7 @@ class Dynamic:
                 )
         key = tuple(sorted((name, int(extent)) for name, extent in extents.items()))
         if key not in self.programs:
+            self._guard.check()
             bound = self._symbolic.at(dict(key))
             self.programs[key] = Optimized(compile_model(bound, (), self._options), (), self._source)
         return self.programs[key]

@@ -233,7 +233,7 @@ class Optimized:
         from frittata import saved
 
         self._guard.check()
-        target = _path(path)
+        target = path_of(path)
         saved.save(target, self.compilation, lambda: [arguments.of(read(), False) for read in self._parameters])
         return target
 
@@ -246,7 +246,7 @@ class Optimized:
         """
         from frittata.saved import opened
 
-        target = _path(path)
+        target = path_of(path)
         kind = target.suffix.lower()
         if kind in (".dot", ".gv"):
             from frittata.graphs import to_dot
@@ -303,7 +303,11 @@ def _text(name: Any, what: str) -> str:
     return name
 
 
-def _path(path: Any) -> Path:
+def path_of(path: Any) -> Path:
+    """Return what a caller gave as a path.
+
+    Raises: ModelError for what is none.
+    """
     if not isinstance(path, str | PathLike):
         raise ModelError(f"a path is a text or a Path, got {path!r}")
     return Path(path)

@@ -15,6 +15,9 @@ from frittata.egraph.program import Program
 from frittata.egraph.terms import Term
 from frittata.frontends.calls import part_of
 
+_KINDS = ("_parameters", "_buffers", "__dict__")
+"""Where a module has tensors by name; the last are those that it has not registered."""
+
 
 @dataclass(frozen=True, eq=False)
 class Home:
@@ -29,7 +32,7 @@ class Home:
         """Find a tensor by the name of its param: a dotted path, after `self.` where an input has that name."""
         path = tuple(name.split("."))
         for parts in (path, path[1:]):
-            for kind in ("_parameters", "_buffers"):
+            for kind in _KINDS:
                 home = Home(source, parts, kind)
                 if parts and home.tensors.get(parts[-1]) is not None:
                     return home
@@ -62,15 +65,18 @@ class Guard:
 
     def __init__(self, tensor_by_name: Mapping[str, Any], source: Any) -> None:
         self._rows: list[tuple[str, Mapping[str, Any], str, Any, int, int]] = []
+        self._uncounted: list[tuple[str, Mapping[str, Any], str, Any, int]] = []
         parts = [*source.modules()] if hasattr(source, "modules") else []
-        kept = [tensors for part in parts for tensors in (part._parameters, part._buffers)]
+        kept = [getattr(part, kind) for part in parts for kind in _KINDS]
         places: dict[int, list[tuple[Mapping[str, Any], str]]] = {}  # several for a tensor that modules share
         for tensors in kept:
             for key, tensor in tensors.items():
                 places.setdefault(id(tensor), []).append((tensors, key))
         for name, tensor in tensor_by_name.items():
             for tensors, key in places.get(id(tensor)) or [({name: tensor}, name)]:
-                if not tensor.is_inference():
+                if tensor.is_inference():  # torch does not count writes to it
+                    self._uncounted.append((name, tensors, key, tensor, tensor.data_ptr()))
+                else:
                     self._rows.append((name, tensors, key, tensor, tensor._version, tensor.data_ptr()))
         self._modules: list[dict[str, Any]] = [
             part._modules for part in parts if part._modules or hasattr(part, "__len__")
@@ -85,6 +91,7 @@ class Guard:
         held, others = Guard({}, None), Guard({}, None)
         for row in self._rows:
             (held if condition(row[3]) else others)._rows.append(row)
+        held._uncounted = self._uncounted
         others._modules, others._modules_before = self._modules, self._modules_before
         return held, others
 
@@ -92,15 +99,22 @@ class Guard:
         """Raise StaleParametersError if a tensor has changed, or a module was added, replaced or removed."""
         for name, tensors, key, tensor, version, pointer in self._rows:  # every call waits for this
             if tensors.get(key) is not tensor or tensor._version != version or tensor.data_ptr() != pointer:
-                raise StaleParametersError(
-                    f"parameter {name!r} was changed after optimize()",
-                    do=f"{_AGAIN}; freeze=True skips this check, freeze=False reads parameters anew",
-                )
+                raise _changed(name)
+        for name, tensors, key, tensor, pointer in self._uncounted:
+            if tensors.get(key) is not tensor or tensor.data_ptr() != pointer:
+                raise _changed(name)
         if self._modules != self._modules_before:
             pairs = zip(self._modules, self._modules_before, strict=True)
             changed = {key: 0 for has, had in pairs for key in {**had, **has} if has.get(key) is not had.get(key)}
             what = f"submodule {', '.join(map(repr, changed))} was changed after optimize()"
-            raise StaleParametersError(what, do=f"{_AGAIN}; freeze=True skips this check")
+            raise StaleParametersError(what, do=f"{_AGAIN}; freeze=True does not look at each call")
+
+
+def _changed(name: str) -> StaleParametersError:
+    return StaleParametersError(
+        f"parameter {name!r} was changed after optimize()",
+        do=f"{_AGAIN}; freeze=True does not look at each call, freeze=False reads parameters anew",
+    )
 
 
 def readers(model: Model, tensor_by_name: Mapping[str, Any], source: Any) -> tuple[Callable[[], Any], ...]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from frittata import cache
 from frittata.egraph import archive, dtypes
-from frittata.egraph.errors import ModelError
+from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.machine import Machine
 from frittata.egraph.model import Array, Function, Model
 from frittata.extract.prices import Prices
@@ -95,6 +95,9 @@ def load(path: Path, folder: Path | None) -> tuple[Compilation, tuple[Array, ...
     except OSError as error:
         raise ModelError(f"cannot open {path}: {error.strerror}") from error
     except (zipfile.BadZipFile, ValueError, KeyError, TypeError) as error:
+        if isinstance(error.__cause__, UnsupportedOpError):
+            do = "register it before: frittata.ops.register, or frittata.extern of the function"
+            raise ModelError(f"{path} cannot be loaded: {error.__cause__.what}", do=do) from error
         raise ModelError(f"{path} is no saved model: {error}", do="give a file that Optimized.save wrote") from error
     model = Model({"main": Function(inputs, outputs)}, values, origins)
     machine = Machine(**header["machine"])

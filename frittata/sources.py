@@ -41,9 +41,9 @@ def imported(
 
         return from_function(source, args, kwargs)
     if hasattr(source, "graph_signature"):
-        from frittata.frontends.torch_export import from_exported_program
+        from frittata.frontends.torch_symbolic import at_examples
 
-        return from_exported_program(source, fallback=fallback)
+        return at_examples(source, args, kwargs or {}, fallback)
     if not hasattr(source, "named_parameters"):
         raise ModelError(
             f"cannot import a {type(source).__name__}",

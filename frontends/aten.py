@@ -185,12 +185,12 @@ def _to(x: Term, dtype: str | None = None, *_: Any, copy: bool = False) -> Term:
 
 
 def _full(size: list[Dim], value: Number, dtype: str | None = None) -> Term:
-    default = "bool" if isinstance(value, bool) else "i64" if isinstance(value, int) else "f32"
+    default = "bool" if isinstance(value, bool) else "i64" if isinstance(value, int) else idioms.float_dtype()
     return idioms.filled(value, tuple(size), dtype or default)
 
 
 def _constant(value: int) -> Row:
-    return lambda size, dtype=None: idioms.filled(value, tuple(size), dtype or "f32")
+    return lambda size, dtype=None: idioms.filled(value, tuple(size), dtype or idioms.float_dtype())
 
 
 def _constant_like(value: int) -> Row:
@@ -294,7 +294,7 @@ ROWS: dict[str, Row] = {
     "aten.full.default": _full,
     "aten.full_like.default": lambda x, value, dtype=None: idioms.filled(value, x.shape, dtype or x.dtype),
     "aten.new_full.default": lambda x, size, value, dtype=None: idioms.filled(value, tuple(size), dtype or x.dtype),
-    "aten.scalar_tensor.default": lambda value, dtype=None: _full([], value, dtype or "f32"),
+    "aten.scalar_tensor.default": lambda value, dtype=None: _full([], value, dtype or idioms.float_dtype()),
     **{f"aten.{name}.default": _constant(value) for name, value in (("zeros", 0), ("ones", 1))},
     **{f"aten.empty.{kind}": _constant(0) for kind in ("default", "memory_format")},
     "aten.empty_permuted.default": lambda size, _order, dtype=None: _constant(0)(size, dtype),

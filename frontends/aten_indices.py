@@ -110,7 +110,7 @@ def _repeat_interleave(x: Term, times: int, axis: int | None = None, output_size
 
 
 def _eye(rows: int, columns: int | None = None, dtype: str | None = None) -> Term:
-    return idioms_indices.eye(rows, rows if columns is None else columns, dtype or "f32")
+    return idioms_indices.eye(rows, rows if columns is None else columns, dtype or idioms.float_dtype())
 
 
 def _place(fold: str) -> Callable[..., Term]:

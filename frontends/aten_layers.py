@@ -124,7 +124,7 @@ def _batch_norm(
 
 def _softmax(x: Term, axis: int, dtype: str | bool | None = None) -> Term:
     kind = dtype if isinstance(dtype, str) else x.dtype
-    x = idioms.cast(x, kind if dtypes.is_float(kind) else "f32")
+    x = idioms.cast(x, kind if dtypes.is_float(kind) else idioms.float_dtype())
     if not x.shape:
         return idioms.reshape(tensor("softmax", idioms.reshape(x, (1,)), axis=-1), ())
     return tensor("softmax", x, axis=idioms.negative_axis(axis, len(x.shape)))

@@ -137,16 +137,20 @@ def _is_negative(x: Term) -> Term:
 
 
 def _sinh(x: Term) -> Term:
-    """(e + e / (e + 1)) / 2 with e = exp(|x|) - 1, and the sign of x; the quotient is 1 far out."""
-    e = tensor("expm1", tensor("abs", x))
+    """(e + q) (1 + e q / 2) with e = exp(|x| / 2) - 1 and q = e / (e + 1), and the sign of x; q is 1 far out.
+
+    exp(|x|) would overflow before its half does.
+    """
+    e = tensor("expm1", _times(tensor("abs", x), 0.5))
     bound = tensor("min", e, _like(x, 1e30))
-    size = _times(tensor("add", e, tensor("div", bound, _plus(bound, 1))), 0.5)
-    return _signed(size, x)
+    quotient = tensor("div", bound, _plus(bound, 1))
+    return _signed(tensor("mul", tensor("add", e, quotient), _plus(_times(tensor("mul", e, quotient), 0.5), 1)), x)
 
 
 def _cosh(x: Term) -> Term:
-    e = tensor("exp", tensor("abs", x))
-    return _times(tensor("add", e, tensor("reciprocal", e)), 0.5)
+    """e e / 2 + 1 / (2 e e) with e = exp(|x| / 2)."""
+    e = tensor("exp", _times(tensor("abs", x), 0.5))
+    return tensor("add", *(tensor("mul", _times(part, 0.5), part) for part in (e, tensor("reciprocal", e))))
 
 
 _FAR = 2.0**28
@@ -384,13 +388,13 @@ def arange(*args: Number | Dim, dtype: str | None = None) -> Term:
         return tensor("build", element("iota", axis=-1, extent=end, dtype=dtype or "i64"), shape=(end,))
     values = [idioms.number(v) if not isinstance(v, float) else v for v in (start, end, step)]
     first, last, by = values
-    kind = dtype or ("f32" if any(isinstance(v, float) for v in values) else "i64")
+    kind = dtype or (idioms.float_dtype() if any(isinstance(v, float) for v in values) else "i64")
     extent = max(0, math.ceil((last - first) / by))
     return _steps(first, by, extent, kind)
 
 
 def _linspace(start: Number, end: Number, steps: int, dtype: str | None = None) -> Term:
-    kind = dtype or "f32"
+    kind = dtype or idioms.float_dtype()
     if not dtypes.is_float(kind):
         raise UnsupportedOpError("linspace of integers")
     return _steps(float(start), (end - start) / max(1, steps - 1), steps, kind)

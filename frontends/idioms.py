@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from math import prod
 
 from frittata.egraph import dtypes, shapes
@@ -17,6 +19,23 @@ MOST_UNROLLED = 256
 
 Number = bool | int | float
 Operand = Term | Number
+
+_FLOAT: ContextVar[DType] = ContextVar("_FLOAT", default="f32")
+
+
+@contextmanager
+def default_float(dtype: DType) -> Generator[None]:
+    """Within the block `float_dtype` is another one."""
+    token = _FLOAT.set(dtype)
+    try:
+        yield
+    finally:
+        _FLOAT.reset(token)
+
+
+def float_dtype() -> DType:
+    """Return the dtype of floating-point numbers that nothing else gives one."""
+    return _FLOAT.get()
 
 
 def scalar(value: Number, dtype: DType) -> Term:
@@ -36,7 +55,7 @@ def cast(x: Term, dtype: DType) -> Term:
 
 def as_float(x: Term) -> Term:
     """Convert integers and bools to the default floating-point dtype."""
-    return x if dtypes.is_float(x.dtype) else cast(x, "f32")
+    return x if dtypes.is_float(x.dtype) else cast(x, float_dtype())
 
 
 def typed(x: Operand, dtype: DType) -> Term:
@@ -62,7 +81,7 @@ def promoted_dtype(*operands: Operand) -> DType:
 
 
 def _number_dtype(value: Number) -> DType:
-    return "bool" if isinstance(value, bool) else "i64" if isinstance(value, int) else "f32"
+    return "bool" if isinstance(value, bool) else "i64" if isinstance(value, int) else float_dtype()
 
 
 def _category(dtype: DType) -> int:
@@ -78,7 +97,7 @@ def promoted(*operands: Operand) -> tuple[Term, ...]:
 def promoted_floats(*operands: Operand) -> tuple[Term, ...]:
     """Return the operands as tensors of one floating-point dtype."""
     dtype = promoted_dtype(*operands)
-    return tuple(typed(x, dtype if dtypes.is_float(dtype) else "f32") for x in operands)
+    return tuple(typed(x, dtype if dtypes.is_float(dtype) else float_dtype()) for x in operands)
 
 
 def negative_axis(axis: int, rank: int) -> int:

@@ -6,7 +6,7 @@ What depends on a size, a view by twice a dim, a table of as many places, is the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from frittata.egraph.errors import ModelError
@@ -45,13 +45,14 @@ Axis = int | Linear | None
 class Symbolic:
     """A source with dims: the axes of its inputs by name in order, what a call has of tensors, an import for sizes.
 
-    `at` raises ModelError for sizes for which the source was not made.
+    `at` raises ModelError for sizes for which the source was not made. `parameters` are as those of an `Imported`.
     """
 
     inputs: tuple[tuple[str, tuple[Axis, ...]], ...]
     ranges: Ranges
     flatten: Callable[[Sequence[Any], Mapping[str, Any] | None], list[Any]]
     at: Callable[[Mapping[str, int]], Imported]
+    parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
         told = {axis.dim for _, axes in self.inputs for axis in axes if isinstance(axis, Linear)}
@@ -88,7 +89,11 @@ def of_imported(imported: Imported) -> Symbolic:
     """Return a model whose terms have symbolic dims."""
     inputs = tuple((leaf.attrs[0], tuple(map(_axis, leaf.shape))) for leaf in imported.model.main.inputs)
     ranges: Ranges = getattr(imported, "range_by_dim", {})
-    return Symbolic(inputs, ranges, imported.flatten, lambda sizes: _Bound(imported, imported.model.bind_dims(sizes)))
+
+    def at(sizes: Mapping[str, int]) -> Imported:
+        return _Bound(imported, imported.model.bind_dims(sizes))
+
+    return Symbolic(inputs, ranges, imported.flatten, at, imported.parameters)
 
 
 def _axis(dim: int | Sym) -> Axis:

@@ -32,8 +32,8 @@ class Placeholder:
     def of(cls, node: torch.fx.Node) -> Placeholder:
         """Read what torch says of a placeholder, which it forgets once the graph is compiled."""
         known: Mapping[str, Any] = node.meta.get("tensor_dict") or {}
-        argument = node.meta.get("grapharg")
-        number = bool(getattr(argument, "pass_arg_as_tensor", False))
+        argument: Any = node.meta.get("grapharg")
+        number = bool(getattr(argument, "pass_arg_as_tensor", False)) and not argument.is_tensor  # numpy's arrays are
         own = node.type is torch.nn.Parameter or known.get("_dynamo_static_input_type") is not None
         return cls(node.name, getattr(argument, "source", None), number, number or own)
 
@@ -49,11 +49,12 @@ class CapturedGraph:
         self._graph, self._optimize = graph, optimize
         self._placeholders = [Placeholder.of(node) for node in graph.graph.nodes if node.op == "placeholder"]
         self._program_by_key: dict[tuple[Any, ...], Callable[..., Any]] = {}
+        self._returns = bool(graph.graph.output_node().args[0])
 
     def __call__(self, *args: Any) -> Any:
         """Run the program for these arguments; compile it if there is none, or if its parameters were changed.
 
-        Where tensors are empty, as what a mask selects may be, torch runs the graph itself.
+        Where tensors are empty, as what a mask selects may be, or nothing is returned, torch runs the graph itself.
 
         Raises: ModelError if gradients are wanted; as `optimize`.
         """
@@ -62,6 +63,8 @@ class CapturedGraph:
                 "gradients are wanted, and this backend is for inference",
                 do="call the compiled model under torch.no_grad() or torch.inference_mode()",
             )
+        if not self._returns:
+            return self._graph(*args)
         pairs = list(zip(self._placeholders, args, strict=True))
         given = [value for placeholder, value in pairs if _is_given(placeholder, value)]
         key = tuple(_key(placeholder, value) for placeholder, value in pairs)
@@ -110,7 +113,7 @@ def _key(placeholder: Placeholder, value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     if placeholder.number:
-        return value.item()
+        return repr(value.item())  # 0.0 == -0.0, and NaN is not equal to itself
     return value.data_ptr() if placeholder.fixed else (tuple(value.shape), value.dtype)
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,16 @@ from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import TensorType, Term
 from frittata.egraph.torch_arrays import array_of
-from frittata.frontends import aten, aten_complex, idioms, narrow, torch_control, torch_dims, torch_running
+from frittata.frontends import (
+    aten,
+    aten_complex,
+    idioms,
+    narrow,
+    torch_closures,
+    torch_control,
+    torch_dims,
+    torch_running,
+)
 from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, part_names, part_of
 from frittata.frontends.idioms_complex import Complex
 from frittata.frontends.torch_dtypes import COMPLEX, dtype_of, dtypes_of
@@ -89,6 +97,7 @@ def exported(
             _innermost(str(error)),
             torch_running.advice(error),
         ) from error
+    program.constants.update(torch_closures.with_parameters(program.constants, module))
     dims = torch_dims.dims_by_place(module, given, named, dynamic_shapes)
     return program, {place: torch_dims.root(dim).__name__ for place, dim in dims.items()}
 
@@ -123,8 +132,8 @@ class _Called(torch.nn.Module):
         self.training = False  # the submodules stay as they are
         called = function if hasattr(function, "__code__") else function.__call__
         self.forward = called if hasattr(called, "__code__") else _in_python(function)
-        for name, module in _modules_of(self.forward).items():
-            self.add_module(name, module)
+        for name, module in torch_closures.modules_of(self.forward).items():
+            self.add_module(f"{name}_" if hasattr(self, name) else name, module)
 
 
 def _in_python(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -140,29 +149,6 @@ def as_module(function: Callable[..., Any]) -> torch.nn.Module:
     """Return a function of torch tensors as a module; tensors that it has from elsewhere are its parameters."""
     name = getattr(function, "__name__", type(function).__name__)
     return type(name, (_Called,), {})(function)
-
-
-def _modules_of(function: Callable[..., Any]) -> dict[str, torch.nn.Module]:
-    """Return the modules that a function has from elsewhere, by name."""
-    try:
-        found = inspect.getclosurevars(function)
-    except TypeError:  # not written in Python
-        return {}
-    named = {"self": getattr(function, "__self__", None), **found.globals, **found.nonlocals}
-    return {path: module for name, value in named.items() for path, module in _modules_in(name, value, 3)}
-
-
-def _modules_in(path: str, value: Any, depth: int) -> Iterator[tuple[str, torch.nn.Module]]:
-    """Visit modules in lists, tuples, dicts and the attributes of objects, with a name for each."""
-    if isinstance(value, torch.nn.Module):
-        yield path, value
-    elif depth and not isinstance(value, torch.Tensor | ModuleType | type):
-        inner = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-        if isinstance(value, partial):
-            inner = {"func": value.func, "args": value.args, **value.keywords}
-        parts: Any = enumerate(value) if isinstance(value, list | tuple) else inner.items()
-        for key, part in parts:
-            yield from _modules_in(f"{path}_{key}".replace(".", "_"), part, depth - 1)
 
 
 def from_exported_program(
@@ -187,7 +173,8 @@ def from_exported_program(
             do="optimize(..., dynamic_shapes=...) looks at it for each size; or write the module without such branches",
         )
     dims = torch_dims.Dims.of(program, name_by_place or {}).at(sizes or {}, program)
-    return _Importer(_prepared(program), dims, place or origin, fallback).run()
+    with idioms.default_float("f64" if torch.get_default_dtype() is torch.float64 else "f32"):
+        return _Importer(_prepared(program), dims, place or origin, fallback).run()
 
 
 def _prepared(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
@@ -521,9 +508,7 @@ class _Importer:
         what = f"{'input ' * (node.op == 'placeholder')}{node.name} is empty: shape {shape}"
         return EmptyError(what, self.place(node), do="tensors need at least one value")
 
-    def _type(
-        self, value: torch.Tensor, what: str, may_be_empty: bool = False, of_parts: bool = False
-    ) -> TensorType:
+    def _type(self, value: torch.Tensor, what: str, may_be_empty: bool = False, of_parts: bool = False) -> TensorType:
         """Return the type of a tensor; `of_parts`: of the parts of a complex one."""
         if value.layout != torch.strided:
             raise ModelError(f"{what} has layout {value.layout}", do="convert with .to_dense()")

@@ -123,7 +123,10 @@ class Imported:
         """Return how the model is called, as plain data."""
         args, kwargs = pytree.tree_unflatten(self._leaves, self.input_spec)
         result = pytree.tree_unflatten(self._results, self.output_spec)
-        return Call(self.model, tuple(args), kwargs, result, reads_memory=self.reads_memory)
+        parameters = [] if self.signature is None else list(self.signature.parameters.values())[: len(args)]
+        names = tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
+        is_plain = len(names) == len(args)
+        return Call(self.model, tuple(args), kwargs, result, names if is_plain else (), reads_memory=self.reads_memory)
 
     def _as_exported(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments by position and by name as at the export, with the defaults that were given there, and no others.

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from frittata.egraph import shapes
 from frittata.egraph.errors import ModelError
-from frittata.frontends import torch_dims
+from frittata.frontends import imported, torch_dims
 from frittata.frontends.calls import part_names
 from frittata.frontends.symbolic import Linear, Symbolic
 from frittata.frontends.torch_dims import Dims, Places, dims_by_place, root, user_inputs
@@ -52,6 +52,20 @@ def of_program(program: torch.export.ExportedProgram, fallback: str) -> Symbolic
     return _Program(program, {}, fallback).symbolic()
 
 
+def at_examples(
+    program: torch.export.ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any], fallback: str
+) -> imported.Imported:
+    """Import an exported program; example arguments, where there are any, say how large its dims are.
+
+    Raises: as `from_exported_program`; ModelError if the arguments do not fit.
+    """
+    dims = [dim for node in user_inputs(program) for dim in getattr(node.meta["val"], "shape", ())]
+    if not (args or kwargs) or not any(isinstance(dim, torch.SymInt) for dim in dims):
+        return from_exported_program(program, fallback=fallback)
+    symbolic = of_program(program, fallback=fallback)
+    return symbolic.at(symbolic.sizes(args, kwargs))
+
+
 class _Program:
     def __init__(
         self,
@@ -67,7 +81,7 @@ class _Program:
         nodes = [node for node in user_inputs(self._program) if _is_tensor(node.meta["val"])]
         inputs = tuple((name, dims.axes(node)) for node in nodes for name in part_names(node.name, node.meta["val"]))
         first = self._at(dims.example(self._program))
-        return Symbolic(inputs, dims.ranges(self._program), first.flatten, self._at)
+        return Symbolic(inputs, dims.ranges(self._program), first.flatten, self._at, first.parameters)
 
     def _at(self, sizes: Mapping[str, int]) -> Imported:
         found = from_exported_program(self._program, self._names, None, self._fallback, sizes)
@@ -134,7 +148,7 @@ def _each_size(
         given, named = pytree.tree_unflatten(resized, spec)
         return from_module(module, given, named, fallback=fallback)
 
-    return Symbolic(tuple(zip(names, parts, strict=True)), ranges, first.flatten, at)
+    return Symbolic(tuple(zip(names, parts, strict=True)), ranges, first.flatten, at, first.parameters)
 
 
 def _is_tensor(value: Any) -> bool:

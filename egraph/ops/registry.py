@@ -137,7 +137,7 @@ def make(name: str, sort: Sort, args: tuple[Term, ...], attrs: tuple[Any, ...]) 
     if len(args) != len(op.operands):
         raise ModelError(f"{name} takes {len(op.operands)} operands, got {len(args)}")
     for (label, wanted), arg in zip(op.operands, args, strict=True):
-        if arg.sort != wanted:
+        if getattr(arg, "sort", None) != wanted:
             raise ModelError(f"operand {label} of {name} must be a {wanted}, got {arg!r}")
     full = complete(op, attrs)
     if not op.carries:

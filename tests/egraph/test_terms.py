@@ -160,6 +160,7 @@ def test_reindex_mentions_the_axes_that_its_map_needs() -> None:
         (lambda x: tensor("reduce_sum", x), "axis"),
         (lambda x: make("add", "tensor", (x,), ()), "takes 2 operands, got 1"),
         (lambda x: make("load", "element", (element("load", x),), ()), "must be a tensor"),
+        (lambda x: tensor("relu", 3), "operand x of relu must be a tensor, got 3"),  # pyright: ignore[reportArgumentType]
         (lambda x: element("fold", element("load", x), op="mean", axis=-1, extent=3), "no fold 'mean'"),
         (lambda x: element("iota", axis=1, extent=3), "must be negative"),
     ],

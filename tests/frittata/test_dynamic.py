@@ -1,5 +1,6 @@
 """Models with symbolic dims run at every size within their ranges, each with a program of its own."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import nn
 import frittata as ft
 from frittata.egraph.errors import ModelError, StaleParametersError
 from frittata.egraph.machine import REFERENCE
+from frittata.optimized import Optimized
 
 BATCH = torch.export.Dim("batch", min=1, max=64)
 
@@ -18,6 +20,29 @@ BATCH = torch.export.Dim("batch", min=1, max=64)
 def mlp() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3), nn.Softmax(-1)).eval()
+
+
+class SizeAsNumber(nn.Module):
+    """What torch exports only for sizes that it knows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x / math.sqrt(x.shape[0])
+
+
+def written(module: nn.Sequential) -> None:
+    with torch.no_grad():
+        module[0].get_parameter("weight").mul_(2)
+
+
+def replaced(module: nn.Sequential) -> None:
+    module[0].register_parameter("weight", nn.Parameter(torch.ones(5, 6)))
+
+
+def a_layer(module: nn.Sequential) -> None:
+    module[0] = nn.Linear(6, 5)
+
+
+CHANGES = {change.__name__: change for change in (written, replaced, a_layer)}
 
 
 @pytest.fixture
@@ -41,6 +66,42 @@ def test_a_module_runs_at_every_batch(options: dict[str, Any]) -> None:
         next(module.parameters()).add_(1)
     with pytest.raises(StaleParametersError):
         fast(torch.zeros(5, 6))
+
+
+@pytest.mark.parametrize("freeze", [None, True])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("last", [nn.Identity, SizeAsNumber])
+def test_parameters_that_changed_since_are_noticed_at_a_new_size(
+    last: type[nn.Module], change: str, freeze: bool | None, options: dict[str, Any]
+) -> None:
+    module = nn.Sequential(*mlp().children(), last()).eval()
+    fast = ft.optimize(module, (torch.zeros(4, 6),), dynamic_shapes=({0: BATCH},), freeze=freeze, **options)
+    fast(torch.zeros(5, 6))
+    CHANGES[change](module)
+    with pytest.raises(StaleParametersError, match=r"was changed(.|\n)*optimize again"):
+        fast(torch.zeros(6, 6))
+
+
+def test_without_freezing_parameters_are_read_at_every_size(options: dict[str, Any]) -> None:
+    module = nn.Sequential(*mlp().children()).eval()
+    fast = ft.optimize(module, (torch.zeros(4, 6),), dynamic_shapes=({0: BATCH},), freeze=False, **options)
+    with torch.no_grad():
+        for batch, change in zip((5, 6, 7, 8), (*CHANGES.values(), CHANGES["written"]), strict=True):
+            x = torch.randn(batch, 6)
+            torch.testing.assert_close(fast(x), module(x))
+            change(module)
+            torch.testing.assert_close(fast(x), module(x))
+
+
+def test_each_size_is_verified_on_its_first_arguments(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    verify = Optimized.verify
+    monkeypatch.setattr(Optimized, "verify", lambda *args: counted.append(len(args[1])) or verify(*args))
+    fast = ft.optimize(mlp(), (torch.zeros(4, 6),), dynamic_shapes=({0: BATCH},), verify=True, **options)
+    fast.at(batch=5)
+    for batch in (5, 6, 5, 6):
+        fast(torch.randn(batch, 6))
+    assert counted == [5, 6]
 
 
 def test_dims_of_a_model_as_script(options: dict[str, Any]) -> None:

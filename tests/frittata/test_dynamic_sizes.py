@@ -115,6 +115,16 @@ def test_an_exported_program_with_dims(options: dict[str, Any]) -> None:
     torch.testing.assert_close(fast(x), module(x).detach(), atol=1e-5, rtol=1e-5)
 
 
+def test_example_arguments_bind_the_dims_of_an_exported_program(options: dict[str, Any]) -> None:
+    module, batch = nn.Sequential(nn.Linear(4, 3), nn.Flatten(0)).eval(), Dim("batch", max=9)
+    program = torch.export.export(module, (torch.randn(2, 4),), dynamic_shapes={"input": {0: batch}})
+    x = torch.randn(5, 4)
+    fast = ft.optimize(program, (x,), **options)
+    torch.testing.assert_close(fast(x), module(x).detach(), atol=1e-5, rtol=1e-5)
+    with pytest.raises(ModelError, match="does not hold for input_0=10"):
+        ft.optimize(program, (torch.randn(10, 4),), **options)
+
+
 class Compares(nn.Module):
     """Branches on sizes."""
 

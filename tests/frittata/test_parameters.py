@@ -109,6 +109,45 @@ def test_without_freezing_a_parameter_that_is_gone_is_an_error(cache: Path) -> N
         fast(X)
 
 
+class Shifted(nn.Module):
+    """A module with a tensor that it has not registered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = torch.ones(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.shift
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_another_tensor_in_an_attribute_is_noticed_or_read(depth: int, cache: Path) -> None:
+    inner = module = Shifted().eval()
+    for _ in range(depth):
+        module = nn.Sequential(module).eval()
+    guarded = ft.optimize(module, (X,), machine=REFERENCE, cache=cache)
+    live = ft.optimize(module, (X,), machine=REFERENCE, cache=cache, freeze=False)
+    torch.testing.assert_close(guarded(X), X + 1)
+    inner.shift = torch.full((4,), 5.0)
+    with pytest.raises(StaleParametersError, match=r"shift' was changed"):
+        guarded(X)
+    torch.testing.assert_close(live(X), X + 5)
+
+
+@pytest.mark.parametrize("change", [replaced, moved, a_buffer, a_layer])
+def test_parameters_that_were_made_in_inference_mode_are_guarded(
+    change: Callable[[nn.Sequential], None], cache: Path
+) -> None:
+    with torch.inference_mode():
+        module = model()
+        fast = ft.optimize(module, (X,), machine=REFERENCE, cache=cache)
+        torch.testing.assert_close(fast(X), module(X))
+        change(module)
+        for _ in range(2):
+            with pytest.raises(StaleParametersError, match="was changed"):
+                fast(X)
+
+
 def of_many_parameters() -> nn.Sequential:
     torch.manual_seed(0)
     layers = (layer for _ in range(6) for layer in (nn.Linear(4, 4), nn.BatchNorm1d(4)))

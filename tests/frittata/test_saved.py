@@ -107,6 +107,32 @@ def test_modules_keep_keywords_and_dicts(tmp_path: Path) -> None:
     assert torch.equal(rest["sum"], X * 3 + 1) and rest["n"] == 3
 
 
+def test_arguments_of_modules_and_functions_go_by_name_too(tmp_path: Path) -> None:
+    def scaled(x: torch.Tensor, by: torch.Tensor, times: int = 2) -> torch.Tensor:
+        return x * by * times
+
+    layer = nn.Linear(6, 2).eval()
+    sources: tuple[tuple[Any, dict[str, Any]], ...] = ((layer, {"input": X}), (scaled, {"by": X, "x": X + 1}))
+    for source, given in sources:
+        fast = ft.optimize(source, tuple(given[name] for name in sorted(given, reverse=True)), machine=REFERENCE)
+        loaded = ft.load(fast.save(tmp_path / "model.frt"), cache=tmp_path)
+        assert torch.equal(loaded(**given), fast(**given))
+
+
+def test_what_is_not_registered_is_named(tmp_path: Path) -> None:
+    def turned(x: Any, result: Any) -> None:
+        result[...] = x[::-1]
+
+    def model(x: Any) -> Any:
+        return ft.extern(turned, (x,), out=(x.shape, x.dtype)) * 2
+
+    x = X.numpy()
+    path = ft.optimize(model, (x,), machine=REFERENCE, cache=tmp_path).save(tmp_path / "model.frt")
+    ft.ops.unregister("turned")
+    with pytest.raises(ModelError, match=r"unknown tensor operator 'turned'\n(.|\n)*register it before"):
+        ft.load(path, cache=tmp_path)
+
+
 def test_models_of_terms_and_several_results(tmp_path: Path) -> None:
     model = ft.parse(
         "def main(x: f32[3], y: f32[3]) -> (f32[3], f32[3]):\n    v: f32[3] = add(x, y)\n    return v, x\n"
@@ -214,6 +240,9 @@ def test_files_that_are_none_of_ours(tmp_path: Path) -> None:
     ):
         with pytest.raises(ModelError, match=message):
             ft.load(path, cache=tmp_path)
+    nothing: Any = None
+    with pytest.raises(ModelError, match="a path is a text or a Path, got None"):
+        ft.load(nothing)
 
 
 def test_where_nothing_can_be_written(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -66,6 +68,38 @@ def test_what_is_odd_is_precise_near_zero(name: str) -> None:
     x = torch.tensor([[-0.0, 0.0, -1e-9, 1e-5, 1e-30, -1e-3]], dtype=torch.float64)
     assert_imported(forward, x)
     assert_compiled(forward, x)
+
+
+@pytest.mark.parametrize("numerics", ["exact", "reassoc"])
+@pytest.mark.parametrize("name", ["sinh", "cosh"])
+@pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 89.4), (torch.float64, 710.4)])
+def test_hyperbolic_functions_are_finite_as_far_as_they_are_in_numpy(
+    dtype: torch.dtype, most: float, name: str, numerics: str, tmp_path: Path
+) -> None:
+    x = torch.linspace(-most, most, 1001, dtype=dtype)
+    fast = ft.optimize(getattr(torch, name), (x,), numerics=numerics, machine=REFERENCE, cache=tmp_path)
+    expected = getattr(np, name)(x.numpy())
+    assert np.isfinite(expected).all()
+    np.testing.assert_allclose(fast(x), expected, rtol=8 * torch.finfo(dtype).eps)
+
+
+def test_numbers_have_the_default_dtype_of_torch(tmp_path: Path) -> None:
+    def forward(x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        steps = torch.arange(0.0, 0.3, 0.1), torch.linspace(0, 1, 3)
+        made = *steps, torch.ones(3) * 0.1, torch.full((3,), 0.1), torch.eye(3)
+        parts = (x + part for part in made)
+        return *parts, i / 3, i * 0.1, i.sqrt(), torch.where(i > 1, 0.1, 0.7), torch.tensor(0.1) * i
+
+    args = torch.rand(3, dtype=torch.float32), torch.arange(3)
+    for dtype in (torch.float64, torch.float32):
+        torch.set_default_dtype(dtype)
+        try:
+            expected = forward(*args)
+            fast = ft.optimize(forward, args, machine=REFERENCE, cache=tmp_path)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        for found, wanted in zip(fast(*args), expected, strict=True):
+            torch.testing.assert_close(found, wanted, rtol=4 * torch.finfo(dtype).eps, atol=0)
 
 
 QUOTIENTS: dict[str, Forward] = {

@@ -1,10 +1,12 @@
 """torch.compile(backend="frittata"): graphs are compiled once each, and give what eager gives."""
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -111,6 +113,47 @@ def test_each_shape_and_each_number_has_its_program(compile: Any) -> None:
         for rows, factor in ((4, 2.0), (5, 2.0), (6, 3.0), (6, 4.0)):
             x = torch.randn(rows, 3)
             same(fast(x, factor), module(x, factor))
+
+
+def test_numbers_that_are_equal_and_not_the_same_have_their_own_programs(compile: Any, compiled: Any) -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: Tensor, factor: float) -> Tensor:
+            return x * factor
+
+    fast, x = compile(Scaled()), torch.ones(3)
+    with torch.no_grad():
+        for factor in (2.0, 3.0, 0.0, -0.0, math.nan, math.nan):
+            found = fast(x, factor)
+            torch.testing.assert_close(found, x * factor, equal_nan=True)
+            assert math.isnan(factor) or torch.equal(found.signbit(), (x * factor).signbit())
+    assert len(compiled) == 5
+
+
+def test_arrays_of_numpy_are_arguments(compile: Any, compiled: Any) -> None:
+    class Waves(nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            return (np.sin(x) * 2 + y).sum(0)
+
+    fast, waves = compile(Waves()), Waves()
+    with torch.no_grad():
+        for rows in (4, 4, 1):
+            x, y = np.random.rand(rows, 3), np.random.rand(3)
+            found = fast(x, y)
+            assert isinstance(found, np.ndarray)
+            np.testing.assert_allclose(found, waves(x, y))
+    assert len(compiled) == 2
+
+
+def test_a_graph_that_returns_nothing_is_run_by_torch(compile: Any) -> None:
+    class Turned(nn.Module):
+        """Its view is made beside the graph, which is empty."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x.T
+
+    x = torch.randn(3, 4)
+    with torch.no_grad():
+        assert torch.equal(compile(Turned())(x), x.T)
 
 
 def test_two_modules_of_one_class_do_not_share_weights(compile: Any) -> None:

@@ -1,0 +1,79 @@
+"""What functions and modules hold beside their arguments: in closures and globals, lists, dicts and attributes."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+
+_DEEPEST = 4
+"""So many lists, dicts, objects and functions may lie around what is found."""
+
+
+def modules_of(function: Callable[..., Any]) -> dict[str, torch.nn.Module]:
+    """Return the modules that a function has from elsewhere, each once, by name."""
+    found: dict[int, tuple[str, torch.nn.Module]] = {}
+    for name, value in _names_in(function).items():
+        for path, module in _held(name, value, _DEEPEST - 1, torch.nn.Module):
+            found.setdefault(id(module), (path, module))
+    return dict(found.values())
+
+
+def with_parameters(constants: Mapping[str, Any], module: torch.nn.Module) -> dict[str, Any]:
+    """Return the constants of an export with a module's parameters in the place of what shares their memory.
+
+    torch.export takes parameters that are no module's, in a list, say, for constants, and a copy of the tensor alone:
+    writes to the parameter are not counted there.
+    """
+    if not constants:
+        return {}
+    every = (found for part in module.modules() for _, found in _held("", part, _DEEPEST, torch.nn.Parameter))
+    by_place = {_place(parameter): parameter for parameter in every}
+    return {name: by_place.get(_place(value), value) for name, value in constants.items()}
+
+
+def _place(value: Any) -> Any:
+    """Return where a tensor lies and how; of what has no memory of its own which it is."""
+    try:
+        return value.data_ptr(), value.dtype, value.shape, value.stride()
+    except (AttributeError, RuntimeError):  # no tensor, a sparse one, one that torch.func has wrapped
+        return id(value)
+
+
+def _held(path: str, value: Any, depth: int, kind: type) -> Iterator[tuple[str, Any]]:
+    """Visit what is of a kind in lists, tuples, dicts, functions and attributes of objects, with a name for each."""
+    if isinstance(value, kind):
+        yield path, value
+    elif depth and not isinstance(value, torch.Tensor | ModuleType | type):
+        inner: Any = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+        if isinstance(value, partial):
+            inner = {"func": value.func, "args": value.args, **value.keywords}
+        elif isinstance(value, FunctionType | MethodType):
+            inner = _names_in(value)
+        parts: Any = enumerate(value) if isinstance(value, list | tuple) else inner.items()
+        for key, part in parts:
+            yield from _held(f"{path}_{key}".replace(".", "_"), part, depth - 1, kind)
+
+
+def _names_in(function: Any) -> dict[str, Any]:
+    """Return what the code of a function finds by name: globals, what encloses it, and the object of a method."""
+    code: CodeType = function.__code__
+    every = {name: function.__globals__[name] for name in _globals(code) if name in function.__globals__}
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            every[name] = cell.cell_contents
+        except ValueError:  # not bound yet
+            continue
+    return {"self": getattr(function, "__self__", None), **every}
+
+
+def _globals(code: CodeType) -> Iterator[str]:
+    """Visit the names that code reads from its globals, and the code of functions within it."""
+    yield from (read.argval for read in dis.get_instructions(code) if read.opname == "LOAD_GLOBAL")
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _globals(constant)
