@@ -232,12 +232,12 @@ def _frequencies(extent: int, step: float = 1.0, dtype: str | None = None) -> Te
     """Return 0, 1, ..., -1 over extent * step."""
     ordered = tensor("sub", idioms_indices.numbers(extent, -1), idioms.scalar(extent // 2, "i64"))
     numbers = idioms_indices.roll(ordered, [-(extent // 2)])
-    return _mul(idioms.cast(numbers, dtype or "f32"), 1 / (extent * step))
+    return _mul(idioms.cast(numbers, dtype or idioms.float_dtype()), 1 / (extent * step))
 
 
 def _frequencies_of_half(extent: int, step: float = 1.0, dtype: str | None = None) -> Term:
     numbers = idioms_indices.numbers(extent // 2 + 1, -1)
-    return _mul(idioms.cast(numbers, dtype or "f32"), 1 / (extent * step))
+    return _mul(idioms.cast(numbers, dtype or idioms.float_dtype()), 1 / (extent * step))
 
 
 ROWS: dict[str, Row] = {
