@@ -99,10 +99,15 @@ def _is_onnx(source: Any) -> bool:
 def resolved(source: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Any:
     """Return a function of torch tensors, which an example argument tells, as a module, and all else as it is.
 
-    Raises: ModelError for a class.
+    Raises: ModelError for a class, or a compiled model.
     """
     if isinstance(source, type):
         raise ModelError(f"{source.__name__} is a class", do=f"give an instance of it: {source.__name__}(...)")
+    from frittata.dynamic import Dynamic
+    from frittata.optimized import Optimized
+
+    if isinstance(source, Optimized | Dynamic):
+        raise ModelError("the model is compiled already", do="call it, or give the model that it was made of")
     if _is_function(source) and _holds_tensors((args, kwargs or {})):
         from frittata.frontends.torch_export import as_module
 

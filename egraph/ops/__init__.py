@@ -13,9 +13,11 @@ from frittata.egraph.ops import (
     windows,
     winograd,
 )
-from frittata.egraph.ops.registry import Op, every, get, names, nearest, register, unregister
+from frittata.egraph.ops.registry import Op, built_in, every, get, names, nearest, register, unregister
 
 __all__ = ["FAMILIES", "Op", "every", "get", "names", "nearest", "register", "unregister"]
 
 FAMILIES = (scalars, elements, tensors, reductions, contractions, winograd, views, windows, indices, orders, externs)
 """The modules whose rows make up the registry."""
+
+built_in()

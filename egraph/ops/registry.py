@@ -54,6 +54,7 @@ _TYPE_BY_SORT: dict[Sort, type[Type]] = {"tensor": TensorType, "element": Elemen
 _OP_BY_KEY: dict[str, Op] = {}
 _ROW_BY_STEM: dict[str, Callable[[int], Op]] = {}
 _MADE: set[str] = set()
+_BUILT_IN: set[str] = set()
 
 
 def register(op: Op) -> Op:
@@ -77,10 +78,18 @@ def register_variadic(stem: str, row: Callable[[int], Op]) -> None:
 def unregister(name: str, sort: Sort = "tensor") -> None:
     """Take a user's row out again.
 
-    Raises: ModelError if there is none.
+    Raises: ModelError if there is none, or it is built in.
     """
-    if _OP_BY_KEY.pop(f"{sort[0]}_{name}", None) is None:
+    key = f"{sort[0]}_{name}"
+    if key in _BUILT_IN:
+        raise ModelError(f"the {sort} operator {name!r} is built in", do="register another under a name of its own")
+    if _OP_BY_KEY.pop(key, None) is None:
         raise ModelError(f"no {sort} operator {name!r} is registered")
+
+
+def built_in() -> None:
+    """Say that all rows so far stay."""
+    _BUILT_IN.update(_OP_BY_KEY)
 
 
 def find(name: str, sort: Sort) -> Op | None:

@@ -220,3 +220,14 @@ def test_name_that_is_no_text_and_path_that_is_none_are_refused(compiled: Optimi
     for write in (compiled.show, compiled.save):
         with pytest.raises(ModelError, match="a path is a text or a Path, got 3"):
             write(3)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_compiled_model_is_no_source() -> None:
+    fast = ft.optimize(lambda x: x + 1, (np.ones(3, "f4"),), machine=REFERENCE)
+    with pytest.raises(ModelError, match="the model is compiled already"):
+        ft.optimize(fast, (np.ones(3, "f4"),), machine=REFERENCE)
+
+
+def test_operators_that_are_built_in_stay() -> None:
+    with pytest.raises(ModelError, match="'relu' is built in"):
+        ft.ops.unregister("relu")
