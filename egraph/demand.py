@@ -63,29 +63,32 @@ def narrowed(model: Model) -> Model:
 
 def _kept(order: Sequence[Term], outputs: Sequence[Term]) -> dict[Term, Part]:
     """Return the part of each tensor that is computed; `order` has operands before what is computed of them."""
-    read: dict[Term, Part] = {term: {} for term in outputs}
+    read: dict[Term, list[Part]] = {term: [{}] for term in outputs}
     kept: dict[Term, Part] = {}
     for term in reversed(order):
-        wanted = {axis: _worthwhile(places, term.shape[axis]) for axis, places in read[term].items()}
+        parts = read[term] if term.args else [{}]
+        every = {axis: [part[axis] for part in parts] for axis in set[int].intersection(*map(set, parts))}
+        wanted = {axis: _worthwhile(np.unique(np.concatenate(some)), term.shape[axis]) for axis, some in every.items()}
         wanted = {axis: places for axis, places in wanted.items() if len(places)}
         free = _route(term, wanted).free
         kept[term] = {axis: places for axis, places in wanted.items() if axis in free}
         for operand, part in zip(term.args, _needs(term, kept[term]), strict=True):
-            known = read.get(operand, part)
-            read[operand] = {axis: np.union1d(known[axis], part[axis]) for axis in known.keys() & part.keys()}
+            read.setdefault(operand, []).append(part)
     return kept
 
 
 def _worthwhile(read: Places, extent: Any) -> Places:
     """Return the indices to be cut out, with what lies between them if they are scattered; none if most are read."""
-    places = read if len(_pieces(read)) <= _MOST_PIECES else np.arange(read[0], read[-1] + 1)
-    return places if len(places) <= _MOST_SHARE * extent else places[:0]
+    most = int(_MOST_SHARE * extent)
+    is_scattered = len(read) <= most and len(_pieces(read)) > _MOST_PIECES
+    places = np.arange(read[0], read[-1] + 1) if is_scattered else read
+    return places if len(places) <= most else places[:0]
 
 
 def _pieces(places: Places) -> list[tuple[int, int, int]]:
     """Return start, step and length of slices that give indices in order: one, or one for each run of neighbours."""
     steps = np.diff(places)
-    if len(set(steps.tolist())) <= 1:
+    if (steps == steps[:1]).all():
         return [(int(places[0]), int(steps[0]) if len(steps) else 1, len(places))]
     return [(int(run[0]), 1, len(run)) for run in np.split(places, np.flatnonzero(steps != 1) + 1)]
 
