@@ -9,8 +9,10 @@ reads a class: rules would follow each part up to the inputs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -22,7 +24,7 @@ from frittata.egraph.ops import registry
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 
-Places = np.ndarray[Any, np.dtype[np.int64]]
+Places = tuple[range, ...]
 """Indices along an axis, in order."""
 
 Part = Mapping[int, Places]
@@ -67,9 +69,9 @@ def _kept(order: Sequence[Term], outputs: Sequence[Term]) -> dict[Term, Part]:
     kept: dict[Term, Part] = {}
     for term in reversed(order):
         parts = read[term] if term.args else [{}]
-        every = {axis: [part[axis] for part in parts] for axis in set[int].intersection(*map(set, parts))}
-        wanted = {axis: _worthwhile(np.unique(np.concatenate(some)), term.shape[axis]) for axis, some in every.items()}
-        wanted = {axis: places for axis, places in wanted.items() if len(places)}
+        axes = set[int].intersection(*map(set, parts))
+        united = {axis: _worthwhile([part[axis] for part in parts], term.shape[axis]) for axis in axes}
+        wanted = {axis: places for axis, places in united.items() if places}
         free = _route(term, wanted).free
         kept[term] = {axis: places for axis, places in wanted.items() if axis in free}
         for operand, part in zip(term.args, _needs(term, kept[term]), strict=True):
@@ -77,27 +79,36 @@ def _kept(order: Sequence[Term], outputs: Sequence[Term]) -> dict[Term, Part]:
     return kept
 
 
-def _worthwhile(read: Places, extent: Any) -> Places:
+def _worthwhile(parts: Sequence[Places], extent: Any) -> Places:
     """Return the indices to be cut out, with what lies between them if they are scattered; none if most are read."""
+    is_read = np.zeros(extent, bool)
+    for piece in chain(*parts):
+        is_read[piece.start : piece.stop : piece.step] = True
     most = int(_MOST_SHARE * extent)
-    is_scattered = len(read) <= most and len(_pieces(read)) > _MOST_PIECES
-    places = np.arange(read[0], read[-1] + 1) if is_scattered else read
-    return places if len(places) <= most else places[:0]
+    if np.count_nonzero(is_read) > most:
+        return ()
+    places = np.flatnonzero(is_read)
+    pieces = _pieces(places)
+    if len(pieces) > _MOST_PIECES:
+        pieces = (range(int(places[0]), int(places[-1]) + 1),)
+    return pieces if sum(map(len, pieces)) <= most else ()
 
 
-def _pieces(places: Places) -> list[tuple[int, int, int]]:
-    """Return start, step and length of slices that give indices in order: one, or one for each run of neighbours."""
+def _pieces(places: np.ndarray[Any, np.dtype[Any]]) -> Places:
+    """Return indices as one range, or as one for each run of neighbours."""
     steps = np.diff(places)
     if (steps == steps[:1]).all():
-        return [(int(places[0]), int(steps[0]) if len(steps) else 1, len(places))]
-    return [(int(run[0]), 1, len(run)) for run in np.split(places, np.flatnonzero(steps != 1) + 1)]
+        return (range(int(places[0]), int(places[-1]) + 1, int(steps[0]) if len(steps) else 1),)
+    return tuple(range(int(run[0]), int(run[-1]) + 1) for run in np.split(places, np.flatnonzero(steps != 1) + 1))
 
 
 def _needs(term: Term, part: Part) -> list[Part]:
     """Return what a part of a result needs of each operand."""
     if term.op == "slice" and term.sort == "tensor":
         axis, start, step, length = term.attrs
-        return [{**part, axis: start + step * part.get(axis, np.arange(length))}]
+        inner = part.get(axis, (range(length),))
+        moved = (range(start + step * r.start, start + step * (r[-1] + 1), step * r.step) for r in inner)
+        return [{**part, axis: tuple(moved)}]
     along = _route(term, part).operands
     return [{axes[axis]: places for axis, places in part.items() if axis in axes} for axes in along]
 
@@ -113,21 +124,35 @@ def _restricted(term: Term, args: tuple[Term, ...], kept: Mapping[Term, Part]) -
     attrs = term.attrs
     if route.is_shaped:
         rank = len(term.shape)
-        attrs = (tuple(len(part[at - rank]) if at - rank in part else dim for at, dim in enumerate(term.shape)),)
+        parts = (part.get(at - rank) for at in range(rank))
+        attrs = (tuple(dim if p is None else sum(map(len, p)) for p, dim in zip(parts, term.shape, strict=True)),)
     return term if (given, attrs) == (term.args, term.attrs) else registry.make(route.op, term.sort, given, attrs)
 
 
 def _cut(x: Term, need: Part, kept: Part) -> Term:
     """Cut what is needed out of what is kept of an operand."""
     for axis, places in need.items():
-        within = np.searchsorted(kept[axis], places) if axis in kept else places
-        if (len(within),) != x.shape[axis : axis + 1 or None]:
-            slices = (dict(zip(("start", "step", "length"), piece, strict=True)) for piece in _pieces(within))
-            first, *others = (tensor("slice", x, axis=axis, **piece) for piece in slices)
-            x = first
-            for other in others:
-                x = tensor("concat", x, other, axis=axis)
+        pieces = [found for piece in places for found in _within(piece, kept.get(axis))]
+        if (sum(map(len, pieces)),) != x.shape[axis : axis + 1 or None]:
+            slices = [tensor("slice", x, axis=axis, start=p.start, step=p.step, length=len(p)) for p in pieces]
+            x = reduce(partial(tensor, "concat", axis=axis), slices)
     return x
+
+
+def _within(piece: range, kept: Places | None) -> Iterator[range]:
+    """Return where a part of what is kept stands in it; of None all is kept."""
+    if kept is None:
+        yield piece
+        return
+    offset = 0
+    for run in kept:
+        first, last = (max(0, -(-(edge - piece.start) // piece.step)) for edge in (run.start, run.stop))
+        inside = piece[first:last]
+        if inside:
+            at = offset + run.index(inside[0])
+            step = max(1, piece.step // run.step)
+            yield range(at, at + step * len(inside), step)
+        offset += len(run)
 
 
 # ---- operators -------------------------------------------------------------------------------------------------------
@@ -196,7 +221,7 @@ def _causal(term: Term, part: Part) -> _Route:
     """The last query sees all keys."""
     q, k, v = term.args
     (rows,) = shapes.concrete(k.shape[-2:-1])
-    is_last = q.shape[-2] == rows and [*part.get(-2, ())] == [rows - 1]
+    is_last = q.shape[-2] == rows and part.get(-2) == (range(rows - 1, rows),)
     but, op = ((-1,), "attention") if is_last else ((-1, -2), term.op)
     axes = _same(term, q, *but), _same(term, k, -1, -2), _same(term, v, -2)
     return _Route(axes, frozenset(range(-len(term.shape), 0)) - (frozenset() if is_last else {-2}), op)

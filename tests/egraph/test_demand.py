@@ -107,6 +107,14 @@ def test_what_is_not_worth_it_stays(name: str) -> None:
     assert_same(before, after)
 
 
+def test_parts_of_parts_in_steps_stay_few_slices() -> None:
+    z = tensor("exp", cut(leaf("x", 4096), -1, 0, 2048, 2))
+    before = model_of(cut(z, -1, 0, 500), cut(z, -1, 1000, 400))
+    after = narrowed(before)
+    assert len(list(after.main.walk())) < 12
+    assert_same(before, after)
+
+
 def _any_part(x: Term, rng: np.random.Generator) -> Term:
     axis = -int(rng.integers(1, len(x.shape) + 1))
     extent: Any = x.shape[axis]
