@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from frittata.egraph import shapes
 from frittata.egraph.errors import UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
@@ -33,18 +34,21 @@ PART_BY_DTYPE = {"c64": "f32", "c128": "f64"}
 _hypot, _atan2 = (aten_scalars.ROWS[f"aten.{name}.default"] for name in ("hypot", "atan2"))
 _copysign = aten_scalars.ROWS["aten.copysign.Tensor"]
 
+_MADE = (("", ""), ("", "_like"), ("new_", ""))
+"""What stands before and after the names of operators that fill a tensor."""
+
 _VALUES: dict[str, tuple[int, ...]] = {
     **dict.fromkeys({name.split(".")[1] for name in aten_views.ROWS}, (0,)),
     **dict.fromkeys(("index", "_unsafe_index", "index_select", "gather", "take_along_dim", "take", "embedding"), (0,)),
     **dict.fromkeys(("flip", "roll", "diagonal", "repeat_interleave", "as_strided", "tril", "triu"), (0,)),
     **dict.fromkeys(("clone", "contiguous", "detach", "alias", "lift_fresh", "lift_fresh_copy", "dropout"), (0,)),
     **dict.fromkeys(("to", "_to_copy", "type_as", "scalar_tensor", "neg", "sum", "mean", "cumsum"), (0,)),
-    **dict.fromkeys(("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack"), (0,)),
-    **dict.fromkeys(("add", "sub", "rsub", "copy", "slice_scatter", "select_scatter", "diagonal_scatter"), (0, 1)),
+    **dict.fromkeys(("cat", "concat", "concatenate", "stack", "hstack", "vstack"), (0,)),
+    **dict.fromkeys(("copy", "slice_scatter", "select_scatter", "diagonal_scatter"), (0, 1)),
     **dict.fromkeys(("full", "full_like", "where"), (1, 2)),
     **dict.fromkeys(("index_put", "_unsafe_index_put", "masked_fill", "constant_pad_nd", "new_full"), (0, 2)),
     **dict.fromkeys(("pad", "index_add", "index_copy", "scatter", "scatter_add"), (0, 3)),
-    **dict.fromkeys(("zeros", "zeros_like", "new_zeros", "empty", "empty_like", "new_empty"), ()),
+    **{f"{start}{name}{end}": () for name in ("zeros", "ones", "empty") for start, end in _MADE},
 }
 """Operators that do the same to both parts, and the positions of what has parts: values, not places or shapes."""
 
@@ -77,20 +81,26 @@ def meaning(name: str, row: Row, is_complex: bool) -> Row:
 
 
 def _each(row: Row, places: tuple[int, ...], is_complex: bool, *args: Any, **keywords: Any) -> Any:
-    """Apply a row to the real parts of the arguments at some places, and to the imaginary ones."""
+    """Apply a row to the real parts of the arguments at some places, and to the imaginary ones.
+
+    What is true of a complex number is what is true of a part.
+    """
     named = {name: _real(value) for name, value in keywords.items()}
     real, imag = ([parts(x)[i] if at in places else _real(x) for at, x in enumerate(args)] for i in (0, 1))
     first = row(*real, **named)
-    return joined(first, row(*imag, **named)) if is_complex else first
-
-
-def _ones(row: Row, *args: Any, **keywords: Any) -> Complex:
-    ones = row(*map(_real, args), **{name: _real(value) for name, value in keywords.items()})
-    return Complex(*parts(ones))
+    if is_complex:
+        return joined(first, row(*imag, **named)) if places else first
+    is_truth = isinstance(first, Term) and first.dtype == "bool"
+    return tensor("or", first, row(*imag, **named)) if is_truth else first
 
 
 def _real(value: Any) -> Any:
-    """Return what stands for an argument that has no parts of its own."""
+    """Return what stands for an argument that has no parts of its own.
+
+    Raises: UnsupportedOpError for a complex number.
+    """
+    if isinstance(value, complex):
+        raise UnsupportedOpError("of complex numbers")
     if isinstance(value, str):
         return PART_BY_DTYPE.get(value, value)
     return value.real if isinstance(value, Complex) else value
@@ -102,6 +112,11 @@ def _mul(x: Any, y: Any) -> Term:
 
 def _add(x: Any, y: Any) -> Any:
     return each(lambda *pair: tensor("add", *idioms.promoted(*pair)), x, y)
+
+
+def _sum(op: str, _: Row, x: Any, y: Any, alpha: Any = 1) -> Any:
+    scaled = y if alpha == 1 else multilinear(_mul, (y, alpha))
+    return each(lambda *pair: tensor(op, *idioms.promoted(*pair)), x, scaled)
 
 
 def _linear(row: Row, x: Any, weight: Any, bias: Any = None) -> Any:
@@ -153,6 +168,14 @@ def _angle(z: Complex | Term) -> Term:
     return tensor("where", straight, idioms.scalar(0, x.dtype), turned)
 
 
+def _exp(z: Complex) -> Complex:
+    """Real where z is: infinity times the sine of 0 is none."""
+    size = tensor("exp", z.real)
+    found = polar(size, z.imag)
+    straight = tensor("eq", z.imag, idioms.scalar(0, size.dtype))
+    return Complex(tensor("where", straight, size, found.real), tensor("where", straight, z.imag, found.imag))
+
+
 def _sgn(z: Complex) -> Complex:
     size = _size(z)
     none = tensor("eq", size, idioms.scalar(0, size.dtype))
@@ -179,7 +202,9 @@ _MEANINGS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("addmm", "baddbmm", "addmv"), _addmm),
     **dict.fromkeys(("eq", "isfinite"), _compared("and")),
     **dict.fromkeys(("ne", "isnan", "isinf"), _compared("or")),
-    **dict.fromkeys(("ones", "ones_like", "new_ones"), _ones),
+    "add": partial(_sum, "add"),
+    "sub": partial(_sum, "sub"),
+    "rsub": lambda _, x, y, alpha=1: _sum("sub", _, y, x, alpha),
     "linear": _linear,
     "einsum": _einsum,
     "pow": _power,
@@ -188,9 +213,9 @@ _MEANINGS: dict[str, Callable[..., Any]] = {
     "abs": lambda _, z: _size(z),
     "sgn": lambda _, z: _sgn(z),
     "sqrt": lambda _, z: _root(z),
-    "exp": lambda _, z: polar(tensor("exp", z.real), z.imag),
+    "exp": lambda _, z: _exp(z),
     "log": lambda _, z: Complex(tensor("log", _size(z)), _angle(z)),
-    "linalg_vector_norm": lambda row, z, *args, **keywords: row(_size(z), *args, **keywords),
+    "linalg_vector_norm": lambda row, z, *args: row(_size(z), *args),
 }
 """What other operators make of complex tensors, given their rows."""
 
@@ -240,10 +265,15 @@ def _frequencies_of_half(extent: int, step: float = 1.0, dtype: str | None = Non
     return _mul(idioms.cast(numbers, dtype or idioms.float_dtype()), 1 / (extent * step))
 
 
+def _paired(real: Term, imag: Term) -> Complex:
+    shape = shapes.broadcast(real.shape, imag.shape)
+    return Complex(idioms.expand(real, shape), idioms.expand(imag, shape))
+
+
 ROWS: dict[str, Row] = {
     "aten.view_as_real.default": as_real,
     "aten.view_as_complex.default": as_complex,
-    "aten.complex.default": lambda real, imag: Complex(*idioms.promoted(real, imag)),
+    "aten.complex.default": _paired,
     "aten.polar.default": polar,
     "aten.real.default": lambda z: z.real if isinstance(z, Complex) else z,
     "aten.imag.default": lambda z: z.imag,

@@ -193,7 +193,7 @@ def _search_sorted(
 ) -> Term:
     if sorter is not None:
         ordered = idioms_indices.gather(ordered, sorter, -1)
-    values = x if isinstance(x, Term) else idioms.scalar(x, ordered.dtype)
+    ordered, values = idioms.promoted(ordered, x)
     places = idioms_indices.places_among(ordered, values, right or side == "right")
     return idioms.cast(places, "i32" if out_int32 else "i64")
 

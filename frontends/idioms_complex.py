@@ -48,7 +48,7 @@ def joined(real: Any, imag: Any) -> Any:
 
 def each(meaning: Callable[..., Any], *values: Any) -> Any:
     """Return what a meaning makes of the parts of each value; of values that are all real, what it makes of them."""
-    if not any(isinstance(value, Complex) for value in values):
+    if not any(isinstance(value, Complex | complex) for value in values):
         return meaning(*values)
     return joined(*(meaning(*part) for part in zip(*map(parts, values), strict=True)))
 

@@ -1,7 +1,8 @@
 """Discrete Fourier transforms as products with matrices of cosines and sines, which are folded like any constant.
 
 Short ones are one product. Long ones are split as Cooley and Tukey do it: n = outer * inner values in rows of `inner`,
-transforms down the columns, turns, transforms along the rows. What reads some frequencies only computes only those.
+transforms down the columns, turns, transforms along the rows. Of one product only those frequencies are computed that
+are read.
 """
 
 from __future__ import annotations
@@ -33,8 +34,14 @@ def fourier(x: Complex | Term, axis: int, forward: bool, count: int | None = Non
     axis = idioms.negative_axis(axis, len(x.shape))
     outer = _outer(extent)
     if outer == 1 and axis == -2:
-        return _product(_turns(kept, extent, extent, forward, _dtype(x)), x)
-    return _along_last(_of_last(_along_last(x, axis), outer, forward, kept), axis)
+        found = _product(_turns(kept, extent, extent, forward, _dtype(x)), x)
+    else:
+        found = _along_last(_of_last(_along_last(x, axis), outer, forward, kept), axis)
+    if isinstance(x, Complex):
+        return found
+    k = element("iota", axis=axis, extent=kept)  # what is its own mirror image is real
+    alone = tensor("build", _is_own_image(k, extent), shape=(kept, *(1,) * (-axis - 1)))
+    return Complex(found.real, tensor("where", alone, idioms.scalar(0, found.imag.dtype), found.imag))
 
 
 def inverse_of_half(z: Complex, axis: int, extent: int) -> Term:
@@ -51,11 +58,15 @@ def inverse_of_half(z: Complex, axis: int, extent: int) -> Term:
         whole = each(lambda *pair: idioms_windows.concat(pair, -1), z, mirrored)
         return idioms.swap(_of_last(whole, outer, False, extent).real, axis, -1)
     turns = _turns(half, extent, extent, False, _dtype(z))
-    k = element("iota", axis=-2, extent=half)
-    alone = element("eq", element("mod", element("mul", k, _integer(2)), _integer(extent)), _integer(0))
+    alone = _is_own_image(element("iota", axis=-2, extent=half), extent)
     weights = tensor("build", element("where", alone, _real(1), _real(2)), shape=(half, 1))
     cos, sin = (tensor("mul", part, idioms.cast(weights, part.dtype)) for part in (turns.real, turns.imag))
     return idioms.swap(tensor("sub", idioms.matmul(z.real, cos), idioms.matmul(z.imag, sin)), axis, -1)
+
+
+def _is_own_image(k: Term, extent: int) -> Term:
+    """Whether a frequency is 0 or half of the extent."""
+    return element("eq", element("mod", element("mul", k, _integer(2)), _integer(extent)), _integer(0))
 
 
 def _outer(extent: int) -> int:
@@ -101,13 +112,15 @@ def _times(x: Term, y: Term) -> Term:
 def _turns(rows: int, columns: int, extent: int, forward: bool, dtype: str) -> Complex:
     """Return exp(-+ 2 pi i j k / extent) in row j and column k."""
     steps = element("mul", element("iota", axis=-2, extent=rows), element("iota", axis=-1, extent=columns))
-    steps = element("cast", element("mod", steps, _integer(extent)), dtype="f64")
-    angle = element("mul", steps, _real((-2 if forward else 2) * math.pi / extent))
+    steps = element("mod", steps, _integer(extent))
+    angle = element("mul", element("cast", steps, dtype="f64"), _real((-2 if forward else 2) * math.pi / extent))
+    quarters = element("mod", element("mul", steps, _integer(4)), _integer(2 * extent))
 
-    def table(function: Literal["cos", "sin"]) -> Term:
-        return idioms.cast(tensor("build", element(function, angle), shape=(rows, columns)), dtype)
+    def table(function: Literal["cos", "sin"], root: int) -> Term:
+        exact = element("where", element("eq", quarters, _integer(root)), _real(0), element(function, angle))
+        return idioms.cast(tensor("build", exact, shape=(rows, columns)), dtype)
 
-    return Complex(table("cos"), table("sin"))
+    return Complex(table("cos", extent), table("sin", 0))
 
 
 def _along_last(x: Any, axis: int) -> Any:

@@ -109,10 +109,9 @@ def places_among(ordered: Term, values: Term, right: bool) -> Term:
     """Return how many of what is in order along the last axis are less than each value, `right`: or equal to it.
 
     By bisection as in torch, which finds the same where NaN is among what is ordered. Several rows are for one row of
-    values each.
+    values each, of the same dtype.
     """
     count = idioms.number(ordered.shape[-1])
-    ordered, values = idioms.promoted(ordered, values)
     look_up = take if len(ordered.shape) == 1 else gather
     one, most = (idioms.scalar(value, "i64") for value in (1, count - 1))
     low, high = (idioms.filled(value, values.shape, "i64") for value in (0, count))

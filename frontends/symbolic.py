@@ -72,12 +72,12 @@ class Symbolic:
             if len(shape) != len(axes):
                 raise ModelError(f"argument {name!r} has shape {shape}, the model takes ({wanted})")
             for axis, extent in zip(axes, shape, strict=True):
-                if not isinstance(axis, Linear):
+                if axis is None:
                     continue
-                size = axis.size_for(int(extent))
+                size = axis.size_for(int(extent)) if isinstance(axis, Linear) else extent if axis == extent else None
                 if size is None:
                     raise ModelError(f"argument {name!r} has shape {shape}, the model takes ({wanted})")
-                if sizes.setdefault(axis.dim, size) != size:
+                if isinstance(axis, Linear) and sizes.setdefault(axis.dim, size) != size:
                     raise ModelError(
                         f"{axis.dim} is {sizes[axis.dim]} in one argument and {size} in {name!r}",
                         do="give arguments whose sizes agree",

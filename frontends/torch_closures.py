@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import pairwise
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -17,8 +18,9 @@ _DEEPEST = 4
 def modules_of(function: Callable[..., Any]) -> dict[str, torch.nn.Module]:
     """Return the modules that a function has from elsewhere, each once, by name."""
     found: dict[int, tuple[str, torch.nn.Module]] = {}
+    seen: dict[int, int] = {}
     for name, value in _names_in(function).items():
-        for path, module in _held(name, value, _DEEPEST - 1, torch.nn.Module):
+        for path, module in _held(name, value, _DEEPEST - 1, torch.nn.Module, seen):
             found.setdefault(id(module), (path, module))
     return dict(found.values())
 
@@ -31,7 +33,8 @@ def with_parameters(constants: Mapping[str, Any], module: torch.nn.Module) -> di
     """
     if not constants:
         return {}
-    every = (found for part in module.modules() for _, found in _held("", part, _DEEPEST, torch.nn.Parameter))
+    seen: dict[int, int] = {}
+    every = (found for part in module.modules() for _, found in _held("", part, _DEEPEST, torch.nn.Parameter, seen))
     by_place = {_place(parameter): parameter for parameter in every}
     return {name: by_place.get(_place(value), value) for name, value in constants.items()}
 
@@ -44,11 +47,15 @@ def _place(value: Any) -> Any:
         return id(value)
 
 
-def _held(path: str, value: Any, depth: int, kind: type) -> Iterator[tuple[str, Any]]:
-    """Visit what is of a kind in lists, tuples, dicts, functions and attributes of objects, with a name for each."""
+def _held(path: str, value: Any, depth: int, kind: type, seen: dict[int, int]) -> Iterator[tuple[str, Any]]:
+    """Visit what is of a kind in lists, tuples, dicts, functions and attributes of objects, with a name for each.
+
+    `seen` says how deep what was looked at before was looked into.
+    """
     if isinstance(value, kind):
         yield path, value
-    elif depth and not isinstance(value, torch.Tensor | ModuleType | type):
+    elif depth > seen.get(id(value), 0) and not isinstance(value, torch.Tensor | ModuleType | type | str | int | float):
+        seen[id(value)] = depth
         inner: Any = value if isinstance(value, dict) else getattr(value, "__dict__", {})
         if isinstance(value, partial):
             inner = {"func": value.func, "args": value.args, **value.keywords}
@@ -56,13 +63,22 @@ def _held(path: str, value: Any, depth: int, kind: type) -> Iterator[tuple[str, 
             inner = _names_in(value)
         parts: Any = enumerate(value) if isinstance(value, list | tuple) else inner.items()
         for key, part in parts:
-            yield from _held(f"{path}_{key}".replace(".", "_"), part, depth - 1, kind)
+            yield from _held(f"{path}_{key}".replace(".", "_"), part, depth - 1, kind, seen)
 
 
 def _names_in(function: Any) -> dict[str, Any]:
-    """Return what the code of a function finds by name: globals, what encloses it, and the object of a method."""
+    """Return what the code of a function finds by name: globals, what encloses it, defaults, the object of a method.
+
+    Of modules of Python and of classes that is what the code reads of them, if it is a module of torch.
+    """
     code: CodeType = function.__code__
-    every = {name: function.__globals__[name] for name in _globals(code) if name in function.__globals__}
+    every: dict[str, Any] = {}
+    for name, attribute in _globals(code):
+        value = function.__globals__.get(name)
+        own = getattr(value, attribute, None) if isinstance(value, ModuleType | type) else None
+        every |= {f"{name}_{attribute}": own} if isinstance(own, torch.nn.Module) else {name: value}
+    every |= {f"default_{at}": value for at, value in enumerate(function.__defaults__ or ())}
+    every |= function.__kwdefaults__ or {}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
             every[name] = cell.cell_contents
@@ -71,9 +87,14 @@ def _names_in(function: Any) -> dict[str, Any]:
     return {"self": getattr(function, "__self__", None), **every}
 
 
-def _globals(code: CodeType) -> Iterator[str]:
-    """Visit the names that code reads from its globals, and the code of functions within it."""
-    yield from (read.argval for read in dis.get_instructions(code) if read.opname == "LOAD_GLOBAL")
+def _globals(code: CodeType) -> Iterator[tuple[str, str]]:
+    """Visit the names that code reads from its globals, with the attribute that it reads of each, if any.
+
+    The code of functions within it counts.
+    """
+    for read, after in pairwise(dis.get_instructions(code)):  # the last one returns
+        if read.opname == "LOAD_GLOBAL":
+            yield read.argval, after.argval if after.opname in ("LOAD_ATTR", "LOAD_METHOD") else ""
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _globals(constant)

@@ -36,7 +36,7 @@ from frittata.frontends import (
     torch_running,
 )
 from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, part_names, part_of
-from frittata.frontends.idioms_complex import Complex
+from frittata.frontends.idioms_complex import Complex, parts
 from frittata.frontends.torch_dtypes import COMPLEX, dtype_of, dtypes_of
 from frittata.frontends.torch_extern import extern
 from frittata.frontends.torch_imported import Imported
@@ -392,7 +392,9 @@ class _Importer:
             if is_complex or aten_complex.takes((*arguments, *keywords.values())):
                 row = aten_complex.meaning(name, row, is_complex)
             result = narrow.applied(row, arguments, keywords, lambda: dtypes_of(value))
-            if name in aten.JOINS and not is_complex:  # empty parts count for the dtype
+            if is_complex and isinstance(result, Term):
+                result = Complex(*parts(result))
+            if name in aten.JOINS and isinstance(result, Term):  # empty parts count for the dtype
                 result = idioms.cast(result, dtypes_of(value)[0] or result.dtype)
             self._check(node, result, value)
         except UnsupportedOpError as error:
@@ -524,9 +526,10 @@ class _Importer:
         for terms, expected in pairs:
             if isinstance(expected, torch.Tensor) and terms is not None:
                 type_ = self._type(expected, f"the result of {node.target}", of_parts=True)
-                for term in _terms(terms):
-                    if term.type != type_:
-                        raise ModelError(f"{node.target} became {term.type}, torch says {type_}", do="report this")
+                found = list(_terms(terms))
+                if any(term.type != type_ for term in found) or len(found) != 1 + expected.is_complex():
+                    became = ", ".join(str(term.type) for term in found)
+                    raise ModelError(f"{node.target} became {became}, torch says {type_}", do="report this")
 
 
 def _refuse_other_order(node: torch.fx.Node) -> None:

@@ -230,7 +230,7 @@ def _draws(rule: Rule, instance: Instance, left: Term, right: Term, rng: Dice) -
         yield _Draw(edges, "f64", tolerance, finite_only=True, largest=largest)
     holes = _Draw(with_nans(plain, rng), "f64", tolerance, finite_only=True, nan_stays=True, largest=largest)
     yield replace(holes, nan_spreads=rule.level.kind == "loose")
-    if "f64" in given and "f32" in made - given:
+    if rule.level.kind == "reassoc" and "f64" in given and "f32" in made - given:
         yield _Draw(plain, "native", tolerance, finite_only=True)
     if single:
         moderate = [number for number in numbers if abs(number) < MOST_EDGE]

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from frittata.egraph.errors import UnsupportedOpError
+from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms, idioms_indices, idioms_windows
-from frittata.frontends.idioms_complex import Complex, as_complex, as_real, each
+from frittata.frontends.idioms_complex import Complex, as_complex, as_real, each, parts
 from frittata.frontends.idioms_fourier import fourier, inverse_of_half
 from frittata.frontends.onnx.tables import Row
 
 
 def _signal(x: Term) -> Complex | Term:
-    """Return a signal as a complex tensor, or as a real one where its last axis has one part."""
+    """Return a signal as a complex tensor, or as a real one where its last axis has one part.
+
+    Raises: ModelError if it has another number of them.
+    """
+    if x.shape[-1] not in (1, 2):
+        raise ModelError(f"a signal of {x.type}", do="give it a last axis of extent 1, or of 2 for complex values")
     return idioms.select(x, -1, 0) if x.shape[-1] == 1 else as_complex(x)
 
 
@@ -36,7 +41,8 @@ def _dft(x: Term, length: Any = None, axis: Any = -2, inverse: int = 0, onesided
     kept = extent // 2 + 1 if onesided else extent
     signal = each(lambda part: _fitted(part, axis, kept if is_half else extent), _signal(x))
     if is_half:
-        return idioms.unsqueeze(_scaled(inverse_of_half(signal, axis, extent), 1 / extent), -1)
+        half = signal if isinstance(signal, Complex) else Complex(*parts(signal))
+        return idioms.unsqueeze(_scaled(inverse_of_half(half, axis, extent), 1 / extent), -1)
     found = fourier(signal, axis, not inverse, kept)
     return as_real(each(lambda part: _scaled(part, 1 / extent), found) if inverse else found)
 
@@ -55,6 +61,8 @@ def _stft(x: Term, step: Any, window: Term | None = None, length: Any = None, on
     size = int(length) if length is not None else idioms.number(window.shape[0]) if window is not None else None
     if size is None:
         raise UnsupportedOpError("neither window nor frame_length")
+    if len(x.shape) != 3 or size > idioms.number(x.shape[1]):
+        raise ModelError(f"frames of {size} values of {x.type}", do="give a longer signal, (batch, length, 1 or 2)")
     signal = _signal(x)
     batch, samples = map(idioms.number, signal.shape)
     frames = (samples - size) // int(step) + 1

@@ -147,3 +147,13 @@ def test_what_has_no_such_dims_is_refused(options: dict[str, Any]) -> None:
         ft.optimize(lambda x: x, (np.ones(3),), dynamic_shapes={"x": {0: 1}}, **options)
     with pytest.raises(ModelError, match="dynamic_shapes=True"):
         ft.optimize(ft.parse("def main(x: f32[n]) -> f32[n]:\n    return x\n"), **options)
+
+
+def test_dims_that_are_known_have_to_fit() -> None:
+    dims = {0: torch.export.Dim("n", min=2)}
+    program = torch.export.export(nn.Linear(4, 2).eval(), (torch.ones(3, 4),), dynamic_shapes=(dims,))
+    fast = ft.optimize(program, dynamic_shapes=True, machine=REFERENCE)
+    with pytest.raises(ModelError, match=r"has shape \(5, 3\), the model takes \(\w+, 4\)"):
+        fast(torch.ones(5, 3))
+    with pytest.raises(ModelError, match=r"the model takes \(\w+, 4\)"):
+        ft.optimize(program, (torch.ones(5, 3),), machine=REFERENCE)

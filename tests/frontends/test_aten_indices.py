@@ -117,6 +117,7 @@ READS: dict[str, tuple[Forward, tuple[Any, ...]]] = {
             torch.bucketize(x, b, out_int32=True),
             torch.bucketize(x, b[:1], right=True),
             torch.searchsorted(b, 0.1),
+            torch.bucketize(2.5, torch.arange(1, 5)),
         ),
         (torch.tensor([-1, 0, 0, 0.5, math.nan]), torch.tensor([[-2, -1, -0.0], [0.5, 3, math.nan]])),
     ),

@@ -58,6 +58,21 @@ CASES: dict[str, tuple[Forward, tuple[Tensor, ...]]] = {
     "parts": (lambda z: (z.real, z.imag, z.abs(), z.angle(), z.conj(), z.conj().imag), (complexes(3, 5),)),
     "of real ones": (lambda x: (torch.angle(x), torch.real(x), torch.conj(x), torch.sgn(x)), (floats(3, 5),)),
     "sums": (lambda z, x: (z + x, x - z, z - 2, 1j + z, z.sum(1), z.mean(), z.cumsum(0)), (complexes(3, 5), floats(5))),
+    "sums with a factor": (
+        lambda z, x: (torch.add(z, z[0], alpha=2j), torch.sub(x, z, alpha=1 - 2j), torch.rsub(z, x, alpha=1j)),
+        (complexes(3, 5), floats(5)),
+    ),
+    "truth": (lambda z: (z.bool(), torch.where(z.bool(), z, 1)), (torch.tensor([0j, 1j, 1, -1j]),)),
+    "numbers that are real": (
+        lambda x: (x * (1 + 0j), x * 0j, x / (2 + 0j), (x * (1 + 0j)).imag, torch.sqrt(x.abs() * complex(1))),
+        (floats(3, 5),),
+    ),
+    "like others": (
+        lambda z: (torch.ones_like(z), torch.zeros_like(z, dtype=torch.float32), z.new_ones(2, dtype=torch.float32)),
+        (complexes(3, 5),),
+    ),
+    "of two shapes": (lambda x, y: torch.complex(x, y), (floats(3, 5), floats(5))),
+    "exponentials": (lambda z: z.exp(), (torch.tensor([200 + 0j, -0.5 + 2j, torch.inf + 0j]),)),
     "products": (
         lambda z, w, x: (z * w, z * x, x * z, z * 2, z * 3j, z * (1 + 2j), x * 2j, -z, z**2, z.square()),
         (complexes(3, 5), complexes(5), floats(3, 1)),
@@ -127,6 +142,14 @@ def test_fourier_transforms(extent: int) -> None:
 
     args = floats(3, extent), complexes(3, extent)
     assert_same(ft.optimize(transformed, args, machine=REFERENCE)(*args), transformed(*args))
+
+
+@pytest.mark.parametrize("extent", [1, 2, 15, 16, 200, 256])
+def test_what_is_its_own_mirror_image_is_real(extent: int) -> None:
+    x = floats(20, extent)
+    found, wanted = (call(x).imag for call in (ft.optimize(torch.fft.rfft, (x,), machine=REFERENCE), torch.fft.rfft))
+    for at in (0, -1) if extent % 2 == 0 else (0,):
+        assert torch.equal(found[:, at].signbit(), wanted[:, at].signbit()) and not found[:, at].any()
 
 
 @pytest.mark.parametrize("norm", ["forward", "backward", "ortho"])
@@ -234,6 +257,7 @@ def test_torch_compile_takes_complex_numbers() -> None:
     ("function", "message"),
     [
         (lambda z: z.tanh(), r"tanh.default \(of complex numbers\) x1"),
+        (lambda z: z.index_add(0, torch.tensor([1]), z[:1], alpha=2j), r"index_add.*\(of complex numbers\) x1"),
         (lambda z: z.pow(z), "powers of complex numbers by others"),
         (lambda z: torch.view_as_real(z).prod() * z.prod(), "prod.default"),
         (lambda z: torch.fft.fft(z.repeat(1, 1663)[:, :4999]), "a Fourier transform of a prime length, 4999"),

@@ -1,5 +1,6 @@
 """What functions of torch tensors have from elsewhere is found wherever their code finds it, and guarded."""
 
+import types
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -49,6 +50,20 @@ class Held(nn.Module):
 
 HELD = Held().eval()
 
+class Spare:
+    """A class that has a layer."""
+
+    layer = nn.Linear(3, 3).eval()
+
+
+this = types.ModuleType("this")
+this.layer = nn.Linear(3, 3).eval()  # type: ignore[attr-defined]
+
+
+def by_default(x: Tensor, layer: nn.Module = half, *, other: nn.Module = layer) -> Tensor:
+    return layer(x) + other(x)
+
+
 SOURCES: dict[str, tuple[Callable[[Tensor], Any], Tensor]] = {
     "a parameter": (lambda x: x * scale, scale),
     "by another function": (lambda x: helper(x), layer.weight),
@@ -57,6 +72,10 @@ SOURCES: dict[str, tuple[Callable[[Tensor], Any], Tensor]] = {
     "in a function within": (within, layer.weight),
     "partial": (partial(lambda by, x: x * by, scale), scale),
     "named as methods of modules": (lambda x: half(x), half.weight),
+    "of a class": (lambda x: Spare.layer(x), Spare.layer.weight),
+    "of a module of Python": (lambda x: this.layer(x), this.layer.weight),
+    "defaults": (by_default, half.bias),
+    "defaults by name": (by_default, layer.bias),
     "in a list of a module": (HELD, HELD.factors[0]),
     "a module in a dict of one": (HELD, HELD.layers["first"].bias),
     "by a function that a module has": (HELD, scale),

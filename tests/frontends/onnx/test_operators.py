@@ -525,6 +525,16 @@ def test_of_a_condition_at_run_time_both_branches_are_computed() -> None:
             np.testing.assert_allclose(ours, right, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("shape", "call"),
+    [("2,9,3", "DFT<axis = 1>(x)"), ("2,9", "STFT(x, n, , m)"), ("2,3,1", "STFT(x, n, , m)")],
+)
+def test_signals_that_are_none_are_refused(shape: str, call: str) -> None:
+    text = f"(float[{shape}] x) => (float y) <int64 n = {{2}}, int64 m = {{4}}> {{ y = {call} }}"
+    with pytest.raises(ModelError, match=r"give (it|a longer signal)"):
+        from_onnx(parser.parse_model(HEAD + text))
+
+
 def test_branches_of_other_types_need_a_known_condition() -> None:
     text = """(float[3,5] x, bool c) => (float[n,5] y) {
         y = If(c) <then_branch = t () => (float[3,5] a) { a = Neg(x) },
