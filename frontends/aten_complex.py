@@ -110,23 +110,18 @@ def _mul(x: Any, y: Any) -> Term:
     return tensor("mul", *idioms.promoted(x, y))
 
 
-def _add(x: Any, y: Any) -> Any:
-    return each(lambda *pair: tensor("add", *idioms.promoted(*pair)), x, y)
-
-
-def _sum(op: str, _: Row, x: Any, y: Any, alpha: Any = 1) -> Any:
+def _sum(x: Any, y: Any, alpha: Any = 1, op: str = "add") -> Any:
     scaled = y if alpha == 1 else multilinear(_mul, (y, alpha))
     return each(lambda *pair: tensor(op, *idioms.promoted(*pair)), x, scaled)
 
 
 def _linear(row: Row, x: Any, weight: Any, bias: Any = None) -> Any:
     product = multilinear(row, (x, weight))
-    return product if bias is None else _add(product, bias)
+    return product if bias is None else _sum(product, bias)
 
 
 def _addmm(_: Row, x: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
-    product = multilinear(idioms.matmul, (a, b))
-    return _add(multilinear(_mul, (x, beta)), multilinear(_mul, (product, alpha)))
+    return _sum(multilinear(_mul, (x, beta)), multilinear(idioms.matmul, (a, b)), alpha)
 
 
 def _einsum(row: Row, subscripts: str, operands: Sequence[Any], **keywords: Any) -> Any:
@@ -202,9 +197,9 @@ _MEANINGS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("addmm", "baddbmm", "addmv"), _addmm),
     **dict.fromkeys(("eq", "isfinite"), _compared("and")),
     **dict.fromkeys(("ne", "isnan", "isinf"), _compared("or")),
-    "add": partial(_sum, "add"),
-    "sub": partial(_sum, "sub"),
-    "rsub": lambda _, x, y, alpha=1: _sum("sub", _, y, x, alpha),
+    "add": lambda _, x, y, alpha=1: _sum(x, y, alpha),
+    "sub": lambda _, x, y, alpha=1: _sum(x, y, alpha, "sub"),
+    "rsub": lambda _, x, y, alpha=1: _sum(y, x, alpha, "sub"),
     "linear": _linear,
     "einsum": _einsum,
     "pow": _power,
@@ -220,14 +215,10 @@ _MEANINGS: dict[str, Callable[..., Any]] = {
 """What other operators make of complex tensors, given their rows."""
 
 
-def _scale(extent: int, normalization: int) -> float:
-    """Return the factor by which torch multiplies a transform of so many values: 1, 1 / sqrt(n), 1 / n."""
-    return (1.0, extent**-0.5, 1 / extent)[normalization]
-
-
 def _normalized(z: Any, extents: Sequence[Any], normalization: int) -> Any:
-    factor = _scale(math.prod(map(idioms.number, extents)), normalization)
-    return z if factor == 1 else multilinear(_mul, (z, factor))
+    """Multiply a transform as torch's number says: by 1, 1 / sqrt(n) or 1 / n."""
+    count = math.prod(map(idioms.number, extents))
+    return multilinear(_mul, (z, (1, count**-0.5, 1 / count)[normalization])) if normalization else z
 
 
 def _fft_of_real(x: Term, axes: Sequence[int], normalization: int, onesided: bool) -> Complex:

@@ -178,10 +178,6 @@ def _count_nonzero(x: Term, axes: Any = None) -> Term:
     return idioms.reduce(idioms.cast(truth, "i64"), "sum", axes)
 
 
-_BAGS = ("sum", "mean", "max")
-"""How an embedding bag combines rows, by torch's number of it."""
-
-
 def _search_sorted(
     ordered: Term,
     x: Operand,
@@ -200,6 +196,10 @@ def _search_sorted(
 
 def _bucketize(x: Operand, boundaries: Term, **keywords: Any) -> Term:
     return _search_sorted(boundaries, x, **keywords)
+
+
+_BAGS = ("sum", "mean", "max")
+"""How an embedding bag combines rows, by torch's number of it."""
 
 
 def _embedding_bag(

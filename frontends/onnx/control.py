@@ -20,7 +20,7 @@ Run = Callable[[GraphProto, Sequence[Value | None], str], "list[Value | None]"]
 AsTerm = Callable[[Value, str], Term]
 
 KNOWN: dict[str, tuple[int, ...]] = {"If": (0,), "Loop": (0, 1)}
-"""The operands that are looked at at import."""
+"""The operands whose values count at import."""
 
 
 def _attributes(node: NodeProto) -> dict[str, Any]:
