@@ -162,22 +162,25 @@ class StencilCode:
         return for_range(builder, 0, work.inputs, 1, [zero] * count, channel)
 
     def _window(self, builder: Builder, image: Value, weights: Value, start: Sequence[Value | None]) -> _Sums:
-        """Add up over a window; several outputs go through it line by line, all that read a weight side by side."""
+        """Add up over a window, some lines of it at a time."""
         plan, lines = self.plan, self.plan.work.lines
-        if plan.outputs == 1 and not plan.is_long:
+        if plan.turn == lines.kernel and not plan.is_long:
             return self._taps(builder, image, weights, start, lines.kernel)
         down = lines.dilation * plan.phases * plan.width
-        across = self.plan.work.pixels.kernel * plan.outputs
-        zero = simd.constant(self._lane, 0)
+        across = plan.work.pixels.kernel * plan.outputs
+        neutral = simd.neutral(self._lane, "sum" if plan.work.op == DOT else plan.work.op)
 
-        def line(dy: Value, sums: _Sums) -> _Sums:
+        def some(dy: Value, sums: _Sums, count: int) -> _Sums:
             below = memory.advance(builder, image, builder.mul(dy, I64(down)))
             beside = memory.advance(builder, weights, builder.mul(dy, I64(across)))
             if plan.is_long:
                 return self._long(builder, below, beside, sums)
-            return self._taps(builder, below, beside, sums, 1)
+            return self._taps(builder, below, beside, sums, count)
 
-        return for_range(builder, 0, lines.kernel, 1, [zero if total is None else total for total in start], line)
+        rest = lines.kernel % plan.turn
+        sums = [neutral if total is None else total for total in start]
+        sums = for_range(builder, 0, lines.kernel - rest, plan.turn, sums, partial(some, count=plan.turn))
+        return some(I64(lines.kernel - rest), sums, rest) if rest else sums
 
     def _taps(
         self, builder: Builder, image: Value, weights: Value, start: Sequence[Value | None], kernel: int

@@ -8,9 +8,10 @@ their remainder modulo the stride, so that the windows of neighbouring results r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import product
 
 from frittata.kernels.gemm_emitters import lanes_of
 from frittata.kernels.simd import Lane
@@ -20,12 +21,11 @@ _MOST_LINES = 8
 _MOST_OUTPUTS = 6
 _MOST_VECTORS = 8
 _MOST_SUMS = 12
+_MOST_TURN = 4
 _LATENCY = 9.5
 """Independent sums that keep two multiply-adds a cycle going."""
-_IMAGE_LOADS = 1.5
-"""What a load of the image costs: every other one crosses a cache line."""
-_CROSSING_LOADS = 2.0
-"""The same where all but one of a vector's lanes do."""
+_LINE_BYTES = 64
+"""A load that crosses two lines of the cache counts twice."""
 _FAR_LOADS = 2.0
 """How much more a load costs that the first-level cache does not hold."""
 _NEAR_BYTES = 32 << 10
@@ -44,7 +44,8 @@ _CHUNK_STEPS = 10_000.0
 class StencilPlan:
     """Tiles of `outputs` by `lines` by `vectors` sums; bands of whole tiles along the lines; what fills scratch.
 
-    The last tile along an axis may overlap the one before it: what lies in both is computed twice.
+    `turn` lines of a window are written out, the turns are a loop. The last tile along an axis may overlap the one
+    before it: what lies in both is computed twice.
     """
 
     work: Stencil
@@ -52,6 +53,7 @@ class StencilPlan:
     lines: int
     vectors: int
     bands: int
+    turn: int
 
     @cached_property
     def lanes(self) -> int:
@@ -91,13 +93,19 @@ class StencilPlan:
         Then such taps go side by side, and the image is loaded once for all of them: most of its loads cross lines.
         """
         pixels = self.work.pixels
-        is_one = self.outputs == self.lines == pixels.dilation == 1 and self.work.op == DOT
+        is_one = self.outputs == self.lines == self.turn == pixels.dilation == 1 and self.work.op == DOT
         return is_one and self.runs[0] > 1 and self.vectors * self.lanes <= pixels.result
 
     @property
     def runs(self) -> tuple[int, int]:
         """How many taps of a phase are a vector's lanes apart from each other, and for how many first ones one more."""
         return divmod(-(-self.work.pixels.kernel // self.work.pixels.stride), self.lanes)
+
+    def lines_seen(self, turn: int) -> int:
+        """Return how many lines of the image a tile loads for so many lines of a window."""
+        lines = self.work.lines
+        steps = product(range(self.lines), range(turn))
+        return len({row * lines.stride + dy * lines.dilation for row, dy in steps})
 
     @property
     def tile_span(self) -> int:
@@ -107,7 +115,7 @@ class StencilPlan:
     @property
     def key(self) -> str:
         """All that the vector code depends on but the bodies do not tell."""
-        return f"{self.outputs} {self.lines} {self.vectors} {self.bands} {self.lanes}"
+        return f"{self.outputs} {self.lines} {self.vectors} {self.bands} {self.turn} {self.lanes}"
 
     @property
     def phases(self) -> int:
@@ -205,38 +213,47 @@ class StencilPlan:
 def plan(work: Stencil) -> StencilPlan | None:
     """Choose tiles and bands; None if a tile would be too long, or a band too large."""
     fitting = (p for p in _candidates(work) if p.scratch_bytes <= _MOST_BAND_BYTES)
-    return min(fitting, key=lambda p: (p.steps / efficiency(p), -p.sums), default=None)
+    return min(fitting, key=lambda p: (p.steps / efficiency(p), -p.sums, -p.turn), default=None)
 
 
 def _candidates(work: Stencil) -> Iterator[StencilPlan]:
-    """Return the tiles to try: one channel and several lines, or several channels, each with few vectors."""
+    """Return the tiles to try: of one channel or of several, some lines, each of some vectors."""
     wide = -(-work.pixels.result // lanes_of(work.dtype))
     for outputs in range(1, min(work.outputs, _MOST_OUTPUTS) + 1):
         for lines in range(1, min(work.lines.result, _MOST_LINES) + 1):
-            for vectors in range(1, min(wide, _MOST_VECTORS) + 1 if lines == 1 else 2):
-                whole = StencilPlan(work, outputs, lines, vectors, 1)
-                if whole.sums <= _MOST_SUMS and _written_out(whole) <= _MOST_STEPS:
-                    bands = min(whole.line_tiles, max(1, -(-whole.scratch_bytes // _BAND_BYTES)))
-                    yield replace(whole, bands=bands)
+            for vectors in range(1, min(wide, _MOST_VECTORS) + 1):
+                for turn in _turns(work, outputs):
+                    whole = StencilPlan(work, outputs, lines, vectors, 1, turn)
+                    if whole.sums <= _MOST_SUMS and _written_out(whole) <= _MOST_STEPS:
+                        bands = min(whole.line_tiles, max(1, -(-whole.scratch_bytes // _BAND_BYTES)))
+                        yield replace(whole, bands=bands)
+
+
+def _turns(work: Stencil, outputs: int) -> Iterable[int]:
+    """Return how many lines of a window may be written out: all of them, or the first of many; one for many channels."""
+    kernel = work.lines.kernel
+    return (1,) if outputs > 1 else sorted({*range(1, min(kernel, _MOST_TURN) + 1), kernel})
 
 
 def _written_out(plan: StencilPlan) -> int:
     """Return the multiply-adds that are code of their own."""
     if plan.is_long:
         return plan.vectors * (plan.runs[0] + 1) * plan.phases * 2
-    lines = plan.work.lines.kernel if plan.outputs == 1 else 1
-    return plan.sums * plan.work.pixels.kernel * lines
+    rest = plan.work.lines.kernel % plan.turn
+    return plan.sums * plan.work.pixels.kernel * (plan.turn + rest)
 
 
 def efficiency(plan: StencilPlan) -> float:
     """Return the share of the peak that a tile reaches: bound by latency, or by its loads."""
-    lines, pixels = plan.work.lines, plan.work.pixels
+    lines, pixels, itemsize = plan.work.lines, plan.work.pixels, Lane(plan.work.dtype).itemsize
+    crossing = 1 + (plan.lanes - 1) * itemsize / _LINE_BYTES
     if plan.is_long:
         taps = plan.runs[0]
-        loads = (plan.vectors + taps - 1) * _CROSSING_LOADS + taps
+        loads = (plan.vectors + taps - 1) * crossing + taps
         return min(1.0, plan.sums / _LATENCY, plan.vectors * taps / loads)
-    seen = span(lines, plan.lines) if plan.outputs == 1 else plan.lines * lines.kernel
-    images = seen * plan.vectors * pixels.kernel * _IMAGE_LOADS * _distance(plan.scratch_bytes)
+    turns, rest = divmod(lines.kernel, plan.turn)
+    seen = turns * plan.lines_seen(plan.turn) + plan.lines_seen(rest)
+    images = seen * plan.vectors * pixels.kernel * crossing * _distance(plan.scratch_bytes)
     weights = plan.outputs * lines.kernel * pixels.kernel * _distance(plan.weight_bytes)
     steps = plan.sums * lines.kernel * pixels.kernel
     if plan.work.op != DOT:

@@ -115,6 +115,17 @@ def test_taps_of_long_windows_go_side_by_side_that_are_vectors_apart(
     check(case, NAME, ("w",))
 
 
+@pytest.mark.parametrize(("kernel", "stride", "dilation"), [((31, 31), 1, 1), ((29, 17), 2, 1), ((23, 14), 1, 2)])
+def test_large_windows_are_turns_of_some_of_their_lines(kernel: Shape, stride: int, dilation: int) -> None:
+    padding = kernel[0] // 2 * dilation
+    e, shape = convolution((19, 37), kernel, (3, 3, 3), stride=stride, padding=padding, dilation=dilation)
+    case = Case("large", (build(e, *shape),))
+    work = stencils.describe(case.bodies)
+    found = plan(work) if work is not None else None
+    assert found is not None and 1 < found.turn < kernel[0] and found.sums > 1 and not found.is_long
+    check(case, NAME, ("w",))
+
+
 def test_a_prologue_does_not_touch_the_margin_and_an_epilogue_is_fused() -> None:
     x = element("exp", element("add", load("x", 2, 4, 9, 9), load("t", 4, 1, 1)))
     w = element("mul", load("w", 4, 1, 3, 3), load("v", 4, 1, 1, 1))
@@ -155,6 +166,15 @@ def test_depthwise_convolutions_are_given_to_it_and_deep_ones_are_not() -> None:
 def test_the_maximum_of_windows(kernel: Shape, low: int, stride: int) -> None:
     e, shape = pool(load("x", 2, 3, 9, 17), "max", kernel, stride, low)
     check(Case("max", (build(element("add", e, load("b", 3, 1, 1)), *shape),), special=True), NAME)
+
+
+def test_the_maximum_of_large_windows() -> None:
+    e, shape = pool(load("x", 2, 40, 37), "max", (19, 18), 1, 0)
+    case = Case("large", (build(e, *shape),), special=True)
+    work = stencils.describe(case.bodies)
+    found = plan(work) if work is not None else None
+    assert found is not None and found.turn < 19 and found.sums > 1
+    check(case, NAME)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
