@@ -43,6 +43,8 @@ _WAYS = 8
 """How many lines a set of a first-level cache holds at least."""
 _LEAST_FETCHED_BYTES = 1024
 """From this length of a row on, the next one is fetched ahead: the processor itself stops at each page."""
+_MOST_UNITS_TOGETHER = 1600.0
+"""Of vectors side by side. With 2800, 20 steps of a recurrence with a logarithm each, a kernel takes 2.5 s to compile."""
 _MOST_HELD_BYTES = 1 << 20
 _MOST_HELD = 8
 
@@ -124,16 +126,18 @@ class Passes:
                     found[point] = stride
         return found
 
-    @property
+    @cached_property
     def vectors(self) -> int:
         """How many vectors go side by side: along a row, or as columns.
 
         Columns that are only folded take as many as half of the registers hold, where rows are chunks enough: what is
-        read in one go lies together.
+        read in one go lies together. Of long passes fewer go side by side: compilers take the square of its length for
+        code without branches.
         """
-        most = SIDE_BY_SIDE
         if self.frame.short:
             return 1
+        longest = max(map(self.units_of, range(len(self.passes))))
+        most = max(1, min(SIDE_BY_SIDE, int(_MOST_UNITS_TOGETHER // max(longest, 1.0))))
         if self.frame.columns and len(self.passes) == 1 and self.frame.row_count >= MOST_CHUNKS:
             most = max(most, processor().registers // (2 * len(self.passes[0].folds)))
         return min(-(-self.frame.extent // self.frame.lanes), most)

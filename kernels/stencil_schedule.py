@@ -230,7 +230,7 @@ def _candidates(work: Stencil) -> Iterator[StencilPlan]:
 
 
 def _turns(work: Stencil, outputs: int) -> Iterable[int]:
-    """Return how many lines of a window may be written out: all of them, or the first of many; one for many channels."""
+    """Return how many lines of a window may be written out: all, or the first of many; one for several channels."""
     kernel = work.lines.kernel
     return (1,) if outputs > 1 else sorted({*range(1, min(kernel, _MOST_TURN) + 1), kernel})
 

@@ -129,6 +129,18 @@ def test_folds_down_columns_of_many_rows_take_blocks_as_wide_as_registers_hold(e
     assert plan(*both).vectors == min(-(-extent // found.frame.lanes), max(registers // 4, SIDE_BY_SIDE))
 
 
+def test_of_long_elements_fewer_vectors_go_side_by_side() -> None:
+    def chain(length: int) -> Term:
+        e = load("x", 3, 200)
+        for _ in range(length):
+            e = element("add", element("log", element("add", element("mul", e, e), number(1.0))), load("y", 3, 200))
+        return build(fold("sum", e, -1, 200), 3, 1)
+
+    short, long = chain(2), chain(60)
+    assert plan(short).vectors == SIDE_BY_SIDE and plan(long).vectors == 1
+    run(long)
+
+
 @pytest.mark.parametrize(("dtype", "least"), [("f32", -120.0), ("f64", -760.0)])
 def test_exponentials_below_a_maximum_are_those_of_exp(dtype: str, least: float) -> None:
     x = load("x", 2, 4099, dtype=dtype)
