@@ -45,6 +45,9 @@ from frittata.extract.work import Works
 
 OPTION_LIMIT = 16
 """How many bodies of one element class are kept."""
+_FEW = 4
+_MOST_OPERATORS = 256
+"""How many operators they have together, if they are more than a few: to price long bodies takes long."""
 
 _FINISHED = 1 << 60
 """What a search met if all that it asked were finished."""
@@ -425,13 +428,17 @@ class Enumerator:
         ranked = sorted(unique.values(), key=self._rank)
         kept: list[Body] = []
         kinds: set[Any] = set()
+        room = _MOST_OPERATORS
         for body in ranked:
             kind = body.kind, self._way(body)
-            if len(kept) >= OPTION_LIMIT and kind in kinds:
+            size = self._works.operators(body.term)
+            is_full = len(kept) >= OPTION_LIMIT or (len(kept) >= _FEW and size > room)
+            if is_full and kind in kinds:
                 continue
             if not any(self._dominates(other, body, of_kernels) for other in kept):
                 kept.append(body)
                 kinds.add(kind)
+                room -= size
         return kept
 
     def _way(self, body: Body) -> Hashable:

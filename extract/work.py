@@ -20,6 +20,10 @@ class Works:
         """Return additions for all nodes of a body; what a view shows is computed for it alone."""
         return self._weighed(term)[1]
 
+    def operators(self, term: Term) -> int:
+        """Return how many different operators a body has."""
+        return self._weighed(term)[0].bit_count()
+
     def _weighed(self, term: Term) -> tuple[int, float]:
         """Return a bit for each node of a body and what all of them take."""
         if term not in self._known:

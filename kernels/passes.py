@@ -44,7 +44,7 @@ _WAYS = 8
 _LEAST_FETCHED_BYTES = 1024
 """From this length of a row on, the next one is fetched ahead: the processor itself stops at each page."""
 _MOST_UNITS_TOGETHER = 1600.0
-"""Of vectors side by side. With 2800, 20 steps of a recurrence with a logarithm each, a kernel takes 2.5 s to compile."""
+"""Of vectors side by side. With 2800, 20 steps of a recurrence with a logarithm each, a kernel compiles for 2.5 s."""
 _MOST_HELD_BYTES = 1 << 20
 _MOST_HELD = 8
 

@@ -76,6 +76,22 @@ def test_the_inputs_of_all_steps_are_one_product_and_its_rows_are_not_copied(ste
     assert len(program.kernels) <= 2 * steps + 2
 
 
+class Seam(nn.Module):
+    """Least sums on ways down an image, of which each step goes to one of three neighbours."""
+
+    def forward(self, e: torch.Tensor) -> torch.Tensor:
+        rows = [e[0]]
+        for line in e[1:]:
+            left, right = nn.functional.pad(rows[-1][:-1], (1, 0)), nn.functional.pad(rows[-1][1:], (0, 1))
+            rows.append(line + torch.minimum(rows[-1], torch.minimum(left, right)))
+        return torch.stack(rows)
+
+
+def test_of_long_bodies_few_are_kept() -> None:
+    fewer, more = (len(extraction(Seam(), (torch.randn(lines, 40),)).problem.numbers()) for lines in (16, 24))
+    assert more - fewer <= 8 * 45
+
+
 class Scan(nn.Module):
     """States of a linear recurrence, of which each step gives a weighted sum. Source: Gu and Dao, 2023."""
 
