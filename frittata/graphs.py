@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import networkx as nx
 
+import frittata.tables as tables
 from frittata.account import Account
 from frittata.egraph.program import Kernel, View
 from frittata.egraph.snapshot import Node
@@ -21,7 +22,7 @@ def program_graph(account: Account) -> Graph:
     """Return the program as a graph.
 
     Nodes have a `kind`: input, constant, kernel (with template, predicted_s, measured_s, flops, bytes, rules), view,
-    output. Edges are buffers: `buffers` names them, `type` is that of the first, `bytes` the size of all.
+    join, output. Edges are buffers: `buffers` names them, `type` is that of the first, `bytes` the size of all.
     """
     program = account.program
     types = program.types()
@@ -180,47 +181,60 @@ _SHAPES: Mapping[str, str] = {
     "output": "ellipse",
     "constant": "note",
     "view": "plain",
+    "join": "plain",
     "kernel": "box",
     "node": "box",
 }
+_CHOSEN, _IMPORTED = ("#d6e3fc", "#fff6e0")
+"""The grounds of chosen and of imported forms, as on the page."""
 
 
 def to_dot(graph: Graph) -> str:
     """Write a graph of either kind in the DOT language; e-classes become clusters around their e-nodes."""
-    lines = [f"digraph {_quoted(graph.graph.get('name', 'graph'))} {{", "  compound=true; node [fontname=monospace];"]
+    lines = [
+        f"digraph {_quoted(graph.graph.get('name', 'graph'))} {{",
+        "  compound=true; fontname=monospace; fontsize=10;",
+        "  node [fontname=monospace, fontsize=11]; edge [fontname=monospace, fontsize=9];",
+    ]
     members: dict[str, list[str]] = {}
     for key, data in graph.nodes(data=True):
         if data["kind"] == "class":
             members[key] = [n for n in graph.successors(key) if graph.edges[key, n]["kind"] == "member"]
     for key, nodes in members.items():
         data = graph.nodes[key]
-        title = _quoted(f"{key} {data['type']}")
+        title = _quoted(f"{key} {data['type']}{', constant' if data['constant'] else ''}")
         lines.append(f"  subgraph {_quoted(f'cluster_{key}')} {{ label={title}; {_quoted(key)} [shape=point];")
         lines += [f"    {_dot_node(node, graph.nodes[node])}" for node in nodes]
         lines.append("  }")
-    inside = {node for nodes in members.values() for node in nodes}
+    class_by_node = {node: key for key, nodes in members.items() for node in nodes}
     for key, data in graph.nodes(data=True):
-        if key not in inside and key not in members:
+        if key not in class_by_node and key not in members:
             lines.append(f"  {_dot_node(key, data)}")
     for source, target, data in graph.edges(data=True):
         if data.get("kind") != "member":
-            lines.append(f"  {_quoted(source)} -> {_quoted(target)}{_dot_edge(data)};")
+            ends_at_class = target in members and class_by_node[source] != target
+            head = [f"lhead={_quoted(f'cluster_{target}')}"] if ends_at_class else []
+            lines.append(f"  {_quoted(source)} -> {_quoted(target)} [{', '.join([*_dot_edge(data), *head])}];")
     return "\n".join([*lines, "}"]) + "\n"
 
 
 def _dot_node(key: str, data: Mapping[str, Any]) -> str:
-    label = data.get("label", key)
+    text = [data.get("label", key)]
+    style: list[str] = []
     if data["kind"] == "kernel":
-        label = f"{key}\n{data['template']}"
-    style = ", style=bold" if data.get("chosen") else ""
-    title = f", tooltip={_quoted(data['rule'] or 'imported')}" if data["kind"] == "node" else ""
-    return f"{_quoted(key)} [label={_quoted(label)}, shape={_SHAPES[data['kind']]}{style}{title}];"
+        text += [data["template"], tables.seconds(data["measured_s"] or data["predicted_s"])]
+    if data["kind"] == "node":
+        text.append(data["rule"] or "imported")
+        ground = _CHOSEN if data["chosen"] else _IMPORTED if data["imported"] else ""
+        style = [f'style="filled{",bold" * data["chosen"]}"', f'fillcolor="{ground}"'] if ground else []
+    shape = f"shape={_SHAPES[data['kind']]}"
+    return f"{_quoted(key)} [{', '.join([f'label={_quoted(chr(10).join(text))}', shape, *style])}];"
 
 
-def _dot_edge(data: Mapping[str, Any]) -> str:
+def _dot_edge(data: Mapping[str, Any]) -> list[str]:
     if "buffers" in data:
-        return f" [label={_quoted(data['type'])}]"
-    return " [style=bold]" if data.get("chosen") else " [color=gray]"
+        return [f"label={_quoted(data['type'])}"]
+    return ["style=bold" if data["chosen"] else "color=gray"]
 
 
 def _quoted(text: str) -> str:

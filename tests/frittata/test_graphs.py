@@ -5,10 +5,13 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
+import frittata as ft
 from frittata.egraph.errors import ModelError
+from frittata.egraph.machine import REFERENCE
 from frittata.graphs import to_dot
 from frittata.layout import lay_out
 from frittata.optimized import Optimized
+from frittata.tables import seconds
 
 
 def test_program_graph_has_every_step_and_buffer(fast: Optimized) -> None:
@@ -49,6 +52,31 @@ def test_dot_text_has_a_cluster_for_each_class(fast: Optimized) -> None:
     assert text.count("subgraph") == classes
     assert text.count("{") == text.count("}")
     assert '"matmul_relu" -> "softmax"' in to_dot(fast.graph())
+
+
+def test_dot_text_says_prices_rules_and_what_was_chosen(fast: Optimized) -> None:
+    kernel = fast.kernel("matmul_relu")
+    assert f'"matmul_relu\\n{kernel.template}\\n{seconds(kernel.predicted_s)}"' in to_dot(fast.graph())
+    text = to_dot(fast.egraph.graph())
+    assert '[label="softmax(matmul_relu, -2)\\nimported", shape=box, style="filled", fillcolor="#fff6e0"]' in text
+    chosen = [line for line in text.splitlines() if 'style="filled,bold"' in line]
+    assert any("legalize/build-exp" in line for line in chosen)
+    assert all("lhead=" in line for line in text.splitlines() if "->" in line)
+
+
+def test_dot_text_of_a_program_with_a_join(cache: Path) -> None:
+    model = ft.parse("""
+def main(x: f32[512, 64], y: f32[512, 64]) -> f32[1024, 32]:
+    w: f32[64, 32] = full(f32(0.5), shape=(64, 32))
+    a: f32[512, 64] = softmax(x, axis=-2)
+    b: f32[512, 64] = softmax(y, axis=-2)
+    c: f32[1024, 64] = concat(a, b, axis=-2)
+    v: f32[1024, 32] = matmul(c, w)
+    return v
+""")
+    graph = ft.optimize(model, machine=REFERENCE, cache=cache, library=False).graph()
+    (join,) = (name for name, data in graph.nodes(data=True) if data["kind"] == "join")
+    assert f'"{join}" [label="{join}", shape=plain]' in to_dot(graph)
 
 
 def test_a_program_is_written_as_dot_and_nothing_as_what_it_is_not(fast: Optimized, tmp_path: Path) -> None:
