@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import isclose
 from typing import Any
 
@@ -10,6 +11,9 @@ from frittata.egraph import dtypes, interning
 from frittata.egraph.engine import CONFLICT, Engine
 from frittata.egraph.errors import SaturationError
 from frittata.egraph.terms import Sort, TensorType, Term, walk
+
+_MOVES = ("input", "param", "permute", "reshape", "channels_first")
+"""Operators that compute nothing."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -64,6 +68,21 @@ class Snapshot:
     def builds(self, class_: int) -> list[Node]:
         """Return the definitions of a tensor class by its elements."""
         return [node for node in self.nodes[class_] if node.op == "build"]
+
+    @cached_property
+    def first_by_last(self) -> dict[int, int]:
+        """The class of the same values with the channels first, for each class that has them last."""
+        pairs = ((node, class_) for class_, nodes in enumerate(self.nodes) for node in nodes)
+        return {node.args[0]: class_ for node, class_ in pairs if node.op == "channels_first"}
+
+    def forms(self, class_: int) -> list[tuple[int, Node]]:
+        """Return the nodes of a class, and those that compute its values with the channels first, each with its class.
+
+        What a model computes with the channels first may never be a tensor of the program.
+        """
+        first = self.first_by_last.get(class_)
+        more = [] if first is None else [(first, node) for node in self.nodes[first] if node.op not in _MOVES]
+        return [*((class_, node) for node in self.nodes[class_]), *more]
 
     def tensor_type(self, class_: int) -> TensorType:
         """Return the type of a tensor class."""

@@ -308,10 +308,15 @@ class _Builder:
         return self._fresh(stem) if name in self.taken else name
 
     def _label(self, candidate: Candidate) -> str:
-        """Name a kernel after its binders and the operator of its result: `matmul_relu`."""
+        """Name a kernel after its binders and the operator of its result: `matmul_relu`.
+
+        One that only changes the layout does not compute what its result was imported as.
+        """
         class_, body = candidate.bodies[0]
         parts = [part for op, part in _CONTRACTION_NAMES.items() if _mentions(body, op)][:1]
-        nodes = [node for node in self.snapshot.nodes[class_] if node.op != "build"]
+        nodes = [node for _, node in self.snapshot.forms(class_) if node.op != "build"]
+        back = [node for node in nodes if node.op == "channels_first" and node.args[0] in candidate.loads]
+        nodes = back or nodes
         nodes.sort(key=lambda node: (node.rule != 0, registry.get(node.op).pointwise, node.rule))
         result = _called(nodes[0]) if nodes else body.args[0].op
         if result not in parts:

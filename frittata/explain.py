@@ -135,13 +135,14 @@ def fusing_rules(account: Account) -> tuple[str, ...]:
 
 
 def _held(account: Account, view: KernelView) -> Iterable[Held]:
-    part = account.placement.part(view.name)
     results = {account.placement.class_by_buffer[output.name] for output in view.kernel.outputs}
-    for class_ in sorted(part.holds, key=lambda c: (c not in results, c)):
-        for node in account.snapshot.nodes[class_]:
-            if node.rule == 0 and node.op != "build":
-                origin = next(iter(account.origins(class_)), "")
-                yield Held(node.op, str(account.snapshot.types[class_]), _short_path(origin), class_ in results)
+    computed = sorted(account.placement.computed(view.name), key=lambda found: (found[0] not in results, found[0]))
+    told: set[Node] = set()
+    for class_, at, node in computed:
+        if node.rule == 0 and node not in told:
+            told.add(node)
+            origin = next(iter(account.origins(at)), "")
+            yield Held(node.op, str(account.snapshot.types[at]), _short_path(origin), class_ in results)
 
 
 def _rivals(account: Account, view: KernelView) -> tuple[tuple[Rival, ...], int]:

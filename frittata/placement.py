@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -123,7 +124,7 @@ class Placement:
     def kernels_with(self, name: str) -> list[Kernel]:
         """Return the kernel of a name, or those that hold an operator of that name; `softmax_2` is the second of them.
 
-        Raises: FrittataError that names the nearest if there is none.
+        Raises: FrittataError that says why there is none, or names the nearest.
         """
         kernels = self.program.kernels
         exact = [kernel for kernel in kernels if kernel.name == name]
@@ -136,6 +137,11 @@ class Placement:
         if holding:
             return holding
         known = sorted({kernel.name for kernel in kernels} | {op for k in kernels for op in self.operators(k.name)})
+        if any(term.op == name for term in self.snapshot.class_by_term):
+            raise FrittataError(
+                f"no kernel computes {name}: it was folded, became a view, or was rewritten into something else",
+                do="see its forms in fast.egraph.graph(), and what was folded in fast.report.folded",
+            )
         near = difflib.get_close_matches(name, known, 3, 0.5)
         do = f"did you mean {' or '.join(near)}?" if near else f"kernels are {', '.join(k.name for k in kernels)}"
         raise FrittataError(f"no kernel {name!r}, and no kernel holds an operator of that name", do=do)
@@ -166,10 +172,21 @@ class Placement:
 
     def operators(self, step: str, *, imported: bool = False) -> set[str]:
         """Return the tensor operators whose value a step computes, in any form or as imported."""
+        within = {op for node in self.part(step).nodes.values() for op in _WITHIN.get(node.op, ())}
+        return within | {node.op for _, _, node in self.computed(step) if node.rule == 0 or not imported}
+
+    def computed(self, step: str) -> Iterator[tuple[int, int, Node]]:
+        """Visit the tensor operators whose value a step computes: its class, that of the operator, and the node.
+
+        They differ where the step computes with the channels last what the operator has first. What the step loads, and
+        only lays out otherwise, is not among them.
+        """
         part = self.part(step)
-        nodes = (node for class_ in part.holds for node in self.snapshot.nodes[class_])
-        within = {op for node in part.nodes.values() for op in _WITHIN.get(node.op, ())}
-        return within | {node.op for node in nodes if node.op != "build" and (node.rule == 0 or not imported)}
+        loaded = {self.snapshot.first_by_last.get(leaf) for leaf in part.leaves}
+        for class_ in part.holds - loaded:
+            for at, node in self.snapshot.forms(class_):
+                if node.op != "build" and at not in loaded:
+                    yield class_, at, node
 
     def _locate(self, candidate: Candidate) -> Part:
         nodes: dict[int, Node] = {}

@@ -423,8 +423,8 @@ class _Importer:
         self.value_by_node[node] = value
         place = origin(node)
         for term in _terms(value):
-            if isinstance(term, Term) and place and term.op not in ("input", "param"):
-                self.origin_by_term.setdefault(term, place)
+            if isinstance(term, Term) and place:
+                note_origin(self.origin_by_term, term, place)
 
     def _unsupported(self, node: torch.fx.Node, name: str) -> Any:
         """Call torch; or note the operator and go on with an unknown of its type, so that one error lists all."""

@@ -234,8 +234,8 @@ class _Importer:
                 value = results[at] if at < len(results) else None
                 if name:
                     scope[name] = value
-                if value is not None and value.term is not None and value.term.op not in ("input", "param"):
-                    self._origin_by_term.setdefault(value.term, place)
+                if value is not None and value.term is not None:
+                    note_origin(self._origin_by_term, value.term, place)
 
     def _node(self, node: NodeProto, scope: _Scope, place: str) -> Sequence[Value | None]:
         """Return the results of a node; none if an operand is lost."""

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 import frittata as ft
 from frittata.egraph.machine import REFERENCE
@@ -74,3 +76,30 @@ def test_explanation_is_json(fast: Optimized) -> None:
 def test_an_unknown_name_is_an_error_that_names_the_nearest(fast: Optimized) -> None:
     with pytest.raises(ft.FrittataError, match=r"did you mean .*softmax"):
         fast.explain("softmux")
+
+
+@pytest.fixture(scope="module")
+def pooled(cache: Path) -> Optimized:
+    """A network that is computed with the channels last, though the model has them first."""
+    first, second = nn.Conv2d(3, 64, 7, 2, 3), nn.Conv2d(64, 64, 3, padding=1)
+    layers = (first, nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1), nn.Sigmoid(), second, nn.Flatten())
+    return ft.optimize(nn.Sequential(*layers).eval(), (torch.zeros(1, 3, 64, 64),), machine=REFERENCE, cache=cache)
+
+
+def test_kernels_of_another_layout_have_names_and_operators_of_the_model(pooled: Optimized) -> None:
+    held = {kernel.name: {(h.op, h.type) for h in pooled.explain(kernel.name).holds} for kernel in pooled.kernels}
+    assert ("relu", "f32[1, 64, 32, 32]") in held["matmul_relu"]
+    assert ("batch_norm", "f32[1, 64, 32, 32]") in held["matmul_relu"]
+    assert {op for op, _ in held["sigmoid"]} == {"sigmoid", "max_pool"}
+    assert pooled.explain("max_pool").kernel.name == "sigmoid"
+
+
+def test_a_change_of_layout_computes_no_operator(pooled: Optimized) -> None:
+    turns = [kernel.name for kernel in pooled.kernels if kernel.name in ("permute", "channels_first")]
+    assert turns
+    assert not [held for name in turns for held in pooled.explain(name).holds]
+
+
+def test_an_operator_without_a_kernel_is_told_from_one_that_there_is_not(pooled: Optimized) -> None:
+    with pytest.raises(ft.FrittataError, match="no kernel computes reshape: it was folded, became a view"):
+        pooled.explain("reshape")
