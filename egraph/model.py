@@ -174,6 +174,16 @@ class Model:
         return Model(functions, self.params, origins)
 
 
+def note_origin(origin_by_term: dict[Term, str], result: Term, place: str) -> None:
+    """Say where an operator of the source stands, for its result and what it is computed from that has no origin yet."""
+    waiting = [result]
+    while waiting:
+        term = waiting.pop()
+        if term.op not in ("input", "param") and term not in origin_by_term:
+            origin_by_term[term] = place
+            waiting.extend(term.args)
+
+
 def _bind_function(function: Function, extent_by_name: Mapping[str, int]) -> Function:
     def bind(term: Term, args: tuple[Term, ...]) -> Term:
         return registry.make(term.op, term.sort, args, tuple(bind_attr(a, extent_by_name) for a in term.attrs))

@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from frittata.egraph import shapes
 from frittata.egraph.errors import EmptyError, FrittataError, ModelError, UnsupportedOpError
-from frittata.egraph.model import Function, Model
+from frittata.egraph.model import Function, Model, note_origin
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import TensorType, Term

@@ -22,7 +22,7 @@ from onnx.reference import ReferenceEvaluator
 
 from frittata.egraph import dtypes, shapes
 from frittata.egraph.errors import ModelError, UnsupportedOpError
-from frittata.egraph.model import Array, Function, Model
+from frittata.egraph.model import Array, Function, Model, note_origin
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms, narrow

@@ -94,6 +94,11 @@ def test_kernels_of_another_layout_have_names_and_operators_of_the_model(pooled:
     assert pooled.explain("max_pool").kernel.name == "sigmoid"
 
 
+def test_all_that_an_operator_of_the_source_becomes_has_its_place(pooled: Optimized) -> None:
+    origins = {h.op: h.origin for h in pooled.explain("conv_winograd_add").holds}
+    assert origins["conv"] == origins["add"] and origins["add"].startswith("modules/conv.py:")
+
+
 def test_a_change_of_layout_computes_no_operator(pooled: Optimized) -> None:
     turns = [kernel.name for kernel in pooled.kernels if kernel.name in ("permute", "channels_first")]
     assert turns
