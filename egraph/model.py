@@ -175,7 +175,7 @@ class Model:
 
 
 def note_origin(origin_by_term: dict[Term, str], result: Term, place: str) -> None:
-    """Say where an operator of the source stands, for its result and what it is computed from that has no origin yet."""
+    """Say where an operator of the source stands, for its result and all terms under it that have no origin yet."""
     waiting = [result]
     while waiting:
         term = waiting.pop()

@@ -17,6 +17,7 @@ from frittata.egraph import dtypes, interpret
 from frittata.egraph.errors import VerificationError
 from frittata.egraph.interpret import Interpreter
 from frittata.egraph.model import Array
+from frittata.egraph.ops import registry
 from frittata.egraph.program import Join, Kernel, Program, View
 from frittata.egraph.shaken import Shaken
 from frittata.egraph.terms import Term
@@ -53,7 +54,7 @@ class Verification:
     """The results beside the model's; where one is wrong, every kernel beside its body, and the bodies alone.
 
     The bodies are evaluated in float64 as `terms`, and each operator in its dtype as `rounded`. `own` are the rules of
-    one's own that matched.
+    one's own that matched, `own_kernels` those that call operators of one's own.
     """
 
     outputs: tuple[Comparison, ...]
@@ -61,6 +62,7 @@ class Verification:
     terms: tuple[Comparison, ...] = ()
     rounded: tuple[Comparison, ...] = ()
     own: tuple[str, ...] = ()
+    own_kernels: tuple[str, ...] = ()
 
     @property
     def is_right(self) -> bool:
@@ -70,22 +72,27 @@ class Verification:
     @property
     def culprit(self) -> str:
         """What is wrong: the first wrong kernel, or else the rules, or how kernels are put together."""
-        wrong = next((one.name for one in self.kernels if not one.is_right), None)
         if self.is_right:
             return "nothing"
-        if wrong is not None:
-            return f"kernel {wrong}"
+        if self._wrong_kernel is not None:
+            return f"kernel {self._wrong_kernel}"
         if all(one.is_right for one in (*self.terms, *self.rounded)):
             return "how kernels run together"
         rule = "a rule" if not all(one.is_right for one in self.terms) else "a rule, by how it rounds or overflows"
         return f"{rule}; of your own took part: {', '.join(self.own)}" if self.own else rule
+
+    @property
+    def _wrong_kernel(self) -> str | None:
+        return next((one.name for one in self.kernels if not one.is_right), None)
 
     def check(self) -> None:
         """Raise VerificationError, which names the culprit, if a result is wrong."""
         if not self.is_right:
             worst = max(self.outputs, key=lambda one: one.error)
             do = "please report it, with the model; disable=[...] leaves a rule or family out"
-            if self.own:
+            if self._wrong_kernel in self.own_kernels:
+                do = "its operator is one of your own: see that what it runs and its reference= give the same"
+            elif self.own:
                 do = f"see whether it is right without them, disable={[*self.own]}; if not, {do}"
             raise VerificationError(
                 f"{worst.name} is {worst.error:.3g} times the tolerated error from the model in float64",
@@ -121,7 +128,9 @@ def verify(done: Compilation, arrays: Sequence[Array]) -> Verification:
     typed = [value.astype(dtypes.to_numpy(leaf.dtype)) for value, leaf in zip(meant, main.outputs, strict=True)]
     rounded = interpret.evaluate(terms, values, "native")
     kernels = tuple(_kernels(done, arrays))
-    return Verification(outputs, kernels, law.compared(names, typed), law.compared(names, rounded), _own(done))
+    own = [k.name for k in done.program.kernels if any(registry.is_own(output.body.op) for output in k.outputs)]
+    compared = law.compared(names, typed), law.compared(names, rounded)
+    return Verification(outputs, kernels, *compared, _own(done), tuple(own))
 
 
 def _own(done: Compilation) -> tuple[str, ...]:

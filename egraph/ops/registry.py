@@ -92,6 +92,11 @@ def built_in() -> None:
     _BUILT_IN.update(_OP_BY_KEY)
 
 
+def is_own(name: str) -> bool:
+    """Whether a tensor operator was registered by the user."""
+    return f"t_{name}" not in _BUILT_IN and name not in _MADE and find(name, "tensor") is not None
+
+
 def find(name: str, sort: Sort) -> Op | None:
     """Return the row, or None."""
     found = _OP_BY_KEY.get(f"{sort[0]}_{name}")

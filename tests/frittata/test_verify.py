@@ -90,6 +90,21 @@ def test_a_rule_of_ones_own_is_named(name: str, tmp_path: Path, monkeypatch: pyt
         found.check()
 
 
+def test_a_wrong_reference_is_its_users_mistake(tmp_path: Path) -> None:
+    def running(x: Array, result: Array) -> None:
+        np.cumsum(x, out=result)
+
+    def called(x: Any) -> Any:
+        return ft.extern(running, (x * 2,), out=(x.shape, x.dtype), reference=lambda x: x) + 1
+
+    fast = ft.optimize(called, (np.ones(8, np.float32),), machine=REFERENCE, cache=tmp_path)
+    try:
+        with pytest.raises(VerificationError, match=r"kernel running(.|\n)*see that what it runs and its reference="):
+            fast.verify().check()
+    finally:
+        ft.ops.unregister("running")
+
+
 def test_what_is_right_is_right(tmp_path: Path) -> None:
     options: dict[str, Any] = {"machine": REFERENCE, "cache": tmp_path}
     found = ft.optimize(network(), (X,), **options).verify(X * 3)
