@@ -12,12 +12,14 @@ from frittata.egraph.ops import externs, registry
 from frittata.egraph.program import HOST, Estimate, Kernel, Program
 from frittata.egraph.script import show_attr
 from frittata.egraph.snapshot import Snapshot
-from frittata.egraph.terms import Term
+from frittata.egraph.terms import Term, walk
 from frittata.extract import groups
 from frittata.kernels import source, targets
 from frittata.neighbours import Boundaries
 from frittata.pipeline import Compilation
 from frittata.placement import Placement
+from frittata.rules.matching import match_rule
+from frittata.rules.pattern import Rule
 
 
 @dataclass
@@ -75,6 +77,24 @@ class Account:
         """
         found = self.placement.kernel_with(name)
         return next(view for view in self.kernels if view.kernel is found)
+
+    @cached_property
+    def own_rules(self) -> tuple[Rule, ...]:
+        """The rules of one's own that take part."""
+        files = {stem for stem, _ in self.compilation.own_rules}
+        return tuple(rule for f in self.compilation.families if f.name in files for rule in f.rules)
+
+    def matches(self, rule: Rule) -> int:
+        """How often a rule matched: an equation in saturation, a transform the imported model, a group what is left."""
+        done = self.compilation
+        if rule.kind == "equation":
+            return sum(phase.statistics.matches_by_rule.get(rule.full_name, 0) for phase in done.saturation.phases)
+        return sum(match_rule(rule, term) is not None for term in self.terms_of(rule))
+
+    def terms_of(self, rule: Rule) -> list[Term]:
+        """Return the terms at which a rule that is no equation is tried."""
+        model = self.compilation.model if rule.kind == "group" else self.compilation.imported.model
+        return [*walk(*model.main.outputs)]
 
     def origins(self, class_: int) -> list[str]:
         """Return where in the user's source the imported terms of a class come from."""

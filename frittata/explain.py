@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import frittata.tables as tables
@@ -93,7 +95,7 @@ class Explanation:
         blocks = (
             ("Computes", [piece for line in kernel.op.splitlines() for piece in tables.wrapped(line, "  ")]),
             ("Holds these operators of the model", _held_lines(self.holds)),
-            ("Other candidates for its result", _rival_lines(self.rivals, self.more_rivals)),
+            ("Other candidates for its result", _rival_lines(self)),
             ("Rules that made its nodes", _derivation_lines(self.derivations, self.fusing_rules)),
             ("Why its neighbours are kernels of their own", _boundary_lines(self.boundaries)),
             ("Constants folded for it", folded_lines(self.folded)),
@@ -149,22 +151,30 @@ def _rivals(account: Account, view: KernelView) -> tuple[tuple[Rival, ...], int]
     extraction = account.compilation.extraction
     chosen = account.placement.number_by_step[view.name]
     result = extraction.problem.candidates[chosen].produces[0]
-    labels = Labels(account)
     found, more = account.alternatives.of(result, chosen, MOST_ALTERNATIVES)
-    rivals: list[Rival] = []
-    for rival in found:
-        part = account.placement.part_of(rival.number)
-        rivals.append(
-            Rival(
-                rival.candidate.template,
-                tuple(labels.tensor(class_) for class_ in sorted(part.leaves)),
-                tuple(labels.tensor(class_) for class_ in rival.candidate.produces[1:]),
-                rival.candidate.cost,
-                rival.candidate.cost - view.predicted_s,
-                None if rival.program_s is None else rival.program_s - extraction.program.cost_s,
-            )
+    parts = [account.placement.part_of(rival.number) for rival in found]
+    stored = [rival.candidate.produces[1:] for rival in found]
+    name = _named(account, {*chain(*(part.leaves for part in parts), *stored)})
+    rivals = tuple(
+        Rival(
+            rival.candidate.template,
+            tuple(name[class_] for class_ in sorted(part.leaves)),
+            tuple(name[class_] for class_ in also),
+            rival.candidate.cost,
+            rival.candidate.cost - view.predicted_s,
+            None if rival.program_s is None else rival.program_s - extraction.program.cost_s,
         )
-    return tuple(rivals), more
+        for rival, part, also in zip(found, parts, stored, strict=True)
+    )
+    return rivals, more
+
+
+def _named(account: Account, classes: Iterable[int]) -> dict[int, str]:
+    """Name classes so that each has another name: exp #27, exp #28."""
+    labels = Labels(account)
+    names = {class_: labels.tensor(class_) for class_ in classes}
+    shared = Counter(names.values())
+    return {class_: name if shared[name] == 1 else f"{name} #{class_}" for class_, name in names.items()}
 
 
 def _derivations(account: Account, view: KernelView) -> Iterable[Derivation]:
@@ -196,27 +206,39 @@ def _held_lines(holds: tuple[Held, ...]) -> list[str]:
     return tables.table(("operator", "type", "", "from"), rows, indent="  ") if rows else []
 
 
-def _rival_lines(rivals: tuple[Rival, ...], more: int) -> list[str]:
-    if not rivals:
+RIVAL_HEAD = ("template", "price", "program", "loads")
+
+
+def rival_rows(explanation: Explanation) -> list[tuple[str, ...]]:
+    """Return what tables tell under `RIVAL_HEAD`: of the chosen candidate, then of each other one.
+
+    The price is that of the kernel, and under `program` stands how much more the cheapest program with it takes.
+    """
+    view = explanation.kernel
+    also = [output.name for output in view.kernel.outputs[1:]]
+    rows = [(view.template, tables.seconds(view.predicted_s), "chosen", _memory(view.kernel.operands, also))]
+    for r in explanation.rivals:
+        rows.append((r.template, tables.seconds(r.seconds), signed(r.program_delta_s), _memory(r.loads, r.also_stores)))
+    return rows
+
+
+def _memory(loads: Iterable[str], also_stores: Iterable[str]) -> str:
+    stores = ", ".join(also_stores)
+    return ", ".join(loads) + (f"; also stores {stores}" if stores else "")
+
+
+def _rival_lines(explanation: Explanation) -> list[str]:
+    if not explanation.rivals:
         return ["  none: no other body for it was kept"]
-    rows = [
-        (
-            r.template,
-            tables.seconds(r.seconds),
-            signed(r.delta_s),
-            signed(r.program_delta_s),
-            ", ".join(r.loads) + (f"; also stores {', '.join(r.also_stores)}" if r.also_stores else ""),
-        )
-        for r in rivals
-    ]
-    head = ("template", "price", "kernel", "program", "loads")
-    lines = tables.table(head, rows, right=(1, 2, 3), indent="  ")
+    lines = tables.table(RIVAL_HEAD, rival_rows(explanation), right=(1, 2), indent="  ")
+    more = explanation.more_rivals
     return [*lines, f"  ... and {more} more"] if more else lines
 
 
 def signed(value: float | None) -> str:
+    """Write how much more something takes; none where there is no such thing."""
     if value is None:
-        return "-"
+        return "none"
     if abs(value) < 1e-12:
         return "same"
     return ("+" if value > 0 else "-") + tables.seconds(abs(value))

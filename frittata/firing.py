@@ -14,12 +14,12 @@ from frittata.account import Account
 from frittata.egraph.errors import RuleError
 from frittata.egraph.saturate import StopReason
 from frittata.egraph.snapshot import Snapshot
-from frittata.egraph.terms import Term, walk
+from frittata.egraph.terms import Term
 from frittata.extract.constants import Folder
 from frittata.options import Options
 from frittata.report import Report
 from frittata.rules import library
-from frittata.rules.matching import Bindings, first_false, match_attrs, match_rule, number
+from frittata.rules.matching import Bindings, first_false, match_attrs, number
 from frittata.rules.parse import parse_family
 from frittata.rules.pattern import Condition, Family, Node, Number, Pattern, Rule, Variable
 
@@ -81,9 +81,10 @@ class RuleAccount:
 
     def _outcome(self) -> str:
         """Say what of the program holds what the rule made."""
-        found = [*self.kernels, *(f"{name}, folded before run time" for name in self.folded)]
+        found = [f"constants folded before run time: {', '.join(self.folded)}"] if self.folded else []
+        found = [f"kernels: {', '.join(self.kernels)}", *found] if self.kernels else found
         if found:
-            return f"On it stand: {', '.join(found)}."
+            return f"On it stand {'; '.join(found)}."
         if not self.nodes:
             return "What it makes was there already: it joined what is equal, and no kernel shows for which side."
         return "No kernel holds a node that it made: others were cheaper, or it showed that one of them is equal."
@@ -104,12 +105,11 @@ def account_of(account: Account, name: str) -> RuleAccount:
         return RuleAccount(rule, _absence(family, rule, done.options), 0, 0, (), (), None)
     kernels = tuple(view.name for view in account.kernels if rule.full_name in view.rules)
     snapshot = account.snapshot
+    matches = account.matches(rule)
     if rule.kind == "equation":
-        matches = sum(phase.statistics.matches_by_rule.get(rule.full_name, 0) for phase in done.saturation.phases)
         search, places = search_of(snapshot), range(len(snapshot.nodes))
     else:
-        places = [*walk(*(done.model if rule.kind == "group" else done.imported.model).main.outputs)]
-        matches = sum(match_rule(rule, term) is not None for term in places)
+        places = account.terms_of(rule)
         search = Search(lambda term: [term], lambda term: term, lambda term: f"{term.op} of type {term.type}")
     numbers = {key for key, other in done.saturation.rule_names.items() if other == rule.full_name}
     nodes = sum(node.rule in numbers for class_ in snapshot.nodes for node in class_)

@@ -153,7 +153,7 @@ class Report:
 
     @cached_property
     def rules(self) -> tuple[RuleRow, ...]:
-        """The rules that matched or made nodes, those with most nodes first."""
+        """The rules of one's own; then the others that matched or made nodes, those with most nodes first."""
         saturation = self.compilation.saturation
         made = Counter(node.rule for nodes in saturation.snapshot.nodes for node in nodes)
         nodes = {name: made[number] for number, name in saturation.rule_names.items() if made[number]}
@@ -163,9 +163,11 @@ class Report:
             matches.update(phase.statistics.matches_by_rule)
             for name, spent in phase.statistics.seconds_by_rule.items():
                 seconds[name] += spent  # pyright: ignore[reportArgumentType]
-        names = {name for name in (*matches, *nodes) if matches[name] or nodes.get(name)}
-        rows = [RuleRow(name, matches[name], nodes.get(name, 0), float(seconds[name])) for name in names]
-        return tuple(sorted(rows, key=lambda row: (-row.nodes, -row.matches, row.name)))
+        own = {rule.full_name: self.account.matches(rule) for rule in self.account.own_rules}
+        counts = {**matches, **own}
+        names = {name for name in (*counts, *nodes) if name in own or counts.get(name) or nodes.get(name)}
+        rows = [RuleRow(name, counts.get(name, 0), nodes.get(name, 0), float(seconds[name])) for name in names]
+        return tuple(sorted(rows, key=lambda row: (row.name not in own, -row.nodes, -row.matches, row.name)))
 
     @property
     def phases(self) -> tuple[PhaseRow, ...]:
@@ -251,20 +253,25 @@ class Report:
             f"gap {self.gap:.2%} against the {self.candidates} enumerated candidates; "
             f"e-graph of {self.nodes} nodes in {self.classes} classes",
         ]
+        return [*lines, *self.notes]
+
+    @property
+    def notes(self) -> list[str]:
+        """What else there is to know of the program: the machine, where it came from, what runs otherwise."""
+        notes = [f"prices are for the machine {self.compilation.machine.name}"]
         if self.is_remembered:
-            lines.append("chosen by an earlier run, and found in the cache")
+            notes.append("chosen by an earlier run, and found in the cache")
         if self.library:
-            lines.append(f"library calls, where they are cheaper: {', '.join(self.library)}")
+            notes.append(f"library calls, where they are cheaper: {', '.join(self.library)}")
         if self.externs:
-            lines.append(f"fallbacks to the framework: {', '.join(self.externs)}")
-        lines += [f"some lines at a time, together: {', '.join(band)}" for band in self.bands]
-        return lines
+            notes.append(f"fallbacks to the framework: {', '.join(self.externs)}")
+        return notes + [f"some lines at a time, together: {', '.join(band)}" for band in self.bands]
 
     def _kernel_table(self) -> list[str]:
         return tables.table(KERNEL_HEAD, list(map(kernel_row, self.kernels)), right=(2, 3, 4, 5))
 
     def _rule_table(self) -> list[str]:
-        most = 12
+        most = max(12, len(self.account.own_rules))
         rows = [(r.name, str(r.matches), str(r.nodes), tables.seconds(r.seconds)) for r in self.rules[:most]]
         lines = tables.table(("rule", "matches", "nodes", "time"), rows, right=(1, 2, 3), indent="  ")
         rest = len(self.rules) - most

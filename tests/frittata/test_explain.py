@@ -1,14 +1,17 @@
 """Explanations: chains of rules, alternatives with prices, and why neighbours are apart."""
 
 import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import frittata as ft
 from frittata.egraph.machine import REFERENCE
+from frittata.explain import rival_rows
 from frittata.optimized import Optimized
 
 SHARED = """
@@ -58,6 +61,20 @@ def test_alternatives_have_prices_for_the_whole_program(cache: Path) -> None:
     for rival in rivals:
         assert rival.program_delta_s is None or rival.program_delta_s >= -1e-12
     assert "Other candidates" in str(fast.explain(fast.kernels[0].name))
+
+
+def test_what_is_read_is_told_apart_and_the_chosen_candidate_is_among_the_others(cache: Path) -> None:
+    w = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
+    x = np.ones((8, 64), np.float32)
+    fast = ft.optimize(lambda x: x @ w + x @ np.sqrt(w), (x,), machine=REFERENCE, cache=cache, library=False)
+    (kernel,) = fast.kernels
+    found = fast.explain(kernel.name)
+    loads = [rival.loads for rival in found.rivals]
+    assert any(re.fullmatch(r"matmul #\d+", name) for names in loads for name in names)
+    assert all(len(set(names)) == len(names) for names in loads)
+    chosen, *others = rival_rows(found)
+    assert chosen[2] == "chosen" and len(others) == len(found.rivals)
+    assert "chosen" in str(found)
 
 
 def test_folded_constants_of_a_kernel_are_told(fast: Optimized) -> None:

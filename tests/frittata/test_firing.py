@@ -114,7 +114,9 @@ def test_what_is_folded_stands_on_rules(tmp_path: Path) -> None:
     fast = ft.optimize(layers, (torch.randn(4, 32),), machine=REFERENCE, cache=tmp_path)
     found = fast.explain_rule("linear_algebra/chain-matmuls")
     assert len(fast.kernels) == len(found.folded) == 1
-    assert f"{found.folded[0]}, folded before run time" in str(found)
+    (kernel,) = fast.kernels
+    stands = f"On it stand kernels: {kernel.name}; constants folded before run time: {found.folded[0]}."
+    assert str(found).endswith(stands)
 
 
 def test_a_rule_that_only_joins_gives_no_price_as_reason(tmp_path: Path) -> None:
@@ -149,3 +151,12 @@ def test_a_limit_that_ended_saturation_is_told(tmp_path: Path) -> None:
     fast = ft.optimize(function, (X, X), machine=REFERENCE, cache=tmp_path, pipeline=pipeline)
     found = fast.explain_rule("legalize/build-exp")
     assert found.stopped == "round limit" and "ended at the round limit" in str(found)
+
+
+def test_the_report_has_all_rules_of_ones_own_first(fast: Optimized) -> None:
+    names = [line.partition(":")[0] for line in RULES.split("\n") if line]
+    rows = {row.name: row.matches for row in fast.report.rules[: len(names)]}
+    assert set(rows) == {f"mine/{name}" for name in names}
+    assert rows["mine/replaced"] == rows["mine/turned"] == 1 and rows["mine/nowhere"] == 0
+    text = str(fast.report)
+    assert all(f"mine/{name}" in text for name in names)
