@@ -21,6 +21,8 @@ _PAD = 9.0
 _HEAD = 21.0
 _KERNEL_WIDTH = 268.0
 _MARGIN = 8.0
+_SMALLEST = 0.65
+"""How far a drawing shrinks to fit; what is wider still is scrolled."""
 
 
 # ---- the program -----------------------------------------------------------------------------------------------------
@@ -102,7 +104,7 @@ def _kernel_box(account: Account, kernel: Kernel, box: Box) -> str:
     ]
     title = f"{view.name}: {share:.0%} of the predicted time"
     return (
-        f'<g class="kernel t-{escape(view.template)}" data-kernel="{escape(view.name)}"><title>{escape(title)}</title>'
+        f'<g class="kernel" data-kernel="{escape(view.name)}" tabindex="0"><title>{escape(title)}</title>'
         f"{_rect(box, 7)}{''.join(lines)}</g>"
     )
 
@@ -178,7 +180,7 @@ def _value_box(value: Value, box: Box, columns: _Columns) -> str:
             f'<g class="row {kind}" data-row="{escape(row.key)}"><title>{escape(_rule_title(row))}</title>{ground}'
             f"{_text(left, box.y + y + 12, row.text, '')}{_text(right, box.y + y + 12, row.note, 'note end')}</g>"
         )
-    link = f' data-kernel="{escape(value.kernel)}"' if value.kernel else ""
+    link = f' data-kernel="{escape(value.kernel)}" tabindex="0"' if value.kernel else ""
     return f'<g class="value {value.kind}"{link}>{"".join(parts)}</g>'
 
 
@@ -206,7 +208,7 @@ def _rule_title(row: Row) -> str:
 def _svg(drawing: Drawing, parts: Sequence[str], kind: str) -> str:
     width, height = drawing.width + 2 * _MARGIN, drawing.height + 2 * _MARGIN
     return (
-        f'<svg class="{kind}" width="{width:.0f}" height="{height:.0f}" '
+        f'<svg class="{kind}" width="{width:.0f}" height="{height:.0f}" style="min-width:{_SMALLEST * width:.0f}px" '
         f'viewBox="{-_MARGIN:.0f} {-_MARGIN:.0f} {width:.0f} {height:.0f}" role="img">{"".join(parts)}</svg>'
     )
 

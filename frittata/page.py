@@ -8,17 +8,18 @@ from html import escape
 import frittata.tables as tables
 from frittata.account import KernelView
 from frittata.drawing import kernel_svg, program_svg
-from frittata.explain import Explanation, explain, signed
+from frittata.explain import RIVAL_HEAD, Explanation, explain, rival_rows
 from frittata.page_style import SCRIPT, STYLE
-from frittata.report import KERNEL_HEAD, Report, kernel_row
+from frittata.report import KERNEL_HEAD, Folded, Report, kernel_row
 
 _LEGEND = (
-    ("#d6e3fc", "chosen form"),
-    ("#fff6e0", "as imported"),
-    ("#fff", "other forms, by the rule named beside them"),
-    ("#f3eefb", "result of another kernel"),
-    ("#f1f2f4", "constant"),
+    ("chosen", "chosen form"),
+    ("import-ground", "as imported, after transforms"),
+    ("card", "other forms, by the rule named beside them"),
+    ("buffer", "result of another kernel"),
+    ("constant", "constant"),
 )
+"""Names of colors in the style, and what they stand for."""
 
 
 def page(report: Report, title: str = "frittata") -> str:
@@ -30,10 +31,10 @@ def page(report: Report, title: str = "frittata") -> str:
         _header(report, title),
         f'<main><section id="program"><h2>Program</h2>{program_svg(report.account)}</section>',
         f"<div>{''.join(_panel(report, view, view.name == first) for view in report.kernels)}</div></main>",
-        f'<section class="wide"><h2>Kernels</h2>{_kernel_table(report)}</section>',
-        f'<section class="wide"><h2>Rules</h2>{_rule_table(report)}</section>',
-        f'<section class="wide"><h2>Time</h2>{_time(report)}</section>',
-        f'<section class="wide"><h2>Folded before run time</h2>{_folded(report)}</section>' if report.folded else "",
+        _wide("Kernels", _kernel_table(report)),
+        _wide("Rules", _rule_table(report)),
+        _wide("Time", _time(report)),
+        _wide("Folded before run time", _folded(report.folded)) if report.folded else "",
         f'<section class="wide"><details><summary>The chosen program as script</summary><pre>{escape(script)}'
         "</pre></details></section>",
     )
@@ -52,6 +53,10 @@ def framed(report: Report) -> str:
     )
 
 
+def _wide(title: str, body: str) -> str:
+    return f'<section class="wide"><h2>{title}</h2>{body}</section>'
+
+
 def _header(report: Report, title: str) -> str:
     measured = (
         [("measured, sum of kernels", tables.seconds(report.measured_s))] if report.measured_s is not None else []
@@ -65,16 +70,15 @@ def _header(report: Report, title: str) -> str:
         ("bytes moved", tables.count(report.bytes, "B")),
         (f"gap against {report.candidates} enumerated candidates", f"{report.gap:.2%}"),
         (f"e-nodes in {report.classes} classes", str(report.nodes)),
-        ("library calls", str(len(report.library))),
-        ("fallbacks", str(len(report.externs))),
     ]
     shown = "".join(f'<div class="figure"><b>{escape(v)}</b><span>{escape(name)}</span></div>' for name, v in figures)
-    return f'<header><h1>{escape(title)}</h1><div class="figures">{shown}</div></header>'
+    notes = f'<p class="soft">{escape("; ".join(report.notes))}</p>'
+    return f'<header><h1>{escape(title)}</h1><div class="figures">{shown}</div>{notes}</header>'
 
 
 def _panel(report: Report, view: KernelView, visible: bool) -> str:
     explanation = explain(report.account, view.name)
-    legend = "".join(f'<i style="background:{color}"></i>{escape(text)}' for color, text in _LEGEND)
+    legend = "".join(f'<i style="background:var(--{color})"></i>{escape(text)}' for color, text in _LEGEND)
     measured = f", {tables.seconds(view.measured_s)} measured" if view.measured_s is not None else ""
     head = (
         f"{tables.seconds(view.predicted_s)} predicted ({explanation.share:.0%}){measured} &middot; "
@@ -85,7 +89,7 @@ def _panel(report: Report, view: KernelView, visible: bool) -> str:
     return (
         f'<section class="panel" data-panel="{escape(view.name)}"{hidden}><h2>{escape(view.name)} '
         f'<span class="soft">{head}</span></h2><div class="legend">The e-graph around it:{legend}. '
-        "Point at a form for its rule.</div>"
+        "Point at a form for its rule. Prices are of whole kernels: see the candidates below.</div>"
         f'<div class="drawing">{kernel_svg(report.account, view.kernel)}</div>'
         f"<h3>Computes</h3><pre class=term>{escape(view.op)}</pre>{_details(explanation)}"
         f"<details><summary>Source, in its plain form</summary><pre>{escape(view.source)}</pre></details></section>"
@@ -95,23 +99,21 @@ def _panel(report: Report, view: KernelView, visible: bool) -> str:
 def _details(explanation: Explanation) -> str:
     parts: list[str] = []
     if explanation.holds:
-        rows = [(h.op, h.type, "result" if h.is_result else "inside", h.origin) for h in explanation.holds]
+        rows = [(h.op, _kept(h.type), "result" if h.is_result else "inside", h.origin) for h in explanation.holds]
         parts.append(_titled("Operators of the model in it", _table(("operator", "type", "", "from"), rows)))
     if explanation.boundaries:
         reasons = "".join(
-            f'<p class="reason"><code>{escape(b.producer)} &rarr; {escape(b.consumer)}</code> {escape(str(b.type))}: '
+            f'<p class="reason">{_link(b.producer)} &rarr; {_link(b.consumer)} {escape(str(b.type))}: '
             f"{escape(b.reason)}</p>"
             for b in explanation.boundaries
         )
         parts.append(_titled("Why its neighbours are kernels of their own", reasons))
-    rivals = [
-        (r.template, tables.seconds(r.seconds), signed(r.delta_s), signed(r.program_delta_s), ", ".join(r.loads))
-        for r in explanation.rivals
-    ]
     more = f'<p class="soft">and {explanation.more_rivals} more</p>' if explanation.more_rivals else ""
-    table = _table(("template", "price", "kernel", "program", "loads"), rivals, numbers=(1, 2, 3))
+    table = _table(RIVAL_HEAD, rival_rows(explanation), numbers=(1, 2))
     none = '<p class="soft">None: no other body for it was kept.</p>'
-    parts.append(_titled("Other candidates for its result", table + more if rivals else none))
+    parts.append(_titled("Other candidates for its result", table + more if explanation.rivals else none))
+    if explanation.folded:
+        parts.append(_titled("Constants folded for it", _folded(explanation.folded)))
     chains = [
         (", ".join(d.nodes), f"{d.origin} &rarr; " + " &rarr; ".join(map(escape, d.rules)))
         for d in explanation.derivations
@@ -130,8 +132,17 @@ def _titled(title: str, body: str) -> str:
     return f"<h3>{escape(title)}</h3>{body}"
 
 
+def _link(kernel: str) -> str:
+    return f'<code data-kernel="{escape(kernel)}" tabindex="0">{escape(kernel)}</code>'
+
+
+def _kept(text: str) -> str:
+    """Keep a type on one line."""
+    return text.replace(" ", "\u00a0")
+
+
 def _kernel_table(report: Report) -> str:
-    rows = [(*kernel_row(view), ", ".join(view.rules)) for view in report.kernels]
+    rows = [(*map(_kept, kernel_row(view)), ", ".join(view.rules)) for view in report.kernels]
     return _table((*KERNEL_HEAD, "rules"), rows, numbers=(2, 3, 4, 5), links=[view.name for view in report.kernels])
 
 
@@ -147,7 +158,8 @@ def _rule_table(report: Report) -> str:
         for rule in report.rules
     ]
     head = ("rule", "matches", "nodes", "time", "text")
-    few, rest = rows[:15], rows[15:]
+    most = max(15, len(report.account.own_rules))
+    few, rest = rows[:most], rows[most:]
     more = (
         f"<details><summary>{len(rest)} more</summary>{_table(head, rest, numbers=(1, 2, 3))}</details>" if rest else ""
     )
@@ -155,7 +167,7 @@ def _rule_table(report: Report) -> str:
 
 
 def _time(report: Report) -> str:
-    stages = [(name, tables.seconds(spent)) for name, spent in report.phase_seconds.items()]
+    stages = report.phase_seconds
     phases = [
         (p.name, p.stop, str(p.rounds), str(p.nodes), tables.seconds(p.seconds), tables.seconds(p.between_rounds_s))
         for p in report.phases
@@ -164,13 +176,13 @@ def _time(report: Report) -> str:
     compiled = f"{info['distinct']} distinct kernels: {info['compiled']} compiled, {info['cached']} from the cache."
     head = ("phase", "stopped", "rounds", "nodes", "time", "between rounds")
     return (
-        f"{_table(('stage', 'time'), stages, numbers=(1,))}<h3>Saturation</h3>"
+        f"{_table([*stages], [[*map(tables.seconds, stages.values())]])}<h3>Saturation</h3>"
         f"{_table(head, phases, numbers=(2, 3, 4, 5))}<p>{escape(compiled)}</p>"
     )
 
 
-def _folded(report: Report) -> str:
-    rows = [(row.name, str(row.type), row.term, ", ".join(row.rules)) for row in report.folded]
+def _folded(constants: Iterable[Folded]) -> str:
+    rows = [(row.name, _kept(str(row.type)), row.term, ", ".join(row.rules)) for row in constants]
     return _table(("constant", "type", "computed as", "rules"), rows)
 
 
@@ -185,7 +197,7 @@ def _table(
     kind = [' class="n"' if i in numbers else "" for i in range(len(head))]
     lines = ["<tr>", *(f"<th{k}>{escape(cell)}</th>" for k, cell in zip(kind, head, strict=True)), "</tr>"]
     for number, row in enumerate(rows):
-        link = f' data-kernel="{escape(links[number])}"' if links else ""
+        link = f' data-kernel="{escape(links[number])}" tabindex="0"' if links else ""
         cells = (cell if markup else escape(cell) for cell in row)
         lines += [f"<tr{link}>", *(f"<td{k}>{cell}</td>" for k, cell in zip(kind, cells, strict=True)), "</tr>"]
     return f"<table>{''.join(lines)}</table>"

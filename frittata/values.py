@@ -139,7 +139,7 @@ class _Reader:
         rows = self._limited(rows, f"{class_}t")
         elements = [self._row(f"{class_}e", chosen, "e", chosen=True)]
         for i, node in enumerate(snapshot.nodes[class_]):
-            if node is not chosen and node.op not in _ATOMS:
+            if node is not chosen and node.op not in _ATOMS and not self._is_itself(node):
                 elements.append(self._row(f"{class_}e{i}", node, "e", chosen=False))
         rows += self._limited(elements, f"{class_}e")
         is_result = any(t in self._results for t in tensors)
@@ -150,6 +150,10 @@ class _Reader:
         kind = "result" if is_result else "inner"
         return Value(f"v{class_}", tables.shortened(name, 30), type_, kind, "", description, tuple(rows))
 
+    def _is_itself(self, node: Node) -> bool:
+        """Whether a form of a result says only that it may be loaded once it is stored."""
+        return node.op == "load" and node.args[0] in self._results
+
     def _row(self, key: str, node: Node, section: str, *, chosen: bool, targets: tuple[str, ...] = ()) -> Row:
         chains = self._account.chains
         rule = chains.rule_of(node)
@@ -159,7 +163,7 @@ class _Reader:
             key,
             tables.shortened(full, _TEXT),
             full,
-            tables.shortened(rule, _NOTE) if rule else "imported",
+            "if a kernel stores it" if node.op == "load" else tables.shortened(rule, _NOTE) if rule else "imported",
             rule,
             chains.text_of(rule) if rule else "",
             chosen,

@@ -4,11 +4,18 @@ import re
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+import frittata as ft
+import frittata.page as pages
+from frittata.egraph.machine import REFERENCE
+from frittata.explain import explain, rival_rows
 from frittata.optimized import Optimized
-from frittata.page_style import STYLE
+from frittata.page_style import SCRIPT, STYLE
+from frittata.values import values_of
 
 
 class Checker(HTMLParser):
@@ -67,6 +74,54 @@ def test_rules_stand_beside_the_forms_that_they_made(checked: Checker) -> None:
     for rule in ("legalize/split-softmax", "legalize/build-matmul", "scalar/invert-div"):
         assert rule in text
     assert "imported" in text and "gap against" in text
+
+
+def test_the_page_says_what_explanations_and_the_report_say(cache: Path, tmp_path: Path) -> None:
+    x, v = np.ones((64, 64), np.float32), np.arange(64, dtype=np.float32)
+
+    def two(x: Any, y: Any) -> Any:
+        return np.exp(x) + y, np.exp(x) * y + ft.ops.mul(v, v)
+
+    fast = ft.optimize(two, (x, x), machine=REFERENCE, cache=cache)
+    page = unescape(fast.show(tmp_path / "x.html").read_text(encoding="utf-8"))
+    rows = [cell for kernel in fast.kernels for row in rival_rows(explain(fast.account, kernel.name)) for cell in row]
+    assert any("also stores" in cell for cell in rows)
+    told = [row.term for kernel in fast.kernels for row in explain(fast.account, kernel.name).folded]
+    assert told
+    for text in (*rows, *told, *fast.report.notes):
+        assert text in page
+    panel = page.partition('data-panel="')[2].partition("</section>")[0]
+    assert told[0] in panel
+
+
+def test_a_result_is_no_form_of_itself(fast: Optimized) -> None:
+    for kernel in fast.program.kernels:
+        for value in values_of(fast.account, kernel):
+            notes = {row.text: row.note for row in value.rows if row.text.startswith("load(") and not row.chosen}
+            assert value.kind != "result" or not notes
+            assert set(notes.values()) <= {"if a kernel stores it"}
+
+
+def test_what_can_be_clicked_can_be_reached_by_keys(checked: Checker) -> None:
+    linked = [tag for tag, name, _ in checked.attributes if name == "data-kernel"]
+    assert {"g", "tr", "code"} <= set(linked)
+    assert len(linked) == len([tag for tag, name, _ in checked.attributes if name == "tabindex"])
+    assert "keydown" in SCRIPT and "hashchange" in SCRIPT
+
+
+def test_drawings_shrink_to_what_there_is_room_for(checked: Checker) -> None:
+    styles = [value or "" for tag, name, value in checked.attributes if (tag, name) == ("svg", "style")]
+    assert styles and all(re.fullmatch(r"min-width:\d+px", value) for value in styles)
+    assert re.search(r"svg \{[^}]*max-width:100%", STYLE)
+
+
+def test_every_color_has_a_name_and_a_dark_value() -> None:
+    light, dark = re.findall(r":root \{([^}]*)\}", STYLE)
+    defined = set(re.findall(r"--([\w-]+):#", light))
+    assert defined == set(re.findall(r"--([\w-]+):#", dark))
+    used = set(re.findall(r"var\(--([\w-]+)\)", STYLE)) | {name for name, _ in pages._LEGEND}  # pyright: ignore[reportPrivateUsage]
+    assert used - {"mono"} == defined
+    assert "#" not in re.sub(r"#program", "", STYLE.partition("* { box-sizing")[2])
 
 
 def test_nothing_is_loaded_from_outside(page: str, checked: Checker) -> None:
