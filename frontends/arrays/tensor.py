@@ -18,6 +18,7 @@ from frittata.frontends.arrays import dispatch, ufuncs
 from frittata.frontends.arrays.constants import constant
 from frittata.frontends.arrays.functions import FUNCTIONS
 from frittata.frontends.arrays.indexing import indexed
+from frittata.frontends.arrays.places import note
 
 
 class Tensor(NDArrayOperatorsMixin):
@@ -36,6 +37,7 @@ class Tensor(NDArrayOperatorsMixin):
 
     def __init__(self, term: Term) -> None:
         self.term = term
+        note(term)
 
     def __repr__(self) -> str:
         return f"Tensor({self.term.type})"

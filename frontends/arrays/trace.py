@@ -14,7 +14,7 @@ from frittata.egraph.errors import ModelError
 from frittata.egraph.model import Function, Model
 from frittata.egraph.terms import Term
 from frittata.frontends import draws
-from frittata.frontends.arrays import trees
+from frittata.frontends.arrays import places, trees
 from frittata.frontends.arrays.constants import values_in
 from frittata.frontends.arrays.tensor import Tensor, as_tensor, input
 from frittata.frontends.arrays.trees import Path
@@ -124,7 +124,8 @@ def from_function(
             array = leaf if isinstance(leaf, _ARRAYS) else np.from_dlpack(leaf)
             inputs[path] = input(_fresh(trees.name_of(path), inputs.values()), array.shape, array.dtype)
     given = trees.rebuilt(bound, lambda path, leaf: inputs.get(path, leaf))
-    with draws.refused(getattr(function, "__name__", type(function).__name__)):
+    name = getattr(function, "__name__", type(function).__name__)
+    with draws.refused(name), places.noted() as origin_by_term:
         result = _called(function, given)
     outputs: list[Term] = []
 
@@ -137,7 +138,9 @@ def from_function(
     shape = trees.rebuilt(result, noted)
     arguments = trees.rebuilt(bound, lambda path, leaf: TENSOR if path in inputs else leaf)
     main = Function(tuple(tensor.term for tensor in inputs.values()), tuple(outputs))
-    return ImportedFunction(Model({"main": main}, values_in(outputs)), function, arguments, shape)
+    origins = {term: origin_by_term[term] for term in main.walk() if term in origin_by_term}
+    model = Model({"main": main}, values_in(outputs), origins)
+    return ImportedFunction(model, function, arguments, shape)
 
 
 def _same(value: Any, leaf: Any) -> bool:

@@ -125,3 +125,17 @@ def test_a_change_of_layout_computes_no_operator(pooled: Optimized) -> None:
 def test_an_operator_without_a_kernel_is_told_from_one_that_there_is_not(pooled: Optimized) -> None:
     with pytest.raises(ft.FrittataError, match="no kernel computes reshape: it was folded, became a view"):
         pooled.explain("reshape")
+
+
+def test_operators_of_a_function_have_its_lines(cache: Path) -> None:
+    def scaled(x: np.ndarray) -> np.ndarray:
+        e = np.exp(x)
+        return e / np.sum(e, axis=-1, keepdims=True)
+
+    fast = ft.optimize(scaled, (np.ones((8, 8)),), machine=REFERENCE, cache=cache, library=False)
+    (kernel,) = fast.kernels
+    found = fast.explain(kernel.name)
+    first = scaled.__code__.co_firstlineno
+    places = {held.op: held.origin for held in found.holds}
+    assert places["exp"] == f"frittata/test_explain.py:{first + 1}"
+    assert places["div"] == places["reduce_sum"] == f"frittata/test_explain.py:{first + 2}"
