@@ -73,20 +73,20 @@ class Boundaries:
         types = self.placement.program.types()
         for consumer in self.placement.program.kernels:
             for operand in dict.fromkeys(consumer.operands):
-                for buffer in self._sources(operand):
+                for buffer in self.sources(operand):
                     producer = self.placement.step_by_buffer.get(buffer)
                     if isinstance(producer, Kernel):
                         reason = self._reason(producer, consumer, buffer, operand, buffer != operand)
                         out.append(Boundary(producer.name, consumer.name, buffer, types[buffer], reason))
         return out
 
-    def _sources(self, operand: str) -> list[str]:
+    def sources(self, operand: str) -> list[str]:
         """Return the buffers whose memory an operand is, through views and joins."""
         step = self.placement.step_by_buffer.get(operand)
         if step is None or isinstance(step, Kernel):
             return [operand]
         parts = (step.source,) if isinstance(step, View) else step.parts
-        return [source for part in parts for source in self._sources(part)]
+        return [source for part in parts for source in self.sources(part)]
 
     def _reason(self, producer: Kernel, consumer: Kernel, buffer: str, operand: str, through: bool) -> str:
         for step in (producer, consumer):
@@ -170,7 +170,7 @@ class Boundaries:
         return ""
 
     def _classes_read(self, operand: str) -> set[int]:
-        return {self.placement.class_by_buffer[source] for source in self._sources(operand)}
+        return {self.placement.class_by_buffer[source] for source in self.sources(operand)}
 
 
 def _kind(body: Term) -> int:

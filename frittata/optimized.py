@@ -141,6 +141,11 @@ class Optimized:
     def __str__(self) -> str:
         return str(self.model)
 
+    def __repr__(self) -> str:
+        program = self.program
+        takes = ", ".join(program.inputs)
+        return f"Optimized({takes}: {len(program.kernels)} kernels, {program.cost_s:.3g} s predicted)"
+
     @cached_property
     def account(self) -> Account:
         """What the report, explanations, graphs and pages share."""

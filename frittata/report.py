@@ -260,7 +260,7 @@ class Report:
         """What else there is to know of the program: the machine, where it came from, what runs otherwise."""
         notes = [f"prices are for the machine {self.compilation.machine.name}"]
         if self.is_remembered:
-            notes.append("chosen by an earlier run, and found in the cache")
+            notes.append("chosen by an earlier run, and found in the cache or in a saved file")
         if self.library:
             notes.append(f"library calls, where they are cheaper: {', '.join(self.library)}")
         if self.externs:

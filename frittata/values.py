@@ -39,7 +39,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Value:
-    """A value with its forms. `kind`: result, inner, constant, input, or buffer, which `kernel` computes."""
+    """A value with its forms. `kind`: result, inner, constant, input, or buffer, whose memory `kernel` writes."""
 
     key: str
     title: str
@@ -121,7 +121,8 @@ class _Reader:
         if kind == "buffer" and forms:
             note = f"or compute it here: {forms} form{'s' * (forms > 1)}"
             rows += (Row(f"{class_}+", note, note, "", "", "", False, False, "e", ()),)
-        kernel = step.name if isinstance(step, Kernel) else ""
+        writers = map(placement.step_by_buffer.get, self._account.boundaries.sources(name))
+        kernel = next((writer.name for writer in writers if isinstance(writer, Kernel)), "")
         return Value(f"v{class_}", tables.shortened(name, 30), type_, kind, kernel, f"{kind} {name}: {type_}", rows)
 
     def _inner(self, class_: int, chosen: Node) -> Value:

@@ -5,9 +5,7 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
-import frittata as ft
 from frittata.egraph.errors import ModelError
-from frittata.egraph.machine import REFERENCE
 from frittata.graphs import to_dot
 from frittata.layout import lay_out
 from frittata.optimized import Optimized
@@ -64,17 +62,8 @@ def test_dot_text_says_prices_rules_and_what_was_chosen(fast: Optimized) -> None
     assert all("lhead=" in line for line in text.splitlines() if "->" in line)
 
 
-def test_dot_text_of_a_program_with_a_join(cache: Path) -> None:
-    model = ft.parse("""
-def main(x: f32[512, 64], y: f32[512, 64]) -> f32[1024, 32]:
-    w: f32[64, 32] = full(f32(0.5), shape=(64, 32))
-    a: f32[512, 64] = softmax(x, axis=-2)
-    b: f32[512, 64] = softmax(y, axis=-2)
-    c: f32[1024, 64] = concat(a, b, axis=-2)
-    v: f32[1024, 32] = matmul(c, w)
-    return v
-""")
-    graph = ft.optimize(model, machine=REFERENCE, cache=cache, library=False).graph()
+def test_dot_text_of_a_program_with_a_join(joined: Optimized) -> None:
+    graph = joined.graph()
     (join,) = (name for name, data in graph.nodes(data=True) if data["kind"] == "join")
     assert f'"{join}" [label="{join}", shape=plain]' in to_dot(graph)
 

@@ -102,6 +102,12 @@ def test_a_result_is_no_form_of_itself(fast: Optimized) -> None:
             assert set(notes.values()) <= {"if a kernel stores it"}
 
 
+def test_what_kernels_write_parts_of_leads_to_one_of_them(joined: Optimized) -> None:
+    leaves = [value for kernel in joined.program.kernels for value in values_of(joined.account, kernel)]
+    (read,) = (leaf for leaf in leaves if leaf.title == "join")
+    assert joined.graph().has_edge(read.kernel, "join")
+
+
 def test_what_can_be_clicked_can_be_reached_by_keys(checked: Checker) -> None:
     linked = [tag for tag, name, _ in checked.attributes if name == "data-kernel"]
     assert {"g", "tr", "code"} <= set(linked)

@@ -105,3 +105,7 @@ def test_the_plain_form_is_not_timed_by_kernel(cache: Path) -> None:
 def test_rules_take_time_and_no_more_than_their_phase(fast: Optimized) -> None:
     spent = sum(row.seconds for row in fast.report.rules)
     assert 1e-6 < spent < fast.report.phases[0].seconds
+
+
+def test_a_compiled_model_says_in_short_what_it_is(fast: Optimized) -> None:
+    assert repr(fast).startswith(f"Optimized(x: {len(fast.kernels)} kernels, ")
