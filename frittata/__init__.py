@@ -16,6 +16,7 @@ from frittata.egraph.script import parse
 from frittata.options import Options
 
 if TYPE_CHECKING:
+    from frittata import graphs as graphs
     from frittata import ops as ops
     from frittata.context import Context as Context
     from frittata.dynamic import Dynamic as Dynamic
@@ -62,6 +63,7 @@ __all__ = [
     "from_fx",
     "from_onnx",
     "get_pipeline",
+    "graphs",
     "input",
     "load",
     "ops",
@@ -97,8 +99,8 @@ _HOME_BY_NAME = {
 
 def __getattr__(name: str) -> Any:
     """Load a front end, and the framework that it imports from, when it is asked for; look up the version."""
-    if name == "ops":
-        return import_module("frittata.ops")
+    if name in ("graphs", "ops"):
+        return import_module(f"frittata.{name}")
     if name == "__version__":
         metadata = import_module("importlib.metadata")
         try:

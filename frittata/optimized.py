@@ -170,7 +170,7 @@ class Optimized:
 
         Raises: FrittataError that names the nearest.
         """
-        return self.account.kernel(_text(name, "kernel"))
+        return self.account.kernel(name)
 
     def measure(self, *args: Any, repeats: int = 10, **kwargs: Any) -> dict[str, float]:
         """Time every kernel, on the example arguments unless others are given; return the least seconds by name.
@@ -203,7 +203,7 @@ class Optimized:
         """
         from frittata.explain import explain
 
-        return explain(self.account, _text(name, "kernel"))
+        return explain(self.account, name)
 
     def explain_rule(self, name: str) -> RuleAccount:
         """Tell what became of a rule, `family/name`: where it matched, why it took no part, or what it lacked.
@@ -212,7 +212,9 @@ class Optimized:
         """
         from frittata.firing import account_of
 
-        return account_of(self.account, _text(name, "rule"))
+        if not isinstance(name, str):  # pyright: ignore
+            raise ModelError(f"a rule is named by a text, got {name!r}")
+        return account_of(self.account, name)
 
     def graph(self) -> Graph:
         """Return the program as a networkx graph: kernels, views, inputs, constants and outputs; edges are buffers."""
@@ -300,12 +302,6 @@ class Optimized:
 
 def _to_torch(arrays: Any) -> Any:
     return [tensor_of(array) if isinstance(array, np.ndarray) else array for array in arrays]
-
-
-def _text(name: Any, what: str) -> str:
-    if not isinstance(name, str):
-        raise ModelError(f"a {what} is named by a text, got {name!r}")
-    return name
 
 
 def path_of(path: Any) -> Path:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from frittata.egraph.errors import FrittataError
+from frittata.egraph.errors import FrittataError, ModelError
 from frittata.egraph.program import Kernel, Program, Step, View, operands_of
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import Term
@@ -126,6 +126,8 @@ class Placement:
 
         Raises: FrittataError that says why there is none, or names the nearest.
         """
+        if not isinstance(name, str):  # pyright: ignore
+            raise ModelError(f"a kernel is named by a text, got {name!r}")
         kernels = self.program.kernels
         exact = [kernel for kernel in kernels if kernel.name == name]
         if exact:

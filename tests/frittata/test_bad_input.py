@@ -217,6 +217,8 @@ def test_name_that_is_no_text_and_path_that_is_none_are_refused(compiled: Optimi
         for name in (None, 0):
             with pytest.raises(ModelError, match=f"a {named} is named by a text, got {name}"):
                 ask(name)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ModelError, match="a kernel is named by a text, got 0"):
+        compiled.egraph.graph(around=0)  # pyright: ignore[reportArgumentType]
     for write in (compiled.show, compiled.save):
         with pytest.raises(ModelError, match="a path is a text or a Path, got 3"):
             write(3)  # pyright: ignore[reportArgumentType]

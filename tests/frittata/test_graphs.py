@@ -5,6 +5,7 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
+import frittata as ft
 from frittata.egraph.errors import ModelError
 from frittata.graphs import to_dot
 from frittata.layout import lay_out
@@ -50,6 +51,10 @@ def test_dot_text_has_a_cluster_for_each_class(fast: Optimized) -> None:
     assert text.count("subgraph") == classes
     assert text.count("{") == text.count("}")
     assert '"matmul_relu" -> "softmax"' in to_dot(fast.graph())
+
+
+def test_graphs_are_there_before_anything_loads_them() -> None:
+    assert ft.__getattr__("graphs").to_dot is to_dot
 
 
 def test_dot_text_says_prices_rules_and_what_was_chosen(fast: Optimized) -> None:
