@@ -19,6 +19,7 @@ h1 { font-size:19px; margin:0 0 10px; }
 h2 { font-size:15px; margin:0 0 8px; }
 h3 { font-size:13px; margin:16px 0 6px; }
 header p { margin:10px 0 0; }
+.wide > p { margin:0 0 8px; }
 .figures { display:flex; flex-wrap:wrap; gap:10px 28px; }
 .figure b { display:block; font-size:17px; font-weight:600; }
 .figure span { color:var(--soft); font-size:12px; }

@@ -130,6 +130,13 @@ def test_every_color_has_a_name_and_a_dark_value() -> None:
     assert "#" not in re.sub(r"#program", "", STYLE.partition("* { box-sizing")[2])
 
 
+def test_rules_say_how_many_kernels_and_constants_stand_on_them(page: str, fast: Optimized) -> None:
+    for rule in fast.report.rules:
+        row = page.partition("<h2>Rules</h2>")[2].partition(f"<td>{rule.name}</td>")[2].partition("</tr>")[0]
+        stands = sum(rule.name in user.rules for user in (*fast.kernels, *fast.report.folded))
+        assert re.findall(r'<td class="n">(.*?)</td>', row)[:3] == [str(rule.matches), str(rule.nodes), str(stands)]
+
+
 def test_nothing_is_loaded_from_outside(page: str, checked: Checker) -> None:
     assert not re.search(r"https?:|//\w+\.|@import|url\(", page)
     assert not [name for _, name, _ in checked.attributes if name in ("src", "href", "xlink:href")]
