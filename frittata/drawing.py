@@ -49,7 +49,7 @@ def program_svg(account: Account) -> str:
                 connect(source, step.name)
             source_by_buffer[step.name] = step.name
         else:
-            sizes[step.name] = (_KERNEL_WIDTH, 72.0)
+            sizes[step.name] = (max(_KERNEL_WIDTH, len("  ".join(_type_and_times(account, step))) * CHAR + 20), 72.0)
             for operand in step.operands:
                 connect(operand, step.name)
             source_by_buffer.update({output.name: step.name for output in step.outputs})
@@ -85,18 +85,24 @@ def _pill_box(text: str, box: Box, kind: str, title: str) -> str:
     )
 
 
+def _type_and_times(account: Account, kernel: Kernel) -> tuple[str, str]:
+    measured = account.measured.get(kernel.name)
+    times = [kernel.estimate.seconds] if measured is None else [kernel.estimate.seconds, measured]
+    return str(kernel.outputs[0].body.type), " / ".join(map(tables.seconds, times))
+
+
 def _kernel_box(account: Account, kernel: Kernel, box: Box) -> str:
     view = next(row for row in account.kernels if row.kernel is kernel)
     share = view.predicted_s / account.program.cost_s if account.program.cost_s else 0.0
-    measured = f" / {tables.seconds(view.measured_s)}" if view.measured_s is not None else ""
+    type_, times = _type_and_times(account, kernel)
     constants = [name for name in kernel.operands if name in account.program.constants]
     room = int((box.width - 20) / SMALL)
     left, right = box.x + 10, box.x + box.width - 10
     lines = [
         _text(left, box.y + 18, tables.shortened(view.name, 24), "name"),
         _text(right, box.y + 18, view.template, "tag end"),
-        _text(left, box.y + 35, str(kernel.outputs[0].body.type), "dim"),
-        _text(right, box.y + 35, tables.seconds(view.predicted_s) + measured, "end"),
+        _text(left, box.y + 35, type_, "dim"),
+        _text(right, box.y + 35, times, "end"),
         _text(left, box.y + 51, tables.shortened("reads " + ", ".join(constants), room) if constants else "", "small"),
         f'<rect class="track" x="{left:.1f}" y="{box.y + 60:.1f}" width="{box.width - 20:.1f}" height="4" rx="2"/>',
         f'<rect class="bar" x="{left:.1f}" y="{box.y + 60:.1f}" width="{max(2.0, share * (box.width - 20)):.1f}" '

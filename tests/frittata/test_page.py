@@ -11,6 +11,7 @@ import pytest
 
 import frittata as ft
 import frittata.page as pages
+from frittata.drawing import CHAR, program_svg
 from frittata.egraph.machine import REFERENCE
 from frittata.explain import explain, rival_rows
 from frittata.optimized import Optimized
@@ -128,6 +129,17 @@ def test_every_color_has_a_name_and_a_dark_value() -> None:
     used = set(re.findall(r"var\(--([\w-]+)\)", STYLE)) | {name for name, _ in pages._LEGEND}  # pyright: ignore[reportPrivateUsage]
     assert used - {"mono"} == defined
     assert "#" not in re.sub(r"#program", "", STYLE.partition("* { box-sizing")[2])
+
+
+def test_a_long_type_leaves_room_for_times(cache: Path) -> None:
+    script = "def main(x: f32[111, 222, 111, 222, 111]) -> f32[111, 222, 111, 222, 111]:\n    return exp(x)\n"
+    account = ft.optimize(ft.parse(script), machine=REFERENCE, cache=cache).account
+    account.measured["exp"] = 0.0123
+    drawing = program_svg(account)
+    left = re.search(r'<text x="([\d.]+)" y="[\d.]+" class="dim">(f32.*?)<', drawing)
+    right = re.search(r'<text x="([\d.]+)" y="[\d.]+" class="end">(.*? / 12.3 ms)<', drawing)
+    assert left and right
+    assert float(left[1]) + len(left[2]) * CHAR < float(right[1]) - len(right[2]) * CHAR
 
 
 def test_rules_say_how_many_kernels_and_constants_stand_on_them(page: str, fast: Optimized) -> None:
