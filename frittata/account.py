@@ -84,6 +84,12 @@ class Account:
         files = {stem for stem, _ in self.compilation.own_rules}
         return tuple(rule for f in self.compilation.families if f.name in files for rule in f.rules)
 
+    @cached_property
+    def fusing_rules(self) -> tuple[str, ...]:
+        """The equations that join an element with the load of the tensor built from it."""
+        rules = (rule for family in self.compilation.families for rule in family.rules)
+        return tuple(r.full_name for r in rules if str(r).replace(" ", "").partition(":")[2].startswith("load(build("))
+
     def matches(self, rule: Rule) -> int:
         """How often a rule matched: an equation in saturation, a transform the imported model, a group what is left."""
         done = self.compilation
@@ -123,7 +129,7 @@ class KernelView:
 
     @cached_property
     def rules(self) -> tuple[str, ...]:
-        """The rules that lead from the model as imported to its nodes, and those that want a group in it."""
+        """The rules that lead from the model as imported to its nodes, that want a group in it, or that fuse it."""
         part = self._account.placement.part(self.name)
         chains = (self._account.chains.chain(at, node) for at, node in part.nodes.items() if node.op != "load")
         computed = part.holds.union(part.nodes)
@@ -132,7 +138,13 @@ class KernelView:
             for group, (roots, _) in self._account.groups.items()
             if roots & computed and not roots & part.leaves
         }
-        return tuple(sorted(marked.union(step.rule for chain in chains for step in chain)))
+        fusing = self._account.fusing_rules if self.is_fused else ()
+        return tuple(sorted(marked.union(fusing, (step.rule for chain in chains for step in chain))))
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether it computes tensors on its way that it does not store."""
+        return len(self._account.placement.part(self.name).holds) > len(self.kernel.outputs)
 
     @property
     def estimate(self) -> Estimate:

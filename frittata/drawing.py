@@ -86,9 +86,8 @@ def _pill_box(text: str, box: Box, kind: str, title: str) -> str:
 
 
 def _type_and_times(account: Account, kernel: Kernel) -> tuple[str, str]:
-    measured = account.measured.get(kernel.name)
-    times = [kernel.estimate.seconds] if measured is None else [kernel.estimate.seconds, measured]
-    return str(kernel.outputs[0].body.type), " / ".join(map(tables.seconds, times))
+    times = tables.times(kernel.estimate.seconds, account.measured.get(kernel.name))
+    return str(kernel.outputs[0].body.type), times
 
 
 def _kernel_box(account: Account, kernel: Kernel, box: Box) -> str:

@@ -126,14 +126,8 @@ def explain(account: Account, name: str) -> Explanation:
         tuple(_derivations(account, view)),
         tuple(account.boundaries.of(view.name)),
         tuple(row for row in report.folded if row.name in read),
-        fusing_rules(account),
+        account.fusing_rules if view.is_fused else (),
     )
-
-
-def fusing_rules(account: Account) -> tuple[str, ...]:
-    """Return the equations that join an element with the load of the tensor built from it."""
-    rules = (rule for family in account.compilation.families for rule in family.rules)
-    return tuple(r.full_name for r in rules if str(r).replace(" ", "").partition(":")[2].startswith("load(build("))
 
 
 def _held(account: Account, view: KernelView) -> Iterable[Held]:

@@ -222,7 +222,7 @@ def _dot_node(key: str, data: Mapping[str, Any]) -> str:
     text = [data.get("label", key)]
     style: list[str] = []
     if data["kind"] == "kernel":
-        text += [data["template"], tables.seconds(data["measured_s"] or data["predicted_s"])]
+        text += [data["template"], tables.times(data["predicted_s"], data["measured_s"])]
     if data["kind"] == "node":
         text.append(data["rule"] or "imported")
         ground = _CHOSEN if data["chosen"] else _IMPORTED if data["imported"] else ""

@@ -17,6 +17,11 @@ def seconds(value: float | None) -> str:
     return f"{_digits(value * 1e9)} ns" if value else "0"
 
 
+def times(predicted_s: float, measured_s: float | None) -> str:
+    """Write a predicted time, and beside it the measured one if there is one: 702 ns / 180 ns."""
+    return seconds(predicted_s) + (f" / {seconds(measured_s)}" if measured_s is not None else "")
+
+
 def count(value: float, unit: str = "") -> str:
     """Write a number with a decimal prefix: 12944640 -> 12.9 M."""
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):

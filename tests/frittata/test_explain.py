@@ -39,6 +39,14 @@ def test_chains_lead_from_imported_operators_to_nodes(fast: Optimized) -> None:
 
 def test_the_fusing_equation_is_named(fast: Optimized) -> None:
     assert fast.explain("softmax").fusing_rules == ("fusion/index-built",)
+    fused = [kernel.name for kernel in fast.kernels if "fusion/index-built" in kernel.rules]
+    assert "softmax" in fused
+    assert fast.explain_rule("fusion/index-built").kernels == tuple(fused)
+
+
+def test_what_is_one_operator_is_not_fused(cache: Path) -> None:
+    fast = ft.optimize(np.exp, (np.ones(8, np.float32),), machine=REFERENCE, cache=cache)
+    assert fast.explain("exp").fusing_rules == ()
 
 
 def test_the_operators_held_are_those_of_the_model(fast: Optimized) -> None:

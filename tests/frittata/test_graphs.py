@@ -10,7 +10,7 @@ from frittata.egraph.errors import ModelError
 from frittata.graphs import to_dot
 from frittata.layout import lay_out
 from frittata.optimized import Optimized
-from frittata.tables import seconds
+from frittata.tables import times
 
 
 def test_program_graph_has_every_step_and_buffer(fast: Optimized) -> None:
@@ -59,7 +59,7 @@ def test_graphs_are_there_before_anything_loads_them() -> None:
 
 def test_dot_text_says_prices_rules_and_what_was_chosen(fast: Optimized) -> None:
     kernel = fast.kernel("matmul_relu")
-    assert f'"matmul_relu\\n{kernel.template}\\n{seconds(kernel.predicted_s)}"' in to_dot(fast.graph())
+    assert f'"matmul_relu\\n{kernel.template}\\n{times(kernel.predicted_s, kernel.measured_s)}"' in to_dot(fast.graph())
     text = to_dot(fast.egraph.graph())
     assert '[label="softmax(matmul_relu, -2)\\nimported", shape=box, style="filled", fillcolor="#fff6e0"]' in text
     chosen = [line for line in text.splitlines() if 'style="filled,bold"' in line]
