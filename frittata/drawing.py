@@ -214,7 +214,7 @@ def _svg(drawing: Drawing, parts: Sequence[str], kind: str) -> str:
     width, height = drawing.width + 2 * _MARGIN, drawing.height + 2 * _MARGIN
     return (
         f'<svg class="{kind}" width="{width:.0f}" height="{height:.0f}" style="min-width:{_SMALLEST * width:.0f}px" '
-        f'viewBox="{-_MARGIN:.0f} {-_MARGIN:.0f} {width:.0f} {height:.0f}" role="img">{"".join(parts)}</svg>'
+        f'viewBox="{-_MARGIN:.0f} {-_MARGIN:.0f} {width:.0f} {height:.0f}">{"".join(parts)}</svg>'
     )
 
 
