@@ -35,7 +35,7 @@ class Folder:
         nodes: list[Node] = []
         problem: Problem[Way] = Problem(frozenset())
         for class_, found in enumerate(self.snapshot.nodes):
-            for node in found:
+            for node in _fitting(found):
                 if node.op != "input" or self.reads_inputs:
                     problem.by_class.setdefault(class_, []).append(len(nodes))
                     problem.candidates.append(Way((class_,), frozenset(node.args), _cost(node)))
@@ -71,6 +71,14 @@ class Folder:
                 raise ExtractionError(f"cannot fold {node}", do=str(error)) from error
             stack.pop()
         return self._term_by_class[class_]
+
+
+def _fitting(nodes: list[Node]) -> list[Node]:
+    """Return the nodes of a class that fit wherever it stands: of a number that is also read from a tensor, or shown by
+    a view, itself. It has the extents of all of those at once.
+    """
+    numbers = [node for node in nodes if node.op == "const"]
+    return numbers if any(node.op in ("load", "reindex") for node in nodes) and numbers else nodes
 
 
 def _cost(node: Node) -> float:

@@ -180,8 +180,10 @@ def _unbiased(row: Row, without_axes: bool) -> Row:
     return lambda x, axes, unbiased=True, keepdim=False: row(x, axes, float(unbiased), keepdim)
 
 
-def _to(x: Term, dtype: str | None = None, *_: Any, copy: bool = False) -> Term:
-    return idioms.cast(x, dtype or x.dtype)
+def _to(x: Term | Number, dtype: str | None = None, *_: Any, copy: bool = False) -> Term:
+    if isinstance(x, Term):
+        return idioms.cast(x, dtype or x.dtype)
+    return _full([], x, dtype)  # torch.func leaves numbers where tensors were
 
 
 def _full(size: list[Dim], value: Number, dtype: str | None = None) -> Term:

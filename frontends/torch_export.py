@@ -34,6 +34,7 @@ from frittata.frontends import (
     torch_control,
     torch_dims,
     torch_running,
+    torch_traced,
 )
 from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, part_names, part_of
 from frittata.frontends.idioms_complex import Complex, parts
@@ -87,7 +88,7 @@ def exported(
     given, named = _apart((tuple(args), dict(kwargs or {})))
     try:
         with torch_running.alone():
-            export = partial(torch.export.export, module, given, named, dynamic_shapes=dynamic_shapes)
+            export = partial(torch_traced.followed, module, given, named, dynamic_shapes)
             program = torch_running.steady(module, export)
     except FrittataError:  # of a converter, which says more
         raise

@@ -1,0 +1,103 @@
+"""Modules that torch.export cannot follow, for they differentiate or vectorize: traced as calls of ATen's operators."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+from frittata.egraph.errors import FrittataError, ModelError
+
+_TRANSFORMS = "torch._functorch"
+"""Where what torch.func does to a graph is defined: torch.export leaves some of it in as calls."""
+
+
+def followed(
+    module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
+) -> torch.export.ExportedProgram:
+    """Export a module, or what it calls where torch.export cannot follow it and all sizes are known.
+
+    Raises: what torch.export says of the module; ModelError.
+    """
+    export = partial(torch.export.export, args=tuple(args), kwargs=dict(kwargs), dynamic_shapes=dynamic_shapes)
+    try:
+        program = export(module)
+    except FrittataError:
+        raise
+    except Exception:
+        with suppress(Exception), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch.func about what it uses itself
+            if not dynamic_shapes:
+                return export(_traced(module, args, kwargs))
+        raise
+    targets = (getattr(node.target, "__module__", None) or "" for node in program.graph.nodes)
+    if not any(target.startswith(_TRANSFORMS) for target in targets):
+        return program
+    if dynamic_shapes:
+        raise ModelError("torch.func transforms a part of the model, and sizes are dynamic", do="give fixed sizes")
+    return export(_traced(module, args, kwargs))
+
+
+def _traced(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.nn.Module:
+    """Return a module that calls what another calls on arguments, with its parameters under their names.
+
+    `torch.func` and `torch.autograd.grad` are gone then: the graph has what they compute. Values are not known while it
+    is traced, so that what depends on them raises. What is no tensor among the arguments is as it was.
+
+    Raises: what the module raises, and what torch does where it depends on values.
+    """
+    leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    result: list[pytree.TreeSpec] = []
+
+    def called(*tensors: torch.Tensor) -> list[Any]:
+        given = list(leaves)
+        for place, value in zip(places, tensors, strict=True):
+            given[place] = value
+        positional, named = pytree.tree_unflatten(given, spec)
+        values, shape = pytree.tree_flatten(module(*positional, **named))
+        result[:] = [shape]
+        return values
+
+    with torch.enable_grad():
+        found = make_fx(called, tracing_mode="fake", _allow_non_fake_inputs=True)(*(leaves[place] for place in places))
+    name_by_value = {id(value): name for name, value in (*module.named_parameters(), *module.named_buffers())}
+    values: dict[str, Any] = {}
+    for node in found.graph.nodes:
+        if node.op == "get_attr":
+            value = getattr(found, str(node.target))
+            node.target = name = name_by_value.get(id(value), str(node.target))
+            values[name] = value
+    return _Traced(values, found.graph, places, result[0], inspect.signature(module.forward))
+
+
+class _Traced(torch.nn.Module):
+    """Runs a graph with the tensors at some places of the arguments; its results have a shape."""
+
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        graph: torch.fx.Graph,
+        places: Sequence[int],
+        shape: pytree.TreeSpec,
+        signature: inspect.Signature,
+    ) -> None:
+        super().__init__()
+        holder = torch.fx.GraphModule(dict(values), graph)
+        self._modules, self._parameters, self._buffers = holder._modules, holder._parameters, holder._buffers
+        self.eval()
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            given = pytree.tree_leaves((args, kwargs))
+            results = torch.fx.Interpreter(self, graph=graph).run(*(given[place] for place in places))
+            return pytree.tree_unflatten(results, shape)
+
+        forward.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
+        self.forward = forward

@@ -1,0 +1,105 @@
+"""Models that differentiate or vectorize, which torch.export cannot follow: what they call is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
+
+import frittata as ft
+from frittata.egraph.errors import ModelError
+from frittata.egraph.machine import REFERENCE
+from frittata.frontends.torch_export import from_module
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1)).eval()
+
+
+NET, POINTS = net(), torch.randn(5, 3)
+
+
+def value(point: Tensor) -> Tensor:
+    return NET(point).squeeze(-1)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "grad": grad(lambda x: NET(x).sum()),
+    "vmap": vmap(lambda x: value(x) * 2),
+    "jacrev": jacrev(lambda x: x[:, 0] * x[:, 1] * 2),
+    "jacfwd": jacfwd(lambda x: x[:2].sin()),
+    "vmap jacrev": vmap(jacrev(value)),
+    "hessian": lambda x: hessian(value)(x[0]),
+    "vmap hessian": vmap(hessian(value)),
+    "jvp": lambda x: jvp(NET, (x,), (x + 1,)),
+    "vmap along another axis": vmap(lambda x, y: x.sin() * y, in_dims=(1, None), out_dims=1),
+}
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")  # which torch.func uses
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_torch_func_transforms_is_as_torch_has_it(name: str) -> None:
+    function = FUNCTIONS[name]
+    args = (POINTS, POINTS[:, 0]) if name == "vmap along another axis" else (POINTS,)
+    expected = function(*args)
+    got = ft.optimize(lambda *args: function(*args), args, machine=REFERENCE, fallback="error")(*args)
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
+
+
+class Forces(nn.Module):
+    """Energies of points, and what pulls at them: minus the gradient. Source: Behler and Parrinello, 2007."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net()
+
+    def forward(self, points: Tensor, *, scale: dict[str, Tensor]) -> dict[str, Tensor]:
+        with torch.enable_grad():
+            points = points.detach().requires_grad_(True)
+            energy = self.net(points * scale["of"]).sum()
+            (gradient,) = torch.autograd.grad(energy, points)
+        return {"energy": energy.detach(), "forces": -gradient}
+
+
+def test_gradients_within_a_model() -> None:
+    model, scale = Forces().eval(), {"of": torch.tensor(0.5)}
+    fast = ft.optimize(model, (POINTS,), kwargs={"scale": scale}, machine=REFERENCE, fallback="error")
+    expected = model(POINTS, scale=scale)
+    got = fast(POINTS, scale=scale)
+    assert list(got) == list(expected)
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_parameters_have_their_names_and_are_looked_at() -> None:
+    model, kwargs = Forces().eval(), {"scale": {"of": torch.tensor(2.0)}}
+    imported = from_module(model, (POINTS,), kwargs)
+    assert {"net.0.weight", "net.0.bias", "net.2.weight"} <= imported.model.params.keys()
+    fast = ft.optimize(model, (POINTS,), kwargs=kwargs, machine=REFERENCE)
+    with torch.no_grad():
+        model.get_parameter("net.0.weight").mul_(2)
+    with pytest.raises(ft.FrittataError, match=r"net\.0\.weight"):
+        fast(POINTS, **kwargs)
+
+
+def test_what_depends_on_values_is_refused_as_before() -> None:
+    def branch(x: Tensor) -> Tensor:
+        return grad(lambda y: y.square().sum())(x) if x.sum() > 0 else x
+
+    with pytest.raises(ModelError, match=r"torch\.export cannot follow"):
+        ft.optimize(branch, (POINTS,), machine=REFERENCE)
+
+
+def test_dynamic_sizes_are_refused_in_words() -> None:
+    rows = torch.export.Dim("rows", min=2, max=50)
+    with pytest.raises(ModelError):
+        from_module(Both().eval(), (POINTS,), dynamic_shapes=({0: rows},))
+
+
+class Both(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return vmap(lambda row: row.sin().sum())(x)
