@@ -18,6 +18,7 @@ from torch.fx.experimental.symbolic_shapes import ConstraintViolationError, Guar
 
 from frittata.egraph.errors import ModelError
 from frittata.frontends import draws
+from frittata.frontends.torch_statistics import WrittenOut
 
 _LOCK = threading.RLock()
 _LOGGERS = tuple(
@@ -61,7 +62,7 @@ def alone() -> Generator[None]:
     def is_wanted(record: logging.LogRecord) -> bool:
         return record.thread != thread or record.levelno < logging.WARNING
 
-    with _LOCK, torch.no_grad():
+    with _LOCK, torch.no_grad(), WrittenOut():
         for logger in _LOGGERS:
             logger.addFilter(is_wanted)
         printer = export_trace.__dict__.get("print", print)

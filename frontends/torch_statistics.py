@@ -1,0 +1,44 @@
+"""Functions of torch whose own code looks at values to warn of them, written with operators that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+
+def cov(
+    input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
+) -> Tensor:
+    """Return the covariances of rows of observations, which `fweights` repeat and `aweights` weigh, as torch.cov."""
+    x = input if input.ndim == 2 else input.reshape(1, -1)
+    given = [weights for weights in (fweights, aweights) if weights is not None]
+    weights = given[0] * given[-1] if len(given) == 2 else given[0] if given else torch.ones_like(x[0])
+    total = weights.sum()
+    x = x - (x * weights).sum(1, keepdim=True) / total
+    lost = correction * (weights * aweights).sum() / total if aweights is not None and correction else correction
+    return ((x * weights @ x.mT) / (total - lost).clamp(min=0)).squeeze()
+
+
+def corrcoef(input: Tensor) -> Tensor:
+    """Return the correlations of rows of observations, as torch.corrcoef."""
+    found = cov(input)
+    if found.ndim == 0:
+        return found / found
+    deviations = found.diagonal().sqrt()
+    return (found / deviations[:, None] / deviations).clamp(-1, 1)
+
+
+_WRITTEN: dict[Any, Any] = {torch.cov: cov, torch.Tensor.cov: cov, torch.corrcoef: corrcoef, torch.Tensor.corrcoef: corrcoef}
+
+
+class WrittenOut(TorchFunctionMode):
+    """Has functions that look at values compute the same without."""
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return _WRITTEN.get(func, func)(*args, **(kwargs or {}))
