@@ -31,6 +31,10 @@ def _plus(x: Term, value: Number) -> Term:
     return tensor("add", x, _like(x, value))
 
 
+def _below(x: Term, value: Number) -> Term:
+    return tensor("lt", x, _like(x, value))
+
+
 def _above(x: Term, value: Number) -> Term:
     return tensor("gt", x, _like(x, value))
 
@@ -43,10 +47,21 @@ def _remainder(x: Operand, y: Operand) -> Term:
 
 
 def _fmod(x: Operand, y: Operand) -> Term:
-    """The remainder of the magnitudes, exact, with the sign of x."""
+    """The remainder of a quotient that is rounded towards zero, exact, with the sign of x."""
     left, right = idioms.promoted(x, y)
-    rest = tensor("mod", tensor("abs", left), tensor("abs", right))
-    return tensor("where", tensor("lt", left, _like(left, 0)), tensor("neg", rest), rest)
+    if dtypes.is_float(left.dtype):
+        return _copysign(tensor("mod", tensor("abs", left), tensor("abs", right)), left)
+    rest = tensor("mod", left, right)
+    return tensor("where", _rounds_up(left, right, rest), tensor("sub", rest, right), rest)
+
+
+def _rounds_up(x: Term, y: Term, rest: Term) -> Term:
+    """Whether the quotient of two integers is less than what it is rounded to towards zero, by their `mod`.
+
+    The least integer has no magnitude, so that quotients of magnitudes would be wrong.
+    """
+    differ = tensor("ne", _below(x, 0), _below(y, 0))
+    return tensor("and", differ, tensor("ne", rest, _like(rest, 0)))
 
 
 def _floor_divide(x: Operand, y: Operand) -> Term:
@@ -64,8 +79,8 @@ def _truncated_quotient(x: Operand, y: Operand) -> Term:
     left, right = idioms.promoted(x, y)
     if dtypes.is_float(left.dtype):
         return truncate(tensor("div", left, right))
-    size = tensor("floordiv", tensor("abs", left), tensor("abs", right))
-    return tensor("mul", size, tensor("mul", tensor("sign", left), tensor("sign", right)))
+    down = tensor("floordiv", left, right)
+    return tensor("where", _rounds_up(left, right, tensor("mod", left, right)), _plus(down, 1), down)
 
 
 def divide(x: Operand, y: Operand, rounding_mode: str | None = None) -> Term:

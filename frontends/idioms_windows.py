@@ -64,13 +64,13 @@ def reflect(x: Term, low: Sequence[int], high: Sequence[int]) -> Term:
 
 
 def circular(x: Term, low: Sequence[int], high: Sequence[int]) -> Term:
-    """Pad the last axes as if they were rings."""
+    """Pad the last axes as if they were rings, of what negative numbers leave."""
+    x = pad(x, [min(0, before) for before in low], [min(0, after) for after in high])
     for axis, before, after in zip(range(-len(low), 0), low, high, strict=True):
         extent = idioms.number(x.shape[axis])
         left = [idioms.take_slice(x, axis, extent - before, 1, before)] if before > 0 else []
         right = [idioms.take_slice(x, axis, 0, 1, after)] if after > 0 else []
-        middle = idioms.take_slice(x, axis, max(0, -before), 1, extent + min(0, before) + min(0, after))
-        x = concat((*left, middle, *right), axis)
+        x = concat((*left, x, *right), axis)
     return x
 
 

@@ -142,6 +142,20 @@ def test_quotients_of_integers_round_as_in_torch(name: str) -> None:
     assert_compiled(QUOTIENTS[name], INTS, DIVISORS)
 
 
+@pytest.mark.parametrize("name", QUOTIENTS)
+def test_the_least_integer_has_no_magnitude(name: str) -> None:
+    ends = torch.tensor([-(2**63), 1 - 2**63, -7, -1, 0, 5, 2**63 - 1])
+    x, y = torch.meshgrid(ends, torch.tensor([-(2**63), -3, 2, 7, 2**63 - 1]), indexing="ij")
+    assert_compiled(QUOTIENTS[name], x, y)
+    assert_compiled(QUOTIENTS[name], x.clamp(-(2**31), 2**31 - 1).int(), y.clamp(-(2**31), 2**31 - 1).int())
+
+
+def test_the_remainder_of_a_negative_zero_is_one() -> None:
+    x, y = torch.meshgrid(torch.tensor([0.0, -0.0, 6.0, -6.0]), torch.tensor([3.0, -3.0, math.inf]), indexing="ij")
+    found = ft.optimize(torch.fmod, (x, y), machine=REFERENCE)(x, y)
+    assert torch.equal(torch.signbit(found), torch.signbit(torch.fmod(x, y)))
+
+
 def test_evenly_spaced_values() -> None:
     assert_imported(
         lambda x: (x, torch.arange(5.0), torch.arange(3, 9, 2), torch.arange(10, 0, -3), torch.arange(0.5, 4)), X

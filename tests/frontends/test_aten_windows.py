@@ -85,6 +85,10 @@ FUNCTIONS: dict[str, tuple[Forward, Tensor]] = {
         lambda x: [F.pad(x, (2, 1, 1, 3), mode=mode) for mode in ("reflect", "replicate", "circular")],
         HOLED,
     ),
+    "rings of what is left": (
+        lambda x: [F.pad(x, pads, mode="circular") for pads in ((-1, 2), (2, -1), (-1, -1))],
+        ROW,
+    ),
     "borders of one side": (
         lambda x: [F.pad(x, pads, mode=mode) for mode in ("reflect", "replicate") for pads in ((2, 0), (0, 1))],
         ROW,
