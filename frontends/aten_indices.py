@@ -41,7 +41,8 @@ def _index_select(x: Term, axis: int, indices: Term) -> Term:
 def _take_along(x: Term, indices: Term, axis: int | None = None) -> Term:
     if axis is None:
         return tensor("gather", idioms.reshape(x, (-1,)), idioms.reshape(indices, (-1,)), axis=-1)
-    return tensor("gather", x, indices, axis=idioms.negative_axis(axis, len(x.shape)))
+    axis = idioms.negative_axis(axis, len(x.shape))
+    return tensor("gather", x, idioms_indices.wrapped(indices, x.shape[axis]), axis=axis)
 
 
 def _take(x: Term, indices: Term) -> Term:

@@ -292,9 +292,8 @@ def _glu(x: Term, axis: int = -1) -> Term:
 
 
 def _prelu(x: Term, weight: Term) -> Term:
-    slope = idioms.per_channel(weight, max(2, len(x.shape))) if idioms.count(weight, None) > 1 else weight
-    if len(x.shape) == 1:
-        slope = idioms.reshape(slope, (-1,))
+    rank = len(x.shape)
+    slope = idioms.per_channel(weight, rank) if rank > 1 else idioms.reshape(weight, (1,) * rank)
     return tensor("where", _above(x, 0), x, tensor("mul", slope, x))
 
 

@@ -32,7 +32,8 @@ def take(x: Term, indices: Term, axis: int) -> Term:
 def gather(x: Term, indices: Term, axis: int) -> Term:
     """Look up single values along an axis; on the others the indices may end earlier than the operand."""
     if not x.shape:
-        return idioms.reshape(gather(idioms.reshape(x, (1,)), idioms.reshape(indices, (1,)), 0), ())
+        found = gather(idioms.reshape(x, (1,)), idioms.reshape(indices, (-1,)), 0)
+        return idioms.reshape(found, indices.shape)
     axis = idioms.negative_axis(axis, len(x.shape))
     for other in range(-len(x.shape), 0):
         if other != axis:

@@ -138,13 +138,17 @@ READS: dict[str, tuple[Forward, tuple[Any, ...]]] = {
         lambda x, i: (x.gather(0, i.clamp(max=2)), x.gather(1, i), x.gather(-1, i[:2, :1]), x.gather(2, i[:, :, :1])),
         (X, ints(5, 2, 5, 3)),
     ),
+    "gather of one value": (
+        lambda x, i: (x.gather(0, i), x.gather(0, i[:1]), x.gather(-1, i[0])),
+        (X[0, 0, 0], torch.zeros(3, dtype=torch.int64)),
+    ),
     "take_along_dim": (
         lambda x, i: (
             torch.take_along_dim(x, i, 1),
-            torch.take_along_dim(x, i.clamp(max=2), 0),
-            torch.take_along_dim(x, i),
+            torch.take_along_dim(x, i.clamp(-3, 2), 0),
+            torch.take_along_dim(x, i.abs()),
         ),
-        (X, ints(5, 3, 1, 7)),
+        (X, ints(5, 3, 1, 7, low=-5)),
     ),
     "take": (lambda x, i: torch.take(x, i), (X, ints(105, 4, 3, low=-105))),
     "one index": (lambda x, i: (x[i], x[:, i], x[..., i], x[:, :, i[0]], x[i[:1, 0]]), (X, ints(3, 2, 2, low=-3))),
