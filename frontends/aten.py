@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from frittata.egraph import dtypes
-from frittata.egraph.errors import ModelError
+from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Dim
 from frittata.egraph.terms import Term
@@ -59,8 +59,19 @@ def _pow(x: Term, exponent: Number) -> Term:
     return idioms.power(x, exponent)
 
 
+def _pow_of_both(x: Operand, y: Operand) -> Term:
+    base, exponent = idioms.promoted(x, y)
+    if not dtypes.is_float(base.dtype):
+        raise UnsupportedOpError("an integer to the power of a tensor")
+    return tensor("pow", base, exponent)
+
+
 def _unary(op: str) -> Row:
     return lambda x: tensor(op, x)
+
+
+def _rounding(op: str) -> Row:
+    return lambda x: tensor(op, x) if dtypes.is_float(x.dtype) else x
 
 
 def _float_unary(op: str) -> Row:
@@ -85,6 +96,10 @@ def _clamp(x: Term, low: Operand | None = None, high: Operand | None = None) -> 
     if low is not None:
         x = tensor("max", x, others[0])
     return x if high is None else tensor("min", x, others[-1])
+
+
+def _hardtanh(x: Term, low: Number = -1, high: Number = 1) -> Term:
+    return _clamp(x, low, high) if dtypes.is_float(x.dtype) else _clamp(x, int(low), int(high))
 
 
 def _where(condition: Term, x: Operand, y: Operand) -> Term:
@@ -219,8 +234,7 @@ ROWS: dict[str, Row] = {
     **{f"aten.rsub.{kind}": _reversed_sub for kind in ("Tensor", "Scalar")},
     **{f"aten.mul.{kind}": _mul for kind in ("Tensor", "Scalar")},
     "aten.pow.Tensor_Scalar": _pow,
-    "aten.pow.Tensor_Tensor": lambda x, y: tensor("pow", *idioms.promoted_floats(x, y)),
-    "aten.pow.Scalar": lambda x, y: tensor("pow", *idioms.promoted_floats(x, y)),
+    **{f"aten.pow.{kind}": _pow_of_both for kind in ("Tensor_Tensor", "Scalar")},
     "aten.maximum.default": _arithmetic("max"),
     "aten.minimum.default": _arithmetic("min"),
     "aten.max.other": _arithmetic("max"),
@@ -235,12 +249,13 @@ ROWS: dict[str, Row] = {
         f"aten.{name}.default": _float_unary(name)
         for name in ("sqrt", "rsqrt", "reciprocal", "exp", "log", "tanh", "erf", "sigmoid", "sin", "cos")
     },
-    **{f"aten.{name}.default": _unary(name) for name in ("floor", "ceil", "round", "silu")},
+    "aten.silu.default": _unary("silu"),
+    **{f"aten.{name}.default": _rounding(name) for name in ("floor", "ceil", "round")},
     **{f"aten.{name}.default": _sign for name in ("sign", "sgn")},
     "aten.relu.default": _relu,
     "aten.gelu.default": lambda x, approximate="none": tensor("gelu_tanh" if approximate == "tanh" else "gelu", x),
     "aten.leaky_relu.default": _leaky_relu,
-    "aten.hardtanh.default": lambda x, low=-1, high=1: _clamp(x, low, high),
+    "aten.hardtanh.default": _hardtanh,
     "aten.relu6.default": lambda x: _clamp(x, 0, 6),
     "aten.hardsigmoid.default": _hardsigmoid,
     "aten.hardswish.default": _hardswish,

@@ -318,6 +318,9 @@ def power(x: Term, exponent: Number) -> Term:
             return tensor("reciprocal", x)
         case -2:
             return tensor("reciprocal", square)
+        case int() if exponent > 0 and not dtypes.is_float(x.dtype):
+            half = power(square, exponent // 2)
+            return tensor("mul", half, x) if exponent % 2 else half
         case _:
             return tensor("pow", x, scalar(exponent, x.dtype))
 

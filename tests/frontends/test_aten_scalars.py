@@ -142,6 +142,19 @@ def test_quotients_of_integers_round_as_in_torch(name: str) -> None:
     assert_compiled(QUOTIENTS[name], INTS, DIVISORS)
 
 
+OF_INTEGERS: dict[str, Forward] = {
+    "powers": lambda x, y: (x**4, x**7, x ** y.abs(), 2 ** y.abs()),
+    "rounding": lambda x, y: (torch.floor(x), torch.ceil(x), torch.round(y), torch.trunc(y)),
+    "bounds that are floats": lambda x, y: (F.hardtanh(x, -2.7, 3.2), F.hardtanh(y)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int64])
+@pytest.mark.parametrize("name", OF_INTEGERS)
+def test_a_function_of_integers_gives_integers(name: str, dtype: torch.dtype) -> None:
+    assert_compiled(OF_INTEGERS[name], INTS.to(dtype), DIVISORS.to(dtype))
+
+
 @pytest.mark.parametrize("name", QUOTIENTS)
 def test_the_least_integer_has_no_magnitude(name: str) -> None:
     ends = torch.tensor([-(2**63), 1 - 2**63, -7, -1, 0, 5, 2**63 - 1])
