@@ -15,13 +15,13 @@ _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def array_of(tensor: Tensor) -> NDArray[Any]:
-    """Return the array that shares a tensor's memory.
+    """Return the array that shares a tensor's memory, of a lazily negated or conjugated one that of its values.
 
     Raises: TypeError or RuntimeError where numpy cannot read it.
     """
     import torch
 
-    tensor = tensor.detach()
+    tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor.dtype is torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(_BFLOAT16)
     return tensor.numpy()

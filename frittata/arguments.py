@@ -46,8 +46,6 @@ def _to_numpy(value: Any) -> Any:
     tensor: Any = value
     if tensor.device.type != "cpu":
         raise ModelError(f"an argument is on {tensor.device}", do="move it to the CPU")
-    if tensor.is_neg():
-        tensor = tensor.resolve_neg()
     try:
         return array_of(tensor)
     except (TypeError, RuntimeError) as error:

@@ -74,7 +74,7 @@ def run(call: str, arrays: Sequence[Array]) -> tuple[Array, ...]:
         except (RuntimeError, IndexError, NotImplementedError) as error:
             raise ModelError(f"torch refuses {call}: {str(error).partition(chr(10))[0]}") from error
     results = (found,) if isinstance(found, torch.Tensor) else tuple(found)
-    return tuple(array_of(r.resolve_conj().resolve_neg()) if r is not None else np.empty(0) for r in results)
+    return tuple(array_of(r) if r is not None else np.empty(0) for r in results)
 
 
 def _given(array: Any) -> Array:

@@ -214,6 +214,13 @@ def test_complex_parameters_are_watched_read_anew_and_saved(tmp_path: Path) -> N
         assert_same(anew(x), model(x))
 
 
+def test_parameters_that_are_negated_lazily_are_read() -> None:
+    imaginary, x = complexes(5).conj().imag, floats(3, 5)
+    assert imaginary.is_neg()
+    for function in (lambda x: x * imaginary, lambda x: x + imaginary.bfloat16().conj()):
+        assert_same(ft.optimize(function, (x,), machine=REFERENCE)(x), function(x))
+
+
 def test_complex_arguments_and_results_in_trees_numpy_and_files(tmp_path: Path) -> None:
     def function(pair: dict[str, Tensor]) -> dict[str, Tensor]:
         return {"product": pair["z"] * pair["w"], "size": pair["z"].abs()}
