@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from frittata.egraph import dtypes
-from frittata.egraph.errors import UnsupportedOpError
+from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import element, tensor
 from frittata.egraph.shapes import Dim
 from frittata.egraph.terms import Scalar, Term
@@ -42,13 +42,21 @@ def _above(x: Term, value: Number) -> Term:
 # ---- quotients and remainders ----------------------------------------------------------------------------------------
 
 
+def _divided(x: Operand, y: Operand) -> tuple[Term, ...]:
+    """Return the operands of a whole quotient, of one dtype."""
+    operands = idioms.promoted(x, y)
+    if isinstance(y, int) and not y and not dtypes.is_float(operands[1].dtype):
+        raise ModelError("integers are divided by zero", do="divide by another number, or convert to floats before")
+    return operands
+
+
 def _remainder(x: Operand, y: Operand) -> Term:
-    return tensor("mod", *idioms.promoted(x, y))
+    return tensor("mod", *_divided(x, y))
 
 
 def _fmod(x: Operand, y: Operand) -> Term:
     """The remainder of a quotient that is rounded towards zero, exact, with the sign of x."""
-    left, right = idioms.promoted(x, y)
+    left, right = _divided(x, y)
     if dtypes.is_float(left.dtype):
         return _copysign(tensor("mod", tensor("abs", left), tensor("abs", right)), left)
     rest = tensor("mod", left, right)
@@ -65,7 +73,7 @@ def _rounds_up(x: Term, y: Term, rest: Term) -> Term:
 
 
 def _floor_divide(x: Operand, y: Operand) -> Term:
-    return tensor("floordiv", *idioms.promoted(x, y))
+    return tensor("floordiv", *_divided(x, y))
 
 
 def truncate(x: Term) -> Term:
@@ -76,7 +84,7 @@ def truncate(x: Term) -> Term:
 
 
 def _truncated_quotient(x: Operand, y: Operand) -> Term:
-    left, right = idioms.promoted(x, y)
+    left, right = _divided(x, y)
     if dtypes.is_float(left.dtype):
         return truncate(tensor("div", left, right))
     down = tensor("floordiv", left, right)

@@ -163,6 +163,22 @@ def test_the_least_integer_has_no_magnitude(name: str) -> None:
     assert_compiled(QUOTIENTS[name], x.clamp(-(2**31), 2**31 - 1).int(), y.clamp(-(2**31), 2**31 - 1).int())
 
 
+BY_ZERO: tuple[Forward, ...] = (
+    lambda x: x // 0,
+    lambda x: x % 0,
+    lambda x: torch.fmod(x, 0),
+    lambda x: torch.div(x, 0, rounding_mode="trunc"),
+    lambda x: torch.div(x.half() if x.is_floating_point() else x.to(torch.int8), 0, rounding_mode="floor"),
+)
+
+
+@pytest.mark.parametrize("function", BY_ZERO)
+def test_integers_are_not_divided_by_zero(function: Forward) -> None:
+    with pytest.raises(ft.FrittataError, match="integers are divided by zero"):
+        ft.optimize(function, (INTS,), machine=REFERENCE)
+    assert_imported(function, INTS.double())
+
+
 def test_the_remainder_of_a_negative_zero_is_one() -> None:
     x, y = torch.meshgrid(torch.tensor([0.0, -0.0, 6.0, -6.0]), torch.tensor([3.0, -3.0, math.inf]), indexing="ij")
     found = ft.optimize(torch.fmod, (x, y), machine=REFERENCE)(x, y)
