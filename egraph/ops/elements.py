@@ -25,6 +25,8 @@ def fold_identity(op: str, dtype: str) -> Scalar:
         return Scalar.of(int(op == "prod"), dtype)
     if dtypes.is_float(dtype):
         return Scalar.of(float("-inf" if op == "max" else "inf"), dtype)
+    if dtype == "bool":
+        return Scalar.of(op == "min", dtype)
     info = np.iinfo(dtypes.to_numpy(dtype))
     return Scalar.of(info.min if op == "max" else info.max, dtype)
 

@@ -439,6 +439,15 @@ def test_an_index_that_torch_refuses_is_refused(name: str) -> None:
     assert_same(fast(*args), function(*args))
 
 
+@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize("how", ["amin", "amax", "sum", "prod"])
+def test_scatters_of_truth_values_ask_for_numbers(how: str, keeps: bool) -> None:
+    x, at = torch.ones(2, 3) > 0, torch.tensor([[0, 2], [1, 1]])
+    with pytest.raises(ModelError, match="adds up bool") as caught:
+        ft.optimize(lambda x, at: x.scatter_reduce(1, at, x, how, include_self=keeps), (x, at), machine=REFERENCE)
+    assert caught.value.do == "cast to a number first"
+
+
 def test_strides_through_an_argument_ask_that_it_lies_in_order(tmp_path: Path) -> None:
     x = torch.arange(6.0).reshape(2, 3)
     fast = ft.optimize(lambda x: x.as_strided((2, 3), (3, 1), 0) + 1, (x,), machine=REFERENCE)
