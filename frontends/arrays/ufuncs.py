@@ -119,16 +119,11 @@ _POWERS = (-1, 0, 0.5, 1, 2, 3)
 
 def _power(x: Term, y: Term) -> Term:
     value = y.attrs[0].value if y.op == "full" and isinstance(y.attrs[0], Scalar) else None
-    if dtypes.is_float(x.dtype):
-        if value not in _POWERS:
-            return tensor("pow", x, y)
-        return idioms.expand(idioms.power(x, value), shapes.broadcast(x.shape, y.shape))
-    if value is None or value < 0:
+    if dtypes.is_float(x.dtype) and value not in _POWERS:
+        return tensor("pow", x, y)
+    if value is None or (value < 0 and not dtypes.is_float(x.dtype)):
         raise UnsupportedOpError("powers of integers", do="convert to floats, or give the exponent as a number >= 0")
-    out = idioms.filled(1, shapes.broadcast(x.shape, y.shape), x.dtype)
-    for _ in range(value):
-        out = tensor("mul", out, x)
-    return out
+    return idioms.expand(idioms.power(x, value), shapes.broadcast(x.shape, y.shape))
 
 
 def _unless_nan(whole: np.ufunc) -> Row:

@@ -143,7 +143,7 @@ def test_quotients_of_integers_round_as_in_torch(name: str) -> None:
 
 
 OF_INTEGERS: dict[str, Forward] = {
-    "powers": lambda x, y: (x**4, x**7, x ** y.abs(), 2 ** y.abs()),
+    "powers": lambda x, y: (x**4, x**7, x ** y.abs(), 2 ** y.abs(), x**y, (-1) ** y),
     "rounding": lambda x, y: (torch.floor(x), torch.ceil(x), torch.round(y), torch.trunc(y)),
     "bounds that are floats": lambda x, y: (F.hardtanh(x, -2.7, 3.2), F.hardtanh(y)),
 }
