@@ -187,6 +187,11 @@ def _root(z: Complex) -> Complex:
     return Complex(tensor("where", right, long, short), _copysign(tensor("where", right, short, long), z.imag))
 
 
+def _vector_norm(row: Row, z: Complex, *args: Any, dtype: str = "") -> Term:
+    wanted = PART_BY_DTYPE.get(dtype, z.real.dtype)
+    return row(_size(each(lambda part: idioms.cast(part, wanted), z)), *args)
+
+
 def _compared(join: str) -> Callable[..., Term]:
     return lambda row, *values: tensor(join, *(row(*part) for part in zip(*map(parts, values), strict=True)))
 
@@ -210,7 +215,7 @@ _MEANINGS: dict[str, Callable[..., Any]] = {
     "sqrt": lambda _, z: _root(z),
     "exp": lambda _, z: _exp(z),
     "log": lambda _, z: Complex(tensor("log", _size(z)), _angle(z)),
-    "linalg_vector_norm": lambda row, z, *args: row(_size(z), *args),
+    "linalg_vector_norm": _vector_norm,
 }
 """What other operators make of complex tensors, given their rows."""
 

@@ -56,6 +56,10 @@ CASES: dict[str, tuple[Forward, tuple[Tensor, ...]]] = {
         (floats(2, 7, 3, 8),),
     ),
     "parts": (lambda z: (z.real, z.imag, z.abs(), z.angle(), z.conj(), z.conj().imag), (complexes(3, 5),)),
+    "norms": (
+        lambda z: (torch.linalg.vector_norm(z, dim=1), torch.linalg.vector_norm(z, 3, dtype=torch.complex128)),
+        (complexes(3, 5),),
+    ),
     "of real ones": (lambda x: (torch.angle(x), torch.real(x), torch.conj(x), torch.sgn(x)), (floats(3, 5),)),
     "sums": (lambda z, x: (z + x, x - z, z - 2, 1j + z, z.sum(1), z.mean(), z.cumsum(0)), (complexes(3, 5), floats(5))),
     "sums with a factor": (
