@@ -32,7 +32,12 @@ def corrcoef(input: Tensor) -> Tensor:
     return (found / deviations[:, None] / deviations).clamp(-1, 1)
 
 
-_WRITTEN: dict[Any, Any] = {torch.cov: cov, torch.Tensor.cov: cov, torch.corrcoef: corrcoef, torch.Tensor.corrcoef: corrcoef}
+_WRITTEN: dict[Any, Any] = {
+    torch.cov: cov,
+    torch.Tensor.cov: cov,
+    torch.corrcoef: corrcoef,
+    torch.Tensor.corrcoef: corrcoef,
+}
 
 
 class WrittenOut(TorchFunctionMode):
