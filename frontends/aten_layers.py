@@ -95,6 +95,13 @@ def _native_layer_norm(x: Term, axes: list[int], weight: Term | None, bias: Term
     return _layer_norm(x, axes, weight, bias, eps), None, None
 
 
+def _flash_attention(
+    q: Term, k: Term, v: Term, dropout: float = 0.0, causal: bool = False, attn_mask: Any = None, scale: Any = None
+) -> Any:
+    """The second result, logarithms of sums, is another in torch's decomposition: there it is the weights."""
+    return _attention(q, k, v, attn_mask, dropout, causal, scale=scale), None
+
+
 def _batch_norm_inference(
     x: Term, weight: Term | None, bias: Term | None, mean: Term, var: Term, momentum: float, eps: float
 ) -> Term:
@@ -169,5 +176,6 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.log_softmax.int": _log_softmax,
     "aten._log_softmax.default": _log_softmax,
     "aten.scaled_dot_product_attention.default": _attention,
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": _flash_attention,
 }
 """What each overload means."""

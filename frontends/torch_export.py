@@ -203,16 +203,7 @@ def _decomposed(program: torch.export.ExportedProgram, table: Mapping[Any, Any])
             return program.run_decompositions(dict(table))
     except Exception as error:  # it runs meanings of many operators
         what = f"torch cannot decompose what it exported: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise ModelError(what[:300], do=_hint(program.graph_module)) from error
-
-
-def _hint(module: torch.fx.GraphModule) -> str:
-    """Say what may be in the way of a decomposition."""
-    parts = (part for part in module.modules() if isinstance(part, torch.fx.GraphModule))
-    nodes = [node for part in parts for node in part.graph.nodes]
-    if any("set_grad_enabled" in str(node.target) for node in nodes):
-        return "write the derivative out: functions of torch.func, such as grad, are not followed"
-    return "export parts of it to see which"
+        raise ModelError(what[:300], do="export parts of it to see which") from error
 
 
 def _is_python(target: Any) -> bool:

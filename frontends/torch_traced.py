@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from frittata.egraph.errors import FrittataError, ModelError
@@ -31,13 +31,17 @@ def followed(
         program = export(module)
     except FrittataError:
         raise
-    except Exception:
-        with suppress(Exception), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of torch.func about what it uses itself
-            if not dynamic_shapes:
-                return export(_traced(module, args, kwargs))
-        raise
-    targets = (getattr(node.target, "__module__", None) or "" for node in program.graph.nodes)
+    except Exception as error:
+        if dynamic_shapes:
+            raise
+        try:
+            return export(_traced(module, args, kwargs))
+        except FrittataError:
+            raise
+        except Exception:
+            raise error from None
+    parts = (part for part in program.graph_module.modules() if isinstance(part, torch.fx.GraphModule))
+    targets = (getattr(node.target, "__module__", None) or "" for part in parts for node in part.graph.nodes)
     if not any(target.startswith(_TRANSFORMS) for target in targets):
         return program
     if dynamic_shapes:
@@ -66,8 +70,15 @@ def _traced(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, A
         result[:] = [shape]
         return values
 
-    with torch.enable_grad():
+    # the gradient of fused attention is an operator of its own, that of its parts is products
+    with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch.func about what it uses itself
         found = make_fx(called, tracing_mode="fake", _allow_non_fake_inputs=True)(*(leaves[place] for place in places))
+    if any(node.target is torch.ops.aten._linalg_check_errors.default for node in found.graph.nodes):
+        raise ModelError(
+            "linear algebra that raises on values is within what torch.func transforms, or in a model with gradients",
+            do="write the derivative out, or solve outside of the model",
+        )
     name_by_value = {id(value): name for name, value in (*module.named_parameters(), *module.named_buffers())}
     values: dict[str, Any] = {}
     for node in found.graph.nodes:

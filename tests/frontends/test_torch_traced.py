@@ -75,6 +75,31 @@ def test_gradients_within_a_model() -> None:
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["layer norm", "attention", "convolution"])
+def test_gradients_of_layers(kind: str) -> None:
+    torch.manual_seed(0)
+    layers: dict[str, tuple[nn.Module, Tensor]] = {
+        "layer norm": (nn.LayerNorm(8), torch.randn(2, 5, 8)),
+        "attention": (nn.TransformerEncoderLayer(16, 2, 24, batch_first=True), torch.randn(2, 5, 16)),
+        "convolution": (nn.Sequential(nn.Conv2d(2, 3, 3, 2), nn.GELU(), nn.MaxPool2d(2)), torch.randn(1, 2, 11, 13)),
+    }
+    layer, x = layers[kind][0].eval(), layers[kind][1]
+
+    def gradient(x: Tensor) -> Tensor:
+        return grad(lambda y: layer(y).square().sum())(x)
+
+    got = ft.optimize(gradient, (x,), machine=REFERENCE)(x)
+    torch.testing.assert_close(got, gradient(x), rtol=1e-4, atol=1e-5)
+
+
+def test_the_second_result_of_fused_attention_is_not_what_torch_decomposes_it_to() -> None:
+    def sums(q: Tensor) -> Tensor:
+        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, q, q)[1]
+
+    with pytest.raises(ft.FrittataError, match="result 1"):
+        ft.optimize(sums, (torch.randn(1, 2, 5, 8),), machine=REFERENCE)
+
+
 def test_parameters_have_their_names_and_are_looked_at() -> None:
     model, kwargs = Forces().eval(), {"scale": {"of": torch.tensor(2.0)}}
     imported = from_module(model, (POINTS,), kwargs)
