@@ -92,7 +92,12 @@ def _layer_norm(
 
 
 def _native_layer_norm(x: Term, axes: list[int], weight: Term | None, bias: Term | None, eps: float) -> Any:
-    return _layer_norm(x, axes, weight, bias, eps), None, None
+    out = _layer_norm(x, axes, weight, bias, eps)
+    if dtypes.is_narrow(x.dtype):  # of which torch has the statistics in another dtype
+        return out, None, None
+    last = list(range(-len(axes), 0))
+    spread = tensor("add", idioms.variance(x, last, 0, keep=True), idioms.scalar(float(eps), x.dtype))
+    return out, idioms.mean(x, last, keep=True), tensor("rsqrt", spread)
 
 
 def _flash_attention(
