@@ -46,8 +46,9 @@ from frittata.extract.work import Works
 OPTION_LIMIT = 16
 """How many bodies of one element class are kept."""
 _FEW = 4
+"""How many are kept even if they are long."""
 _MOST_OPERATORS = 256
-"""How many operators they have together, if they are more than a few: to price long bodies takes long."""
+"""How many operators the kept bodies of a class have together, if they are more than a few: each takes its time."""
 
 _FINISHED = 1 << 60
 """What a search met if all that it asked were finished."""

@@ -305,7 +305,10 @@ class _Builder:
         if count == 1:
             return stem
         name = f"{stem}_{count}"
-        return self._fresh(stem) if name in self.taken else name
+        if name in self.taken:
+            return self._fresh(stem)
+        self.taken[name] = 1
+        return name
 
     def _label(self, candidate: Candidate) -> str:
         """Name a kernel after its binders and the operator of its result: `matmul_relu`.

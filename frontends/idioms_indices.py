@@ -453,7 +453,9 @@ def _at_place(x: Term, at: Term, axis: int, keep: bool) -> tuple[Term, Term]:
 
 
 def flip(x: Term, axes: Sequence[int]) -> Term:
-    """Reverse some axes."""
+    """Reverse some axes; a single value has none."""
+    if not x.shape:
+        return x
     turned = {idioms.negative_axis(axis, len(x.shape)) for axis in axes}
     sources = list(indexing.axes_of(x.shape))
     for axis in turned:

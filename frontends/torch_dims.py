@@ -70,8 +70,8 @@ class Dims:
         """Return the extents for which a program holds."""
         ranges: dict[str, tuple[int, int | None]] = {}
         for symbol, found in program.range_constraints.items():
-            upper: Any = found.upper
-            ranges[self.name(symbol)] = (max(1, int(found.lower)), int(upper) if upper.is_Integer else None)
+            lower, upper = (int(end) if end.is_Integer else None for end in (found.lower, found.upper))  # pyright: ignore
+            ranges[self.name(symbol)] = (max(1, lower or 1), upper)
         return ranges
 
     def read(self, value: Any) -> Any:

@@ -43,7 +43,7 @@ from frittata.frontends.torch_extern import extern
 from frittata.frontends.torch_imported import Imported
 from frittata.frontends.torch_inplace import in_place_calls
 
-_TORCH = str(Path(torch.__file__).parent)
+_TORCH, _HERE = str(Path(torch.__file__).parent), str(Path(__file__).parent)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -571,8 +571,8 @@ def _source(node: torch.fx.Node) -> tuple[str, str]:
 
 
 def _innermost(trace: str) -> str:
-    """Return the innermost frame outside torch, else the innermost."""
-    frames = _FRAME.findall(trace)
+    """Return the innermost frame outside torch, else the innermost; none of what we import by."""
+    frames = [frame for frame in _FRAME.findall(trace) if not frame[0].startswith((_HERE, "<"))]
     own = [frame for frame in frames if not frame[0].startswith(_TORCH)]
     file, line = (own or frames or [("", "")])[-1]
     return f"{file}:{line}" if file else ""

@@ -9,11 +9,14 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from frittata.egraph.errors import ModelError
+
 
 def cov(
     input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
 ) -> Tensor:
     """Return the covariances of rows of observations, which `fweights` repeat and `aweights` weigh, as torch.cov."""
+    _check(input, fweights, aweights)
     x = input if input.ndim == 2 else input.reshape(1, -1)
     given = [weights for weights in (fweights, aweights) if weights is not None]
     weights = given[0] * given[-1] if len(given) == 2 else given[0] if given else torch.ones_like(x[0])
@@ -21,6 +24,22 @@ def cov(
     x = x - (x * weights).sum(1, keepdim=True) / total
     lost = correction * (weights * aweights).sum() / total if aweights is not None and correction else correction
     return ((x * weights @ x.mT) / (total - lost).clamp(min=0)).squeeze()
+
+
+def _check(input: Tensor, fweights: Tensor | None, aweights: Tensor | None) -> None:
+    """Raise ModelError for what torch.cov refuses, but for negative weights, which are values."""
+    if input.ndim > 2:
+        raise ModelError(f"torch.cov of {input.ndim} dims", do="give two at the most, rows of observations")
+    if input.is_complex():
+        raise ModelError("torch.cov of complex numbers", do="write it with products")
+    count = input.shape[-1] if input.ndim else 1
+    for what, kind, weights in (("fweights", "integers", fweights), ("aweights", "floats", aweights)):
+        if weights is None:
+            continue
+        is_float, is_integer = weights.is_floating_point(), not (weights.is_floating_point() or weights.is_complex())
+        if weights.shape != (count,) or not (is_float if kind == "floats" else is_integer):
+            given = f"{what} of {weights.dtype} of shape {tuple(weights.shape)}"
+            raise ModelError(f"torch.cov with {given}", do=f"give {kind}, one for each of {count} observations")
 
 
 def corrcoef(input: Tensor) -> Tensor:

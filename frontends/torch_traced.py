@@ -41,19 +41,20 @@ def followed(
         except Exception:
             raise error from None
     parts = (part for part in program.graph_module.modules() if isinstance(part, torch.fx.GraphModule))
-    targets = (getattr(node.target, "__module__", None) or "" for part in parts for node in part.graph.nodes)
-    if not any(target.startswith(_TRANSFORMS) for target in targets):
-        return program
-    if dynamic_shapes:
+    targets = [node.target for part in parts for node in part.graph.nodes if node.op == "call_function"]
+    is_transformed = any((getattr(target, "__module__", None) or "").startswith(_TRANSFORMS) for target in targets)
+    if is_transformed and dynamic_shapes:
         raise ModelError("torch.func transforms a part of the model, and sizes are dynamic", do="give fixed sizes")
-    return export(_traced(module, args, kwargs))
+    has_gradients = torch.ops.higher_order.wrap_with_set_grad_enabled in targets and not dynamic_shapes
+    return export(_traced(module, args, kwargs)) if is_transformed or has_gradients else program
 
 
 def _traced(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.nn.Module:
     """Return a module that calls what another calls on arguments, with its parameters under their names.
 
     `torch.func` and `torch.autograd.grad` are gone then: the graph has what they compute. Values are not known while it
-    is traced, so that what depends on them raises. What is no tensor among the arguments is as it was.
+    is traced, so that what depends on them raises. What is no tensor among the arguments is as it was. The lines of the
+    model are lost.
 
     Raises: what the module raises, and what torch does where it depends on values.
     """

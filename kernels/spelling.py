@@ -27,7 +27,7 @@ _TEXT_BY_OP = {
     "mul": "({0} * {1})",
     "div": "({0} / {1})",
     "mod": "np.mod({0}, {1})",
-    "floordiv": "np.floor_divide({0}, {1})",
+    "floordiv": "({0} // {1})",
     "max": "np.maximum({0}, {1})",
     "min": "np.minimum({0}, {1})",
     "pow": "({0} ** {1})",

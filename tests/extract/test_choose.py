@@ -162,3 +162,24 @@ def test_masks_of_places_are_constants_that_kernels_look_into(mask: str) -> None
     (kernel,) = fast.program.kernels
     assert kernel.template == "attention" and set(kernel.operands) == set(fast.program.inputs)
     torch.testing.assert_close(fast(*given), Windows()(*given), rtol=1e-5, atol=1e-5)
+
+
+def test_no_two_buffers_have_one_name() -> None:
+    """An argument has the bare name of an operator, a parameter the second one."""
+
+    class Named(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.softmax_2 = torch.nn.Parameter(torch.randn(4))
+
+        def forward(self, softmax: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            y = torch.softmax(softmax, -1)
+            return y.sum(0), torch.softmax(y * self.softmax_2, -1).T @ y
+
+    torch.manual_seed(0)
+    model, x = Named().eval(), torch.randn(4, 4)
+    fast = ft.optimize(model, (x,), machine=REFERENCE)
+    program = fast.compilation.program
+    names = [*program.inputs, *program.constants, *(output.name for k in program.kernels for output in k.outputs)]
+    assert len(names) == len(set(names))
+    torch.testing.assert_close(fast(x), model(x))

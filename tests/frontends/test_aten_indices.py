@@ -161,6 +161,10 @@ READS: dict[str, tuple[Forward, tuple[Any, ...]]] = {
         lambda x: (x.flip(0), x.flip(1, 2), x.roll(2, 1), x.roll((1, -3), (0, 2)), x.roll(4), torch.fliplr(x)),
         (X,),
     ),
+    "a reversed value": (
+        lambda x: (x[0, 0, 0].flip(-1),),
+        (X,),
+    ),
     "cross products": (
         lambda x, y: (
             torch.cross(x, y, dim=0),

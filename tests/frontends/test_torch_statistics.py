@@ -31,6 +31,22 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
 }
 
 
+REFUSED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], str]] = {
+    "three dims": (lambda x: torch.cov(x[None]), (ROWS,), "3 dims"),
+    "complex numbers": (lambda x: torch.cov(torch.complex(x, x)), (ROWS,), "complex"),
+    "repeated half": (lambda x, w: torch.cov(x, fweights=w), (ROWS, WEIGHTS), "give integers"),
+    "weighed by integers": (lambda x, w: torch.cov(x, aweights=w), (ROWS, COUNTS), "give floats"),
+    "too few weights": (lambda x, w: torch.cov(x, aweights=w[:1]), (ROWS, WEIGHTS), "each of 9 observations"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_torch_refuses_is_refused(name: str) -> None:
+    function, args, what = REFUSED[name]
+    with pytest.raises(ft.FrittataError, match=what):
+        ft.optimize(function, args, machine=REFERENCE)
+
+
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom")
 @pytest.mark.parametrize("name", CASES)
 def test_covariances_are_as_torch_has_them(name: str) -> None:

@@ -111,20 +111,56 @@ def test_parameters_have_their_names_and_are_looked_at() -> None:
         fast(POINTS, **kwargs)
 
 
-def test_what_depends_on_values_is_refused_as_before() -> None:
-    def branch(x: Tensor) -> Tensor:
-        return grad(lambda y: y.square().sum())(x) if x.sum() > 0 else x
+def of_squares(x: Tensor) -> Tensor:
+    return grad(lambda y: y.square().sum())(x)
 
-    with pytest.raises(ModelError, match=r"torch\.export cannot follow"):
-        ft.optimize(branch, (POINTS,), machine=REFERENCE)
+
+VALUES: dict[str, Callable[..., Any]] = {
+    "a branch": lambda x: of_squares(x) if x.sum() > 0 else x,
+    "a number": lambda x: of_squares(x) * x.sum().item(),
+    "an array": lambda x: of_squares(x) * torch.from_numpy(x.numpy()),
+    "a list": lambda x: of_squares(x) * x.tolist()[0][0],
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_what_depends_on_values_is_refused_as_before(name: str) -> None:
+    with pytest.raises(ModelError, match=r"torch\.export cannot follow|is made of the values of a tensor"):
+        ft.optimize(VALUES[name], (POINTS,), machine=REFERENCE)
+
+
+class Step(nn.Module):
+    """A step along the gradient by its own weights, then the layer. Source: Finn, Abbeel and Levine, 2017."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(3, 4)
+
+    def forward(self, x: Tensor, rates: tuple[float, None]) -> tuple[Tensor, None, Tensor]:
+        with torch.enable_grad():
+            weight, bias = torch.autograd.grad(self.layer(x).square().sum(), tuple(self.layer.parameters()))
+        moved = nn.functional.linear(x, self.layer.weight - rates[0] * weight, self.layer.bias - rates[0] * bias)
+        return moved, rates[1], weight
+
+
+def test_gradients_by_parameters_beside_arguments_that_are_no_tensors() -> None:
+    model, args = Step().eval(), (POINTS, (0.1, None))
+    fast = ft.optimize(model, args, machine=REFERENCE, fallback="error")
+    torch.testing.assert_close(fast(*args), model(*args), rtol=1e-5, atol=1e-6)
+
+
+def test_no_line_of_the_compiler_is_told_as_one_of_the_model() -> None:
+    fast = ft.optimize(lambda x: of_squares(x) + x.sin(), (POINTS,), machine=REFERENCE)
+    assert not any(fast.compilation.model.origin_by_term.values())
 
 
 def test_dynamic_sizes_are_refused_in_words() -> None:
     rows = torch.export.Dim("rows", min=2, max=50)
-    with pytest.raises(ModelError):
-        from_module(Both().eval(), (POINTS,), dynamic_shapes=({0: rows},))
+    with pytest.raises(ModelError, match="sizes are dynamic"):
+        from_module(Rows().eval(), (POINTS,), dynamic_shapes=({0: rows},))
 
 
-class Both(nn.Module):
+class Rows(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return vmap(lambda row: row.sin().sum())(x)

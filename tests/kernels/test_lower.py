@@ -105,6 +105,17 @@ def test_the_parallel_form_computes_the_same() -> None:
     assert_agrees(case, compile_plain("kernel", case.bodies)(*values), case.expected(values))
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_floor_quotients_in_loops_are_those_of_the_exact_quotient(dtype: str) -> None:
+    numbers = np.array([5.5, -5.5, 0.3, 7.0, -0.0, np.inf, np.nan], dtypes.to_numpy(dtype))
+    x, y = (np.ascontiguousarray(a) for a in np.broadcast_arrays(numbers[:, None], np.append(numbers, 0.1)[None]))
+    y = y.astype(x.dtype)
+    body = build(element("floordiv", load("x", *x.shape, dtype=dtype), load("y", *x.shape, dtype=dtype)), *x.shape)
+    with np.errstate(all="ignore"):
+        expected = np.floor_divide(x, y)
+    np.testing.assert_array_equal(compile_plain("kernel", (body,), parallel=False)(x, y)[0], expected)
+
+
 def loops_over(body: list[Statement]) -> list[Any]:
     """Return the nesting of loops as nested lists of extents."""
     return [[s.extent, *loops_over(s.body)] for s in body if isinstance(s, Loop)]
