@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -18,8 +19,7 @@ def cov(
     """Return the covariances of rows of observations, which `fweights` repeat and `aweights` weigh, as torch.cov."""
     _check(input, fweights, aweights)
     x = input if input.ndim == 2 else input.reshape(1, -1)
-    given = [weights for weights in (fweights, aweights) if weights is not None]
-    weights = given[0] * given[-1] if len(given) == 2 else given[0] if given else torch.ones_like(x[0])
+    weights: Any = prod((given for given in (fweights, aweights) if given is not None), start=torch.ones_like(x[0]))
     total = weights.sum()
     x = x - (x * weights).sum(1, keepdim=True) / total
     lost = correction * (weights * aweights).sum() / total if aweights is not None and correction else correction
