@@ -16,7 +16,7 @@ from frittata.egraph.model import Model
 from frittata.egraph.program import Program
 from frittata.egraph.torch_arrays import tensor_of
 from frittata.kernels import runtime, targets
-from frittata.parameters import Guard, readers
+from frittata.parameters import Guard, check_changes, readers, write
 from frittata.pipeline import Compilation
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ class Optimized:
         freeze, imported = compilation.options.freeze, compilation.imported
         tensors = imported.parameters
         self._guard = Guard(tensors, source) if freeze is None else Guard({}, None)
-        self._parameters = readers(imported.model, tensors, source) if freeze is False and not parameters else ()
-        self._parameters += tuple(lambda value=value: value for value in parameters)
+        self._parameters = tuple(lambda value=value: value for value in parameters)
+        self._parameters = self._parameters or readers(imported, source, freeze)
         self._takes_own = not self._parameters and imported.is_flat
         self._direct: TensorCalls | None = None
         """What runs a call whose arguments are the program's own, in its order, once there was one with tensors."""
@@ -92,9 +92,21 @@ class Optimized:
         )
 
     def _flat_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
-        values = self.compilation.imported.flatten(args, kwargs)
-        if values and not (isinstance(values[0], _NUMPY) and all(map(_is_numpy, values))):
-            other = next(value for value in values if not _is_numpy(value))
+        given = self.compilation.imported.flatten(args, kwargs)
+        values = [*given, *(read() for read in self._parameters)]
+        changes = self.compilation.imported.state.changes
+        if not changes:
+            return self._on(given, values)
+        check_changes(values, changes)
+        outputs = self._on(given, values)
+        for place, new in zip(changes, outputs, strict=False):
+            write(values[place], new)
+        return outputs[len(changes) :]
+
+    def _on(self, given: Sequence[Any], values: list[Any]) -> Sequence[Any]:
+        """Run on what the program takes; return arrays of the library of the arguments that were given."""
+        if given and not (isinstance(given[0], _NUMPY) and all(map(_is_numpy, given))):
+            other = next(value for value in given if not _is_numpy(value))
             return self._on_tensors(values) if hasattr(other, "detach") else self._on_others(values, other)
         self._guard.check()
         return self._run(*self._as_arguments(values))
@@ -111,7 +123,7 @@ class Optimized:
     def _on_tensors(self, values: list[Any]) -> Sequence[Any]:
         calls = self._tensor_calls
         if calls is not None:
-            outputs = calls([*values, *(read() for read in self._parameters)] if self._parameters else values)
+            outputs = calls(values)
             if outputs is not None:
                 self._direct = calls if self._takes_own else None
                 return outputs
@@ -277,16 +289,17 @@ class Optimized:
         return framed(self.report)
 
     def _arrays(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-        return self._as_arguments(self.compilation.imported.flatten(args, kwargs))
+        given = self.compilation.imported.flatten(args, kwargs)
+        return self._as_arguments([*given, *(read() for read in self._parameters)])
 
     def _as_arguments(self, values: Sequence[Any]) -> list[Any]:
-        """Return what the program takes for a call: its tensors, then the parameters that are read at every call."""
-        expected = len(self.program.inputs) - len(self._parameters)
-        if len(values) != expected:
-            raise ModelError(f"the model takes {expected} arguments, got {len(values)}")
-        given = (*values, *(read() for read in self._parameters))
+        """Return the arrays of what the program takes: arguments, then what is read at every call."""
+        own = len(self._parameters)
+        if len(values) != len(self.program.inputs):
+            expected = len(self.program.inputs) - own
+            raise ModelError(f"the model takes {expected} arguments, got {len(values) - own}")
         keeps = self._keeps_device_arrays
-        return [value if type(value) is np.ndarray else arguments.of(value, keeps) for value in given]
+        return [value if type(value) is np.ndarray else arguments.of(value, keeps) for value in values]
 
     def _example_arrays(self) -> list[Any]:
         if self._examples or self._named_examples:

@@ -1,19 +1,24 @@
-"""Parameters after `optimize`: guarded against changes while they are folded, or read again at every call."""
+"""Tensors of the source after `optimize`: guarded while they are folded, read at every call, or written to by it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from frittata.egraph import dtypes
-from frittata.egraph.errors import StaleParametersError
+from frittata.egraph.errors import ModelError, StaleParametersError
 from frittata.egraph.model import Model
 from frittata.egraph.program import Program
 from frittata.egraph.terms import Term
+from frittata.egraph.torch_arrays import array_of, tensor_of
 from frittata.frontends.calls import part_of
+from frittata.frontends.imported import Imported
+
+_MOST_WORK = 1_000_000
+"""So many steps may be taken to find whether two strided arrays have an element in common."""
 
 _KINDS = ("_parameters", "_buffers", "__dict__")
 """Where a module has tensors by name; the last are those that it has not registered."""
@@ -117,9 +122,14 @@ def _changed(name: str) -> StaleParametersError:
     )
 
 
-def readers(model: Model, tensor_by_name: Mapping[str, Any], source: Any) -> tuple[Callable[[], Any], ...]:
-    """Return what reads the present value of each param of a model, in the order of `Model.detach`."""
-    return tuple(_reader(name, model, tensor_by_name, source) for name in _params(model))
+def readers(imported: Imported, source: Any, freeze: bool | None) -> tuple[Callable[[], Any], ...]:
+    """Return what reads the present value of what a source gives to each call beside its arguments.
+
+    Those are the tensors that calls change; unless they are frozen the params too, in the order of `Model.detach`.
+    """
+    names = [*imported.state.tensors, *(_params(imported.model) if freeze is False else ())]
+    tensor_by_name = {**imported.parameters, **imported.state.tensors}
+    return tuple(_reader(name, imported.model, tensor_by_name, source) for name in names)
 
 
 def _reader(name: str, model: Model, tensor_by_name: Mapping[str, Any], source: Any) -> Callable[[], Any]:
@@ -128,6 +138,63 @@ def _reader(name: str, model: Model, tensor_by_name: Mapping[str, Any], source: 
     whole = name.rpartition(".")[0] if part_of(name, tensor_by_name[name]) is not tensor_by_name[name] else name
     home = Home.of(source, whole)
     return lambda: part_of(name, tensor_by_name[name] if home is None else home.read())
+
+
+def check_changes(values: Sequence[Any], changes: Sequence[int]) -> None:
+    """Check that what a call changes can be written to, and shares no memory with what else the call reads.
+
+    Raises: ModelError.
+    """
+    for value in (values[place] for place in changes):
+        if not (value.flags.writeable if isinstance(value, np.ndarray) else hasattr(value, "copy_")):
+            what = f"the call changes an argument in place, and this {type(value).__name__} cannot be written to"
+            raise ModelError(what, do="give a torch tensor, or a numpy array that may be written to")
+    if not _may_overlap(values, changes):
+        return
+    for place in changes:
+        if any(other != place and _share_memory(values[place], value) for other, value in enumerate(values)):
+            what = "the call changes a tensor in place that shares memory with another that it takes"
+            raise ModelError(what, do="give it memory of its own: x.clone()")
+
+
+def _may_overlap(values: Sequence[Any], changes: Sequence[int]) -> bool:
+    """Whether something begins before a changed one ends that begins before it, or the other way round."""
+    end = changed_end = 0
+    for start, stop, is_changed in sorted((*_span(value), place in changes) for place, value in enumerate(values)):
+        if start < (end if is_changed else changed_end):
+            return True
+        end = max(end, stop)
+        changed_end = max(changed_end, stop if is_changed else 0)
+    return False
+
+
+def _share_memory(one: Any, other: Any) -> bool:
+    try:
+        arrays = [value if isinstance(value, np.ndarray) else array_of(value) for value in (one, other)]
+        return np.shares_memory(*arrays, max_work=_MOST_WORK)
+    except (TypeError, np.exceptions.TooHardError):  # on a device, or with strides that tell nothing soon
+        return True
+
+
+def _span(value: Any) -> tuple[int, int]:
+    """Return where the memory of a tensor or an array begins and ends; of what does not tell, (0, 0)."""
+    if isinstance(value, np.ndarray):
+        return np.lib.array_utils.byte_bounds(value)
+    if not hasattr(value, "data_ptr") or 0 in value.shape:
+        return 0, 0
+    steps = sum((extent - 1) * step for extent, step in zip(value.shape, value.stride(), strict=True))
+    return value.data_ptr(), value.data_ptr() + (steps + 1) * value.element_size()
+
+
+def write(old: Any, new: Any) -> None:
+    """Write the values of a result over those of a tensor or an array."""
+    import torch
+
+    if isinstance(old, np.ndarray):
+        old[...] = array_of(new) if isinstance(new, torch.Tensor) else new
+        return
+    with torch.no_grad():
+        old.copy_(tensor_of(new) if isinstance(new, np.ndarray) else new)
 
 
 def detached(model: Model, program: Program, form: str) -> Model:

@@ -355,8 +355,7 @@ def _example_arrays(
     if not args and not kwargs:
         return arguments.drawn(program)
     values = imported.flatten(args, kwargs)
-    if options.freeze is False:
-        values += [read() for read in readers(imported.model, imported.parameters, source)]
+    values += [read() for read in readers(imported, source, options.freeze)]
     keeps = targets.by_name(options.target).keeps_device_arrays
     return [arguments.of(value, keeps) for value in values]
 

@@ -26,6 +26,20 @@ _CONSTANTS = (type(None), bool, int, float, str)
 
 
 @dataclass(frozen=True, eq=False)
+class State:
+    """What calls change: the first outputs of a model become what its inputs at these places were, and are no results.
+
+    The last inputs are `tensors` of the source itself, by name: they are read at every call.
+    """
+
+    changes: tuple[int, ...] = ()
+    tensors: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+STATELESS = State()
+
+
+@dataclass(frozen=True, eq=False)
 class Call:
     """A model, its arguments by position and by name, and its result: trees of tensors and constants.
 
@@ -40,6 +54,7 @@ class Call:
     names: tuple[str, ...] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
     reads_memory: bool = False
+    state: State = STATELESS
 
     @staticmethod
     def of(model: Model, read: int = 0) -> Call:
@@ -54,7 +69,7 @@ class Call:
     @property
     def is_flat(self) -> bool:
         """Whether all that a call takes are tensors by position: such calls need no tree."""
-        return self._is_flat and not self.reads_memory
+        return self._is_flat and not self.reads_memory and not self.state.changes
 
     @cached_property
     def _is_flat(self) -> bool:
@@ -135,6 +150,7 @@ class Call:
             "result": _encoded(self.result),
             "names": list(self.names),
             "reads_memory": self.reads_memory,
+            "changes": self.state.changes,
         }
 
     @staticmethod
@@ -142,8 +158,15 @@ class Call:
         """Read what `to_dict` returned."""
         kwargs = {name: _decoded(tree) for name, tree in data["kwargs"].items()}
         args = tuple(map(_decoded, data["args"]))
-        reads_memory = data.get("reads_memory", False)
-        return Call(model, args, kwargs, _decoded(data["result"]), tuple(data["names"]), reads_memory=reads_memory)
+        return Call(
+            model,
+            args,
+            kwargs,
+            _decoded(data["result"]),
+            tuple(data["names"]),
+            reads_memory=data.get("reads_memory", False),
+            state=State(tuple(data.get("changes", ()))),
+        )
 
 
 def is_tensor(leaf: Any) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from frittata.egraph.model import Model
-from frittata.frontends.calls import Call
+from frittata.frontends.calls import Call, State
 
 
 class Imported(Protocol):
@@ -27,15 +27,20 @@ class Imported(Protocol):
         """Whether the arguments of a call, if all are given by position, are the tensors that `flatten` returns."""
         ...
 
+    @property
+    def state(self) -> State:
+        """What calls change."""
+        ...
+
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
-        """Return the tensors of a call in the order of `model.main.inputs`.
+        """Return the tensors of a call in the order of `model.main.inputs`, without those of the source itself.
 
         Raises: ModelError if the call does not fit.
         """
         ...
 
     def unflatten(self, outputs: Iterable[Any]) -> Any:
-        """Return the outputs of `model.main` in the structure that the source returns."""
+        """Return the outputs of `model.main`, without what calls change, in the structure that the source returns."""
         ...
 
     def call(self) -> Call:

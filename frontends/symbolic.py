@@ -87,7 +87,9 @@ class Symbolic:
 
 def of_imported(imported: Imported) -> Symbolic:
     """Return a model whose terms have symbolic dims."""
-    inputs = tuple((leaf.attrs[0], tuple(map(_axis, leaf.shape))) for leaf in imported.model.main.inputs)
+    leaves = imported.model.main.inputs
+    arguments = leaves[: len(leaves) - len(imported.state.tensors)]
+    inputs = tuple((leaf.attrs[0], tuple(map(_axis, leaf.shape))) for leaf in arguments)
     ranges: Ranges = getattr(imported, "range_by_dim", {})
 
     def at(sizes: Mapping[str, int]) -> Imported:
@@ -105,7 +107,7 @@ class _Bound:
 
     def __init__(self, imported: Imported, model: Model) -> None:
         self.model = model
-        self.parameters, self.is_flat = imported.parameters, imported.is_flat
+        self.parameters, self.is_flat, self.state = imported.parameters, imported.is_flat, imported.state
         self.flatten, self.unflatten, self._of = imported.flatten, imported.unflatten, imported
 
     def call(self) -> Call:

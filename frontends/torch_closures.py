@@ -14,6 +14,8 @@ import torch
 _DEEPEST = 4
 """So many lists, dicts, objects and functions may lie around what is found."""
 
+_TORCHS = frozenset(vars(torch.nn.Module()))
+
 
 def modules_of(function: Callable[..., Any]) -> dict[str, torch.nn.Module]:
     """Return the modules that a function has from elsewhere, each once, by name."""
@@ -54,16 +56,58 @@ def _held(path: str, value: Any, depth: int, kind: type, seen: dict[int, int]) -
     """
     if isinstance(value, kind):
         yield path, value
-    elif depth > seen.get(id(value), 0) and not isinstance(value, torch.Tensor | ModuleType | type | str | int | float):
-        seen[id(value)] = depth
-        inner: Any = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-        if isinstance(value, partial):
-            inner = {"func": value.func, "args": value.args, **value.keywords}
-        elif isinstance(value, FunctionType | MethodType):
-            inner = _names_in(value)
-        parts: Any = enumerate(value) if isinstance(value, list | tuple) else inner.items()
-        for key, part in parts:
+    elif _is_looked_into(value, depth, seen):
+        for key, part in _parts(value).items():
             yield from _held(f"{path}_{key}".replace(".", "_"), part, depth - 1, kind, seen)
+
+
+def containers_of(module: torch.nn.Module) -> Iterator[tuple[str, Any, bool]]:
+    """Visit the lists, dicts and attributes of a module, and of what lies in them: name, itself, whether attributes.
+
+    What torch keeps in a module, hooks, parameters, buffers and other modules, is left out, and torch's own objects.
+    """
+    seen: dict[int, int] = {}
+    for path, part in module.named_modules():
+        yield from _containers(".".join(filter(None, ("self", path))), part, _DEEPEST, seen)
+
+
+def _containers(name: str, value: Any, depth: int, seen: dict[int, int]) -> Iterator[tuple[str, Any, bool]]:
+    if not _is_looked_into(value, depth, seen):
+        return
+    if isinstance(value, list | dict):
+        yield name, value, False
+    elif hasattr(value, "__dict__"):
+        yield name, vars(value), True
+    for key, part in _parts(value).items():
+        is_torchs = isinstance(part, torch.nn.Module) or type(part).__module__.partition(".")[0] == "torch"
+        if not is_torchs and not (isinstance(value, torch.nn.Module) and key in _TORCHS):
+            yield from _containers(_name_in(name, value, key), part, depth - 1, seen)
+
+
+def _name_in(name: str, value: Any, key: Any) -> str:
+    if isinstance(value, list | tuple | dict):
+        return f"{name}[{key!r}]"
+    return key if isinstance(value, FunctionType | MethodType) else f"{name}.{key}"
+
+
+def _is_looked_into(value: Any, depth: int, seen: dict[int, int]) -> bool:
+    """Whether something may hold others, and was not looked into as deep before; it is noted."""
+    is_atom = isinstance(value, torch.Tensor | ModuleType | type | str | int | float)
+    if is_atom or depth <= seen.get(id(value), 0):
+        return False
+    seen[id(value)] = depth
+    return True
+
+
+def _parts(value: Any) -> dict[Any, Any]:
+    """Return what lies in a list, a tuple, a dict, a function, or in the attributes of an object."""
+    if isinstance(value, list | tuple):
+        return dict(enumerate(value))
+    if isinstance(value, partial):
+        return {"func": value.func, "args": value.args, **value.keywords}
+    if isinstance(value, FunctionType | MethodType):
+        return _names_in(value)
+    return value if isinstance(value, dict) else getattr(value, "__dict__", {})
 
 
 def _names_in(function: Any) -> dict[str, Any]:

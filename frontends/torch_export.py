@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import inspect
 import operator
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,16 +34,15 @@ from frittata.frontends import (
     torch_running,
     torch_traced,
 )
-from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, part_names, part_of
+from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, State, part_names, part_of
 from frittata.frontends.idioms_complex import Complex, parts
 from frittata.frontends.torch_dtypes import COMPLEX, dtype_of, dtypes_of
 from frittata.frontends.torch_extern import extern
 from frittata.frontends.torch_imported import Imported
 from frittata.frontends.torch_inplace import in_place_calls
+from frittata.frontends.torch_origins import innermost, origin, source_of
 
-_TORCH, _HERE = str(Path(torch.__file__).parent), str(Path(__file__).parent)
-_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-
+_CHANGES_OWN = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 
 _LOST = object()
 """Stands for a value that depends on an operator without a definition, and whose type we cannot say."""
@@ -95,7 +92,7 @@ def exported(
     except Exception as error:  # it runs the model, which may raise anything
         raise ModelError(
             f"torch.export cannot follow {type(module).__name__}: {torch_running.words(error)}",
-            _innermost(str(error)),
+            innermost(str(error)),
             torch_running.advice(error),
         ) from error
     program.constants.update(torch_closures.with_parameters(program.constants, module))
@@ -191,7 +188,7 @@ def _prepared(program: torch.export.ExportedProgram) -> torch.export.ExportedPro
     table = {**decomposition_table, **torch.export.default_decompositions()}
     table = {op: meaning for op, meaning in table.items() if str(op) not in aten.ROWS}
     done = _decomposed(program, table)
-    checking = {_source(node)[1] for node in done.graph.nodes if node.target is torch.ops.higher_order.with_effects}
+    checking = {source_of(node)[1] for node in done.graph.nodes if node.target is torch.ops.higher_order.with_effects}
     if checking:  # linear algebra that raises on values: its checks cannot be told apart from effects, it stays whole
         done = _decomposed(program, {op: meaning for op, meaning in table.items() if str(op) not in checking})
     return done
@@ -202,8 +199,17 @@ def _decomposed(program: torch.export.ExportedProgram, table: Mapping[Any, Any])
         with torch_running.alone():
             return program.run_decompositions(dict(table))
     except Exception as error:  # it runs meanings of many operators
-        what = f"torch cannot decompose what it exported: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise ModelError(what[:300], do="export parts of it to see which") from error
+        line = str(error).partition("\n")[0]
+        do = "export parts of it to see which"
+        what = f"torch cannot decompose what it exported: {type(error).__name__}: {line}"[:300]
+        if "is mutated in the forward method" in line:
+            name = line.removeprefix("Constant ").partition(" ")[0]
+            what = f"the module changes {name} in place, and it is no buffer"
+            do = "keep it in a buffer: self.register_buffer(name, tensor)"
+        elif "user_output" in line:
+            what = "the module writes one value to two of its buffers or arguments, which torch cannot export"
+            do = "write a copy to one of them: x.copy_(y.clone())"
+        raise ModelError(what, do=do) from error
 
 
 def _is_python(target: Any) -> bool:
@@ -225,11 +231,15 @@ class _Importer:
     inputs: list[Term] = field(default_factory=list)
     leaves: list[Any] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    own: dict[str, Term] = field(default_factory=dict)
+    """Inputs that are the module's own tensors, by their names: those that it changes."""
+    placeholders: dict[tuple[bool, str], torch.fx.Node] = field(default_factory=dict)
+    """By whether it is an argument, and its name."""
     reads_memory: bool = False
 
     def run(self) -> Imported:
         signature = self.program.graph_signature
-        self._refuse_mutation(signature.output_specs)
+        changed = {str(spec.target) for spec in signature.output_specs if spec.kind in _CHANGES_OWN}
         nodes = list(self.program.graph.nodes)
         self.in_place = in_place_calls(nodes)
         placeholders = [node for node in nodes if node.op == "placeholder"]
@@ -237,7 +247,9 @@ class _Importer:
         taken = {node.name for node, spec in pairs if spec.kind is InputKind.USER_INPUT}
         needed = self._needed(nodes)
         for node, spec in pairs:
-            self._placeholder(node, spec, taken)
+            self.placeholders[spec.kind is InputKind.USER_INPUT, spec.target or node.name] = node
+            self._placeholder(node, spec, taken, changed)
+        self.inputs.extend(self.own.values())
         for node in nodes:
             if node in needed and node.op != "output":
                 self._step(node)
@@ -255,15 +267,23 @@ class _Importer:
     def _imported(self, output: torch.fx.Node, specs: Sequence[OutputSpec]) -> Imported:
         results: list[Any] = []
         outputs: list[Term] = []
+        changes: list[int] = []
         for value, spec in zip(output.args[0], specs, strict=True):  # type: ignore[arg-type]
             if isinstance(spec.arg, ConstantArgument):
                 results.append(spec.arg.value)
                 continue
+            is_result = spec.kind is OutputKind.USER_OUTPUT
+            if not is_result and self.value_by_node[value] is _EMPTY:
+                continue
             term = self._read(value, output)
             if not isinstance(term, Term | Complex):
                 raise ModelError(f"the module returns the dim {value}", do="return tensors only")
-            results.append(TENSOR if isinstance(term, Term) else COMPLEX_TENSOR)
             outputs.extend(_terms(term))
+            if is_result:
+                results.append(TENSOR if isinstance(term, Term) else COMPLEX_TENSOR)
+            else:
+                changed = self.placeholders[spec.kind is OutputKind.USER_INPUT_MUTATION, str(spec.target)]
+                changes.extend(map(self.inputs.index, _terms(self.value_by_node[changed])))
         function = Function(tuple(self.inputs), tuple(outputs))
         used = {term.attrs[0] for term in function.walk() if term.op == "param"}
         parameters = {name: value for name, value in self.tensor_by_name.items() if name in used}
@@ -273,22 +293,12 @@ class _Importer:
         specs_of_call = (call.in_spec, call.out_spec)
         leaves = tuple(self.leaves), tuple(self.names)
         ranges = self.dims.ranges(self.program)
-        found = Imported(model, parameters, *specs_of_call, ranges, *leaves, tuple(results))
-        return replace(found, reads_memory=self.reads_memory)
+        state = State(tuple(changes), {name: self.tensor_by_name[name] for name in self.own})
+        return Imported(
+            model, parameters, *specs_of_call, ranges, *leaves, tuple(results), None, self.reads_memory, state
+        )
 
-    def _refuse_mutation(self, specs: Sequence[OutputSpec]) -> None:
-        changed = [
-            str(spec.target)
-            for spec in specs
-            if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION, OutputKind.PARAMETER_MUTATION)
-        ]
-        if changed:
-            raise ModelError(
-                f"the module changes {', '.join(changed)} in place",
-                do="compute new tensors and return them; state cannot be kept between calls",
-            )
-
-    def _placeholder(self, node: torch.fx.Node, spec: InputSpec, taken: set[str]) -> None:
+    def _placeholder(self, node: torch.fx.Node, spec: InputSpec, taken: set[str], changed: set[str]) -> None:
         value = node.meta.get("val")
         if spec.kind is InputKind.USER_INPUT:
             self.names.append(spec.arg.name)
@@ -311,7 +321,8 @@ class _Importer:
                 self.value_by_node[node] = _EMPTY
                 return
         elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
-            if not node.users:
+            is_changed = spec.target in changed
+            if not node.users and not is_changed:
                 return
             found = self._constant(spec)
             name = f"self.{spec.target}" if spec.target in taken else str(spec.target)
@@ -321,11 +332,23 @@ class _Importer:
                 self.value_by_node[node] = _EMPTY
                 return
             names = part_names(name, found)
-            given = [tensor("param", name=part, shape=type_.shape, dtype=type_.dtype) for part in names]
             self.tensor_by_name.update(dict.fromkeys(names, found))
+            if is_changed:
+                given = [self._own(name, type_, taken) for name in names]
+            else:
+                given = [tensor("param", name=part, shape=type_.shape, dtype=type_.dtype) for part in names]
         else:
             raise ModelError(f"the module takes {spec.target or node.name}, a {spec.kind.name}", do="pass tensors")
         self.value_by_node[node] = Complex(*given) if len(given) == 2 else given[0]
+
+    def _own(self, name: str, type_: TensorType, taken: set[str]) -> Term:
+        """Return the input that stands for a tensor of the module that calls change."""
+        free = name.replace(".", "_")
+        while free in taken:
+            free += "_"
+        taken.add(free)
+        self.own[name] = tensor("input", name=free, shape=type_.shape, dtype=type_.dtype)
+        return self.own[name]
 
     def _constant(self, spec: InputSpec) -> torch.Tensor:
         stored = self.program.state_dict.get(spec.target or "")
@@ -426,7 +449,7 @@ class _Importer:
                 return self._extern(node)
             except UnsupportedOpError as error:
                 name = f"{name} ({error.what})"
-        call, whole = _source(node)
+        call, whole = source_of(node)
         self.unsupported.setdefault(name if name.startswith(whole) else f"{whole}: {name}", {})[call] = self.place(node)
         value = node.meta.get("val")
         if not isinstance(value, torch.Tensor):
@@ -555,24 +578,3 @@ def _terms(value: Any) -> Iterator[Any]:
 def _numpy(name: str, value: torch.Tensor) -> np.ndarray[Any, np.dtype[Any]]:
     """Share the memory of a tensor, or of its part of a name, on the CPU; copy from other devices."""
     return array_of(part_of(name, value.cpu()))
-
-
-def origin(node: torch.fx.Node) -> str:
-    """Return the user's source line as `file:line`."""
-    return _innermost(node.meta.get("stack_trace") or "")
-
-
-def _source(node: torch.fx.Node) -> tuple[str, str]:
-    """Return the name and the operator of the call from which this one was decomposed."""
-    sources = node.meta.get("from_node") or []
-    if not sources or node.target is operator.getitem:
-        return node.name, ""
-    return sources[0].name, sources[0].target if "aten" in sources[0].target else ""
-
-
-def _innermost(trace: str) -> str:
-    """Return the innermost frame outside torch, else the innermost; none of what we import by."""
-    frames = [frame for frame in _FRAME.findall(trace) if not frame[0].startswith((_HERE, "<"))]
-    own = [frame for frame in frames if not frame[0].startswith(_TORCH)]
-    file, line = (own or frames or [("", "")])[-1]
-    return f"{file}:{line}" if file else ""

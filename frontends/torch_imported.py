@@ -14,7 +14,17 @@ from torch.utils import _pytree as pytree
 
 from frittata.egraph.errors import ModelError
 from frittata.egraph.model import Model
-from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, Call, check_order, is_tensor, parts_of, taken
+from frittata.frontends.calls import (
+    COMPLEX_TENSOR,
+    STATELESS,
+    TENSOR,
+    Call,
+    State,
+    check_order,
+    is_tensor,
+    parts_of,
+    taken,
+)
 from frittata.frontends.torch_trees import Tree
 
 _ARRAYS = frozenset({torch.Tensor, torch.nn.Parameter, np.ndarray})
@@ -42,11 +52,12 @@ class Imported:
     _results: tuple[Any, ...]
     signature: inspect.Signature | None = None
     reads_memory: bool = False
+    state: State = STATELESS
 
     @property
     def is_flat(self) -> bool:
         """Whether all that a call takes are tensors by position: such calls need no tree."""
-        return self._is_flat and not self.reads_memory
+        return self._is_flat and not self.reads_memory and not self.state.changes
 
     @cached_property
     def _is_flat(self) -> bool:
@@ -126,7 +137,8 @@ class Imported:
         parameters = [] if self.signature is None else list(self.signature.parameters.values())[: len(args)]
         names = tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
         is_plain = len(names) == len(args)
-        return Call(self.model, tuple(args), kwargs, result, names if is_plain else (), reads_memory=self.reads_memory)
+        names = names if is_plain else ()
+        return Call(self.model, tuple(args), kwargs, result, names, {}, self.reads_memory, self.state)
 
     def _as_exported(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments by position and by name as at the export, with the defaults that were given there, and no others.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from torch.fx.experimental.symbolic_shapes import ConstraintViolationError, Guar
 
 from frittata.egraph.errors import ModelError
 from frittata.frontends import draws
+from frittata.frontends.torch_state import Attributes
 from frittata.frontends.torch_statistics import WrittenOut
 
 _LOCK = threading.RLock()
@@ -26,30 +27,6 @@ _LOGGERS = tuple(
     for name in ("_subclasses.fake_tensor", "fx.experimental.symbolic_shapes", "export._trace")
 )
 """Those that tell of an error beside raising it."""
-_PLAIN = (int, float, bool, str)
-_UNSET: Any = object()
-
-
-@dataclass(frozen=True)
-class _Change:
-    """A number, text or truth value that a part of a module has otherwise after a call."""
-
-    path: str
-    part: torch.nn.Module
-    key: str
-    old: Any
-    new: Any
-
-    def set(self, value: Any) -> None:
-        if value is not _UNSET:
-            vars(self.part)[self.key] = value
-        elif self.key in vars(self.part):
-            del vars(self.part)[self.key]
-
-    def __str__(self) -> str:
-        return ".".join(filter(None, ("self", self.path, self.key)))
-
-
 def _silent(*_: Any, **__: Any) -> None:
     """Print nothing."""
 
@@ -62,7 +39,8 @@ def alone() -> Generator[None]:
     def is_wanted(record: logging.LogRecord) -> bool:
         return record.thread != thread or record.levelno < logging.WARNING
 
-    with _LOCK, torch.no_grad(), WrittenOut():
+    with _LOCK, torch.no_grad(), WrittenOut(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The tensor attribute", UserWarning)  # `steady` looks at what it is about
         for logger in _LOGGERS:
             logger.addFilter(is_wanted)
         printer = export_trace.__dict__.get("print", print)
@@ -115,39 +93,36 @@ def steady(
         what `export` raises.
     """
     name = type(module).__name__
-    before = [(path, part, dict(vars(part))) for path, part in module.named_modules()]
-    changes: dict[str, _Change] = {}
-
-    def note(*_: Any) -> None:  # before torch puts back most of them
-        changes.update({str(change): change for change in _changes(before)})
-
-    hook = module.register_forward_hook(note)
+    attributes = Attributes(module)
+    hook = module.register_forward_hook(lambda *_: attributes.note())  # before torch puts back most of it
     try:
         with draws.refused(name):
             program = export()
-            for change in changes.values():
-                change.set(change.new)
-            if changes and not _is_same(program, export()):
+            if attributes.changed and not _is_next_the_same(program, attributes, export):
+                what = f"{name} changes {', '.join(attributes.changed)} while it runs"
                 raise ModelError(
-                    f"{name} changes {', '.join(changes)} while it runs: the next call would compute something else",
-                    do="compute new tensors and return them; state cannot be kept between calls",
+                    f"{what}: the next call would compute something else",
+                    do="keep tensors that calls change in buffers, self.register_buffer(name, tensor); take what else "
+                    "changes as an argument, and return it",
                 )
     finally:
-        note()
         hook.remove()
-        for change in changes.values():
-            change.set(change.old)
+        attributes.restore()
     return program
 
 
-def _changes(before: Sequence[tuple[str, torch.nn.Module, dict[str, Any]]]) -> Iterator[_Change]:
-    for path, part, had in before:
-        has = vars(part)
-        for key in dict.fromkeys((*had, *has)):
-            old, new = had.get(key, _UNSET), has.get(key, _UNSET)
-            is_plain = isinstance(old, _PLAIN) or isinstance(new, _PLAIN)
-            if is_plain and old is not new and (type(old), old) != (type(new), new):
-                yield _Change(path, part, key, old, new)
+def _is_next_the_same(
+    program: torch.export.ExportedProgram, attributes: Attributes, export: Callable[[], torch.export.ExportedProgram]
+) -> bool:
+    """Whether the next call is the same program, and reads no tensor that this one has left."""
+    left = {tensor.data_ptr() for tensor in attributes.advance()}
+    after = export()
+    read = (value for value in (*after.state_dict.values(), *after.constants.values()) if _has_memory(value))
+    return _is_same(program, after) and all(value.data_ptr() not in left for value in read)
+
+
+def _has_memory(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided
 
 
 def _is_same(one: torch.export.ExportedProgram, other: torch.export.ExportedProgram) -> bool:

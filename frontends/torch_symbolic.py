@@ -134,7 +134,7 @@ def _each_size(
         if _is_tensor(leaf)
     ]
     parts = [own for own, leaf in zip(axes, filter(_is_tensor, leaves), strict=True) for _ in part_names("", leaf)]
-    names = (leaf.attrs[0] for leaf in first.model.main.inputs)
+    names = (leaf.attrs[0] for leaf, _ in zip(first.model.main.inputs, parts, strict=False))  # without the module's own
     ranges = {dim.__name__: (max(1, dim.min), dim.max if isinstance(dim.max, int) else None) for dim in dims.values()}
 
     def at(sizes: Mapping[str, int]) -> Imported:

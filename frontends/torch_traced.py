@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -72,7 +73,7 @@ def _traced(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, A
         return values
 
     # the gradient of fused attention is an operator of its own, that of its parts is products
-    with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
+    with _keeping_tensors(module), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch.func about what it uses itself
         found = make_fx(called, tracing_mode="fake", _allow_non_fake_inputs=True)(*(leaves[place] for place in places))
     if any(node.target is torch.ops.aten._linalg_check_errors.default for node in found.graph.nodes):
@@ -88,6 +89,31 @@ def _traced(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, A
             node.target = name = name_by_value.get(id(value), str(node.target))
             values[name] = value
     return _Traced(values, found.graph, places, result[0], inspect.signature(module.forward))
+
+
+@contextmanager
+def _keeping_tensors(module: torch.nn.Module) -> Generator[None]:
+    """Trace a module, which writes to its tensors, and leave it as it was.
+
+    Raises: ModelError if it put other buffers in the place of its own, which the graph does not tell.
+    """
+    before = [(part._buffers, dict(part._buffers)) for part in module.modules()]
+    counted = (tensor for tensor in (*module.parameters(), *module.buffers()) if not tensor.is_inference())
+    copies = [(tensor, tensor._version, tensor.detach().clone()) for tensor in counted]
+    replaced: list[str] = []
+    try:
+        yield
+        replaced = [name for has, had in before for name, tensor in had.items() if has.get(name) is not tensor]
+    finally:
+        for has, had in before:
+            has.update(had)
+        with torch.no_grad():
+            for tensor, version, values in copies:
+                if tensor._version != version:
+                    tensor.copy_(values)
+    if replaced:
+        what = f"torch.export cannot follow the module, which replaces its buffer {replaced[0]}"
+        raise ModelError(what, do=f"write to it: self.{replaced[0]}.copy_(value)")
 
 
 class _Traced(torch.nn.Module):

@@ -18,7 +18,7 @@ from frittata.frontends.arrays import places, trees
 from frittata.frontends.arrays.constants import values_in
 from frittata.frontends.arrays.tensor import Tensor, as_tensor, input
 from frittata.frontends.arrays.trees import Path
-from frittata.frontends.calls import TENSOR, Call
+from frittata.frontends.calls import STATELESS, TENSOR, Call, State
 
 _ARRAYS = (np.ndarray, np.generic)
 
@@ -37,6 +37,7 @@ class ImportedFunction:
     arguments: Mapping[str, Any]
     result: Any
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    state: State = STATELESS
 
     @property
     def is_flat(self) -> bool:

@@ -26,7 +26,7 @@ from frittata.egraph.model import Array, Function, Model, note_origin
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms, narrow
-from frittata.frontends.calls import Call
+from frittata.frontends.calls import STATELESS, Call, State
 from frittata.frontends.onnx import control
 from frittata.frontends.onnx.definitions import Definition, specialized
 from frittata.frontends.onnx.files import loaded
@@ -42,6 +42,7 @@ class ImportedOnnx:
     model: Model
     outputs: tuple[str, ...]
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    state: State = STATELESS
 
     @property
     def is_flat(self) -> bool:

@@ -63,6 +63,92 @@ def test_a_module_may_remember_what_no_result_depends_on() -> None:
     assert (module.count, module.width) == (0, None)
 
 
+class Remembers(nn.Module):
+    """Has tensors and numbers that are no buffers."""
+
+    def __init__(self, forward: Callable[[Any, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.seen, self.list, self.nested, self.last = torch.zeros(4), [torch.zeros(4)], {"deep": [0]}, None
+        self.function = forward
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self, x)
+
+
+def sums(self: Any, x: Tensor) -> Tensor:
+    self.seen = self.seen + x
+    return self.seen * 2
+
+
+def sums_in_a_list(self: Any, x: Tensor) -> Tensor:
+    self.list[0] = self.list[0] + x
+    return self.list[0] * 2
+
+
+def grows(self: Any, x: Tensor) -> Tensor:
+    self.list.append(x)
+    return torch.stack([part.sum() for part in self.list])
+
+
+def counts(self: Any, x: Tensor) -> Tensor:
+    self.nested["deep"][0] += 1
+    return x * self.nested["deep"][0]
+
+
+def keeps_the_first(self: Any, x: Tensor) -> Tensor:
+    self.last = x * 2 if self.last is None else self.last
+    return x + self.last
+
+
+def sums_beside_a_gradient(self: Any, x: Tensor) -> Tensor:
+    self.seen = self.seen + x.sum(0)
+    return torch.func.grad(lambda y: (y * self.seen).sin().sum())(x)
+
+
+KEPT: dict[str, tuple[Callable[[Any, Tensor], Tensor], str]] = {
+    "a tensor": (sums, "self.seen"),
+    "a tensor beside a gradient": (sums_beside_a_gradient, "self.seen"),
+    "a tensor in a list": (sums_in_a_list, r"self.list\[0\]"),
+    "a list that grows": (grows, r"self.list\[1\]"),
+    "a number in a list in a dict": (counts, r"self.nested\['deep'\]\[0\]"),
+    "a tensor that was none": (keeps_the_first, "self.last"),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_the_next_call_would_compute_otherwise_is_refused(name: str) -> None:
+    function, path = KEPT[name]
+    module = Remembers(function).eval()
+    before = module.seen, module.list, module.list[0]
+    with pytest.raises(ModelError, match=rf"Remembers changes {path}(.|\n)*register_buffer"):
+        from_module(module, (X,))
+    assert all(a is b for a, b in zip((module.seen, module.list, module.list[0]), before, strict=True))
+    assert (len(module.list), module.nested, module.last) == (1, {"deep": [0]}, None)
+
+
+def test_functions_that_change_what_they_have_from_elsewhere_are_refused() -> None:
+    total = [0]
+
+    def counted(x: Tensor) -> Tensor:
+        total[0] += 1
+        return x * total[0]
+
+    with pytest.raises(ModelError, match=r"changes total\[0\] while it runs"):
+        from_module(as_module(counted), (X,))
+    assert total == [0]
+
+
+def test_a_module_may_keep_tensors_that_no_call_reads() -> None:
+    def kept(self: Any, x: Tensor) -> Tensor:
+        self.last = {"twice": x * 2}
+        self.list.append(x)
+        return x + self.last["twice"]
+
+    module = Remembers(kept).eval()
+    assert from_module(module, (X,)).model.main.outputs[0].shape == (2, 4)
+    assert module.last is None and len(module.list) == 1
+
+
 DRAWS: dict[str, Callable[[], Any]] = {
     "numpy": lambda: np.random.rand(4),
     "a normal number of numpy": np.random.normal,

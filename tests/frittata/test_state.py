@@ -1,0 +1,270 @@
+"""Models that change their buffers or arguments in place: the calls of a compiled one leave what the module's leave."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+import frittata as ft
+from frittata.egraph.errors import ModelError
+from frittata.egraph.machine import REFERENCE
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape).astype(np.float32))
+
+
+class Counts(nn.Module):
+    """Counts its calls in a buffer, and keeps what it was given last without reading it."""
+
+    total: Tensor
+    last: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.register_buffer("total", torch.zeros((), dtype=torch.int32))
+        self.register_buffer("last", torch.zeros(3), persistent=False)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        self.total += 1
+        self.last.copy_(x)
+        return self.linear(x) * self.total, self.last
+
+
+class Replaces(nn.Module):
+    """Puts a new tensor in the place of a buffer, and changes one of a part of it."""
+
+    mean: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = Counts()
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean = 0.5 * self.mean + x
+        return self.part(self.mean * 2)[0] + self.mean
+
+
+class ChangesArguments(nn.Module):
+    """Writes to slices of its arguments, one of which it does not read."""
+
+    def forward(self, x: Tensor, by_name: dict[str, Tensor]) -> Tensor:
+        before = x * 2
+        x[1:] -= 1
+        by_name["out"][::2] = x[0]
+        return before + x
+
+
+class Learns(nn.Module):
+    """Changes a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.weight.mul_(0.5)
+        return x * self.weight
+
+
+class Turns(nn.Module):
+    """Has complex state."""
+
+    phase: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("phase", torch.ones(3, dtype=torch.complex64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.phase.mul_(1j).add_(x)
+        return self.phase.abs()
+
+
+class Attention(nn.Module):
+    """Decodes one token of several with a cache of keys and values, of a size that is fixed."""
+
+    keys: Tensor
+    values: Tensor
+
+    def __init__(self, size: int = 8) -> None:
+        super().__init__()
+        self.project, self.size = nn.Linear(6, 18), size
+        self.register_buffer("keys", torch.zeros(1, 2, size, 3))
+        self.register_buffer("values", torch.zeros(1, 2, size, 3))
+
+    def forward(self, x: Tensor, place: Tensor) -> Tensor:
+        q, k, v = (part.view(1, -1, 2, 3).transpose(1, 2) for part in self.project(x).chunk(3, -1))
+        self.keys.index_copy_(2, place, k)
+        self.values[:, :, place] = v
+        mask = torch.arange(self.size) <= place[:, None]
+        attended = F.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=mask)
+        return attended.transpose(1, 2).flatten(2)
+
+
+Arguments = Callable[[int], tuple[Any, ...]]
+MODELS: dict[str, tuple[Callable[[], nn.Module], Arguments]] = {
+    "a count, and a buffer that is only written": (Counts, lambda i: (drawn(3, seed=i),)),
+    "a buffer that is replaced, and one within": (Replaces, lambda i: (drawn(3, seed=i),)),
+    "arguments": (ChangesArguments, lambda i: (drawn(3, seed=i), {"out": drawn(5, seed=i + 9)})),
+    "a parameter": (Learns, lambda i: (drawn(3, seed=i),)),
+    "complex numbers": (Turns, lambda i: (drawn(3, seed=i),)),
+    "a cache of keys": (Attention, lambda i: (drawn(1, 1, 6, seed=i), torch.tensor([i]))),
+}
+
+
+def tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    return dict(module.named_parameters()) | dict(module.named_buffers())
+
+
+def fits(found: Any, expected: Any) -> None:
+    for one, other in zip(pytree.tree_leaves(found), pytree.tree_leaves(expected), strict=True):
+        torch.testing.assert_close(torch.as_tensor(one), torch.as_tensor(other))
+
+
+def compare(fast: Any, own: nn.Module | None, module: nn.Module, arguments: Arguments, as_numpy: bool = False) -> None:
+    """Call both on the same, three times, and compare results, arguments after the call, and what the modules hold."""
+    for i in range(3):
+        args, others = copy.deepcopy((arguments(i), arguments(i)))
+        if as_numpy:
+            args = pytree.tree_map(lambda tensor: tensor.numpy(), args)
+        with torch.no_grad():
+            result = fast(*args)
+            expected = module(*others)
+        fits((result, args), (expected, others))
+        assert not as_numpy or all(isinstance(leaf, np.ndarray) for leaf in pytree.tree_leaves(result))
+        if own is not None:
+            fits(tensors_of(own), tensors_of(module))
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "parameters are read anew": {"freeze": False},
+    "without a guard": {"freeze": True},
+    "plain": {"form": "plain"},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_state_is_kept_under_other_options(name: str) -> None:
+    own = Replaces().eval()
+    module = copy.deepcopy(own)
+    fast = ft.optimize(own, (drawn(3),), machine=REFERENCE, **OPTIONS[name])
+    compare(fast, own, module, lambda i: (drawn(3, seed=i),))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_calls_leave_what_those_of_the_module_leave(name: str) -> None:
+    make, arguments = MODELS[name]
+    own = make().eval()
+    module = copy.deepcopy(own)
+    fast = ft.optimize(own, arguments(0), machine=REFERENCE)
+    fits(tensors_of(own), tensors_of(module))
+    compare(fast, own, module, arguments)
+    compare(fast, own, module, arguments, as_numpy=True)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_saved_model_goes_on_from_the_state_that_it_was_saved_in(name: str, tmp_path: Path) -> None:
+    make, arguments = MODELS[name]
+    module = make().eval()
+    fast = ft.optimize(module, arguments(0), machine=REFERENCE)
+    compare(fast, module, copy.deepcopy(module), arguments)
+    loaded = ft.load(fast.save(tmp_path / "model.ft"))
+    compare(loaded, None, copy.deepcopy(module), arguments)
+    compare(ft.load(tmp_path / "model.ft"), None, copy.deepcopy(module), arguments, as_numpy=True)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_exported_program_keeps_its_state(name: str) -> None:
+    make, arguments = MODELS[name]
+    module = make().eval()
+    with torch.no_grad():
+        program = torch.export.export(copy.deepcopy(module), arguments(0))
+    compare(ft.optimize(program, machine=REFERENCE), None, module, arguments)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_torch_compile_keeps_the_state_of_modules(name: str) -> None:
+    make, arguments = MODELS[name]
+    own = make().eval()
+    module = copy.deepcopy(own)
+    torch.compiler.reset()
+    compare(torch.compile(own, backend="frittata", options={"machine": REFERENCE}), own, module, arguments)
+
+
+class Force(nn.Module):
+    """Differentiates, which torch.export cannot follow, and counts."""
+
+    steps: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("steps", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.steps.add_(1)
+        x.mul_(2)
+        return torch.func.grad(lambda x: (x.sin() * self.steps).sum())(x)
+
+
+def test_a_module_that_differentiates_may_have_state() -> None:
+    own = Force().eval()
+    compare(ft.optimize(own, (drawn(3),), machine=REFERENCE), own, Force().eval(), lambda i: (drawn(3, seed=i),))
+
+
+def test_programs_of_several_sizes_share_the_state() -> None:
+    own = Attention().eval()
+    module = copy.deepcopy(own)
+    tokens = torch.export.Dim("tokens", min=1, max=8)
+    examples = drawn(1, 3, 6), torch.arange(3)
+    fast = ft.optimize(own, examples, dynamic_shapes=({1: tokens}, {0: tokens}), machine=REFERENCE)
+    for first, last in ((0, 4), (4, 5), (5, 6), (2, 6)):
+        args = drawn(1, last - first, 6, seed=first), torch.arange(first, last)
+        with torch.no_grad():
+            fits(fast(*args), module(*args))
+        fits(own.state_dict(), module.state_dict())
+    assert len(fast.programs) == 2
+
+
+def test_state_is_read_where_the_module_has_it_now() -> None:
+    module = Counts().eval()
+    fast = ft.optimize(module, (drawn(3),), machine=REFERENCE)
+    module.total = torch.tensor(41, dtype=torch.int32)
+    with torch.no_grad():
+        fits(fast(drawn(3))[0], module.linear(drawn(3)) * 42)
+    assert module.total == 42
+
+
+def test_verifying_and_measuring_change_nothing() -> None:
+    module = Counts().eval()
+    fast = ft.optimize(module, (drawn(3),), machine=REFERENCE, verify=True)
+    fast.measure()
+    assert fast.verify().is_right and module.total == 0
+
+
+def test_changed_memory_is_nobody_elses() -> None:
+    x, views, apart = drawn(3), drawn(6), drawn(6)
+    fast = ft.optimize(lambda x, y: x.add_(y), (x, drawn(3)), machine=REFERENCE)
+    for args in ((x, x), (views[:3], views[2:5]), (x.numpy(), x.numpy())):
+        with pytest.raises(ModelError, match=r"shares memory with another(.|\n)*clone"):
+            fast(*args)
+    fast(apart[::2], apart[1::2])
+    fits(apart[::2], drawn(6)[::2] + drawn(6)[1::2])
+
+
+def test_what_cannot_be_written_to_is_refused() -> None:
+    fast = ft.optimize(lambda x: x.add_(1), (drawn(3),), machine=REFERENCE)
+    fixed = drawn(3).numpy()
+    fixed.flags.writeable = False
+    with pytest.raises(ModelError, match=r"this ndarray cannot be written to(.|\n)*a numpy array that may be"):
+        fast(fixed)
