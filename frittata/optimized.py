@@ -138,7 +138,7 @@ class Optimized:
             return None
         from frittata.tensor_calls import TensorCalls
 
-        return TensorCalls(executable, self._guard)
+        return TensorCalls(executable, self._guard, self.compilation.imported.state.changes)
 
     @property
     def program(self) -> Program:

@@ -171,7 +171,7 @@ def _may_overlap(values: Sequence[Any], changes: Sequence[int]) -> bool:
 def _share_memory(one: Any, other: Any) -> bool:
     try:
         arrays = [value if isinstance(value, np.ndarray) else array_of(value) for value in (one, other)]
-        return np.shares_memory(*arrays, max_work=_MOST_WORK)
+        return np.shares_memory(*arrays, max_work=_MOST_WORK)  # pyright: ignore[reportArgumentType]
     except (TypeError, np.exceptions.TooHardError):  # on a device, or with strides that tell nothing soon
         return True
 
@@ -187,9 +187,13 @@ def _span(value: Any) -> tuple[int, int]:
 
 
 def write(old: Any, new: Any) -> None:
-    """Write the values of a result over those of a tensor or an array."""
+    """Write the values of a result over those of a tensor or an array, unless it is the result: that only counts."""
     import torch
 
+    if old is new:
+        if not old.is_inference():
+            torch.autograd.graph.increment_version(old)
+        return
     if isinstance(old, np.ndarray):
         old[...] = array_of(new) if isinstance(new, torch.Tensor) else new
         return

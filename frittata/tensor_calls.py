@@ -15,6 +15,7 @@ from frittata.egraph.terms import TensorType
 from frittata.egraph.torch_arrays import tensor_of
 from frittata.kernels.results import is_large
 from frittata.kernels.runtime import Executable
+from frittata.kernels.updates import written_over
 from frittata.parameters import Guard
 
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
@@ -25,17 +26,23 @@ _MANY = 16
 class TensorCalls:
     """Runs a program on dense tensors that lie in memory as its kernels read them; takes no others."""
 
-    def __init__(self, executable: Executable, guard: Guard) -> None:
+    def __init__(self, executable: Executable, guard: Guard, changes: Sequence[int] = ()) -> None:
         program = executable.program
         types = program.types()
         self._run_at = executable.run_at
-        self._check, self._check_meanwhile = _checks(executable, guard)
+        over = written_over(program, changes)
+        # what was written over is not there any more if the run is refused, and made again, because of a parameter
+        self._check, self._check_meanwhile = (guard.check, None) if over else _checks(executable, guard)
         self._arguments = [_type_of(types[name]) for name in program.inputs]
         results = zip(program.outputs, executable.allocators, strict=True)
-        self._allocators = [_allocator(types[name], allocate) for name, allocate in results]
+        made = [_allocator(types[name], allocate) for name, allocate in results]
+        self._results: list[Any] = [over.get(number, allocate) for number, allocate in enumerate(made)]
+        """What makes each result, or the number of the argument that it is written over."""
 
     def __call__(self, values: Sequence[Any]) -> list[Tensor] | None:
-        """Return the results as tensors of their own; None for arguments that have to be looked at more closely.
+        """Return the results; None for arguments that have to be looked at more closely.
+
+        They are tensors of their own; output n, which becomes input `changes[n]`, may be that tensor, written over.
 
         Raises: IndexRangeError; StaleParametersError if a frozen parameter has changed.
         """
@@ -60,8 +67,8 @@ class TensorCalls:
                     return None
                 addresses.append(address)
             self._check()
-            for allocate in self._allocators:
-                result = allocate()
+            for made in self._results:
+                result = values[made] if type(made) is int else made()
                 results.append(result)
                 addresses.append(result.data_ptr())
         except RuntimeError:  # a tensor without memory of its own, or torch traces or transforms the call

@@ -41,6 +41,7 @@ def alone() -> Generator[None]:
 
     with _LOCK, torch.no_grad(), WrittenOut(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The tensor attribute", UserWarning)  # `steady` looks at what it is about
+        warnings.filterwarnings("ignore", ".*LeafSpec. is deprecated", FutureWarning)  # torch's own, of its copies
         for logger in _LOGGERS:
             logger.addFilter(is_wanted)
         printer = export_trace.__dict__.get("print", print)
@@ -117,12 +118,13 @@ def _is_next_the_same(
     """Whether the next call is the same program, and reads no tensor that this one has left."""
     left = {tensor.data_ptr() for tensor in attributes.advance()}
     after = export()
-    read = (value for value in (*after.state_dict.values(), *after.constants.values()) if _has_memory(value))
-    return _is_same(program, after) and all(value.data_ptr() not in left for value in read)
+    kept = (*after.state_dict.values(), *after.constants.values())
+    return _is_same(program, after) and left.isdisjoint(filter(None, map(_address, kept)))
 
 
-def _has_memory(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.layout is torch.strided
+def _address(value: Any) -> int | None:
+    """Return where the memory of a tensor begins; None for what has none of its own."""
+    return value.data_ptr() if isinstance(value, torch.Tensor) and value.layout is torch.strided else None
 
 
 def _is_same(one: torch.export.ExportedProgram, other: torch.export.ExportedProgram) -> bool:

@@ -97,7 +97,8 @@ def _keeping_tensors(module: torch.nn.Module) -> Generator[None]:
 
     Raises: ModelError if it put other buffers in the place of its own, which the graph does not tell.
     """
-    before = [(part._buffers, dict(part._buffers)) for part in module.modules()]
+    every = [part._buffers for part in module.modules()]  # pyright: ignore[reportPrivateUsage]
+    before = [(buffers, dict(buffers)) for buffers in every]
     counted = (tensor for tensor in (*module.parameters(), *module.buffers()) if not tensor.is_inference())
     copies = [(tensor, tensor._version, tensor.detach().clone()) for tensor in counted]
     replaced: list[str] = []

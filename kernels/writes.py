@@ -1,6 +1,7 @@
 """Writing values to places along an axis, as source: a copy of what was there, then a step for each value, in order.
 
-    y = x
+    if y is not x:
+        y = x
     for i in source:
         fold source[i] into y[i with places[i] on the axis]
 
@@ -101,7 +102,10 @@ class Writing:
         return max((a for a, extent in enumerate(self.places) if extent > 1), default=-1)
 
     def lines(self) -> list[str]:
-        """Write one chunk: reads `x`, `places` and `source`, writes `y`, and `status` where a place is refused."""
+        """Write one chunk: reads `x`, `places` and `source`, writes `y`, and `status` where a place is refused.
+
+        `base` and `result` are the entries of x and y in the table: where both are one address, nothing is copied.
+        """
         return [*self._bounds(), *self._copy(), *self._writes()]
 
     def _bounds(self) -> list[str]:
@@ -117,6 +121,9 @@ class Writing:
 
     def _copy(self) -> list[str]:
         """What is inside of the axis that is cut, or all of it, lies side by side."""
+        return indented(["if table[result] != table[base]:"], self._copies())
+
+    def _copies(self) -> list[str]:
         if self.chunks == 1:
             return indented([f"for j in range({prod(self.shape)}):"], ["y[j] = x[j]"])
         inner = prod(self.shape[self.cut + 1 :])
@@ -137,16 +144,17 @@ class Writing:
             lines = [f"at = {at}", f"value = source[{given}]", f"y[at] = {combined}"]
         for axis in reversed(axes):
             if axis == self._looked:
-                lines = [*self._look_up(), *lines]
+                lines = self._looked_up(lines)
             lines = indented([f"for a{axis} in {self._range(axis, self.source[axis])}:"], lines)
-        return [*self._look_up(), *lines] if self._looked < 0 else lines
+        return self._looked_up(lines) if self._looked < 0 else lines
 
-    def _look_up(self) -> list[str]:
+    def _looked_up(self, lines: list[str]) -> list[str]:
+        """Write at a place, or nothing and note the place if there is none."""
         varying = [a for a in self._axes if self.places[a] > 1]
         at = " + ".join(_times(f"a{a}", prod(self.places[a + 1 :])) for a in varying) or "0"
         last = self.shape[self.axis] - 1
         refuse = indented([f"if n < 0 or n > {last}:"], ["status[0] = n"])
-        return [f"n = np.int64(places[{at}])", *refuse, f"n = min(max(n, 0), {last})"]
+        return [f"n = np.int64(places[{at}])", *refuse, *indented(["else:"], lines)]
 
     @property
     def _axes(self) -> range:

@@ -42,6 +42,7 @@ class WriteTemplate:
         names = zip(("x", "places", "source"), body.args, strict=True)
         pointers = [f"{name} = {leaf.dtype}_pointer(table[{leaves.index(leaf)}])" for name, leaf in names]
         count = len(leaves)
+        pointers += [f"base, result = {leaves.index(body.args[0])}, {count}"]
         pointers += [f"y = {body.dtype}_pointer(table[{count}])", f"status = i64_pointer(table[{count + 1}])"]
         text = function(name, call_comment(body), [*pointers, *work.lines()])
         namespace = {"np": np, **POINTERS}

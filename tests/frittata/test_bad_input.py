@@ -140,9 +140,13 @@ def fails(x: Tensor) -> Tensor:
 class Holds(nn.Module):
     """A function of a module with two buffers, and a tensor that is none."""
 
+    one: Tensor
+    other: Tensor
+
     def __init__(self, function: Callable[[Any, Tensor], Any]) -> None:
         super().__init__()
-        self.function, self.plain = function, torch.zeros(3)
+        self.function: Any = function
+        self.plain = torch.zeros(3)
         self.register_buffer("one", torch.zeros(3))
         self.register_buffer("other", torch.zeros(3))
 

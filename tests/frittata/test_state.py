@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import frittata as ft
-from frittata.egraph.errors import ModelError
+from frittata.egraph.errors import IndexRangeError, ModelError, StaleParametersError
 from frittata.egraph.machine import REFERENCE
+from frittata.kernels.updates import written_over
+from frittata.optimized import Optimized
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
@@ -91,6 +93,24 @@ class Turns(nn.Module):
         return self.phase.abs()
 
 
+class Shifts(nn.Module):
+    """Keeps the last lines that it was given, and how they were before."""
+
+    lines: Tensor
+    before: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("lines", torch.zeros(5, 7))
+        self.register_buffer("before", torch.zeros(5, 7))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        mean = self.before.mT @ self.lines
+        self.before.copy_(self.lines.flip(0) * 2)
+        self.lines.copy_(torch.cat([self.lines[1:], x[None]]))
+        return self.lines.sum(0) + self.before[0], mean
+
+
 class Attention(nn.Module):
     """Decodes one token of several with a cache of keys and values, of a size that is fixed."""
 
@@ -118,6 +138,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Arguments]] = {
     "a buffer that is replaced, and one within": (Replaces, lambda i: (drawn(3, seed=i),)),
     "arguments": (ChangesArguments, lambda i: (drawn(3, seed=i), {"out": drawn(5, seed=i + 9)})),
     "a parameter": (Learns, lambda i: (drawn(3, seed=i),)),
+    "lines that move": (Shifts, lambda i: (drawn(7, seed=i),)),
     "complex numbers": (Turns, lambda i: (drawn(3, seed=i),)),
     "a cache of keys": (Attention, lambda i: (drawn(1, 1, 6, seed=i), torch.tensor([i]))),
 }
@@ -199,7 +220,8 @@ def test_torch_compile_keeps_the_state_of_modules(name: str) -> None:
     own = make().eval()
     module = copy.deepcopy(own)
     torch.compiler.reset()
-    compare(torch.compile(own, backend="frittata", options={"machine": REFERENCE}), own, module, arguments)
+    options: Any = {"machine": REFERENCE}
+    compare(torch.compile(own, backend="frittata", options=options), own, module, arguments)
 
 
 class Force(nn.Module):
@@ -260,6 +282,50 @@ def test_changed_memory_is_nobody_elses() -> None:
             fast(*args)
     fast(apart[::2], apart[1::2])
     fits(apart[::2], drawn(6)[::2] + drawn(6)[1::2])
+
+
+def optimized(model: Any, *args: Any) -> tuple[Optimized, dict[int, int]]:
+    """Return a compiled model, and which of its outputs are written over inputs."""
+    fast = ft.optimize(model, args, machine=REFERENCE)
+    return fast, written_over(fast.program, fast.compilation.imported.state.changes)
+
+
+def test_what_is_written_or_computed_where_it_was_is_not_copied() -> None:
+    def adds(x: Tensor, y: Tensor) -> None:
+        x.add_(y)
+
+    sums, values = drawn(5, 7), drawn(5, 7, seed=1)
+    fast, over = optimized(adds, sums, values)
+    fast(sums, values)
+    assert over == {0: 0} and sums._version == 1
+    fits(sums, drawn(5, 7) + values)
+    _, over = optimized(Attention().eval(), drawn(1, 1, 6), torch.tensor([0]))
+    assert len(over) == 2
+    fast, over = optimized(Shifts().eval(), drawn(7))
+    assert list(fast.program.inputs).index("lines") not in over.values()
+
+
+def test_a_place_that_is_refused_is_not_written_to() -> None:
+    module = Attention().eval()
+    fast, over = optimized(module, drawn(1, 1, 6), torch.tensor([0]))
+    with torch.no_grad():
+        fast(drawn(1, 1, 6), torch.tensor([2]))
+        before = {name: tensor.clone() for name, tensor in tensors_of(module).items()}
+        with pytest.raises(IndexRangeError):
+            fast(drawn(1, 1, 6), torch.tensor([8]))
+    assert over
+    fits(before, tensors_of(module))
+
+
+def test_guards_of_other_models_see_what_a_call_changes() -> None:
+    module = Counts().eval()
+    reader = ft.optimize(lambda x: x + module.total, (drawn(3),), machine=REFERENCE)
+    fast = ft.optimize(module, (drawn(3),), machine=REFERENCE)
+    fits(reader(drawn(3)), drawn(3))
+    with torch.no_grad():
+        fast(drawn(3))
+    with pytest.raises(StaleParametersError):
+        reader(drawn(3))
 
 
 def test_what_cannot_be_written_to_is_refused() -> None:
