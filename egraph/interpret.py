@@ -54,22 +54,27 @@ class Interpreter:
         self._precision = precision
         self._checked = checked
         self._value_by_term: dict[Term, Array] = {}
+        self._seen: set[Term] = set()
 
     def tensor(self, root: Term) -> Array:
         """Return the values of a tensor term."""
-        for term in terms.walk(root):
-            if term.sort == "tensor" and term not in self._value_by_term:
-                with np.errstate(all="ignore"):
-                    self._value_by_term[term] = self._compute(term)
+        self._compute_tensors(root)
         return self._value_by_term[root]
 
     def element_at(self, element: Term, index: Index) -> Array:
         """Return the values of an element at an index, in range or out of range."""
-        for term in terms.walk(element):
-            if term.sort == "tensor":
-                self.tensor(term)
+        self._compute_tensors(element)
         with np.errstate(all="ignore"):
             return self._element(element, index, {})
+
+    def _compute_tensors(self, root: Term) -> None:
+        """Compute the tensors that a term is made of, but for those that are known."""
+        with np.errstate(all="ignore"):
+            for term in terms.walk(root, seen=self._seen):
+                if term.sort == "tensor":
+                    self._seen.discard(term)  # it may be refused
+                    self._value_by_term[term] = self._compute(term)
+                    self._seen.add(term)
 
     def _compute(self, term: Term) -> Array:
         shape = shapes.concrete(term.shape, term.op)

@@ -130,9 +130,12 @@ def _attr_key(value: Any) -> Any:
     return (type(value), value.hex() if isinstance(value, float) else value)
 
 
-def walk(*roots: Term) -> Iterator[Term]:
-    """Visit every distinct term once, arguments before their users, without recursion."""
-    seen: set[Term] = set()
+def walk(*roots: Term, seen: set[Term] | None = None) -> Iterator[Term]:
+    """Visit every distinct term once, arguments before their users, without recursion.
+
+    Those `seen` before, with all that they are made of, are left out; those visited are added.
+    """
+    seen = set() if seen is None else seen
     stack = [*reversed(roots)]
     while stack:
         term = stack[-1]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -42,9 +43,14 @@ class Dice(np.random.Generator):
         self.most_rank = max([MOST_RANK, *(size for size in sizes if size <= max(DIMS))])
 
 
+def one_of(rng: np.random.Generator, values: Sequence[Any]) -> Any:
+    """Draw one of some values, as `rng.choice` does, which makes an array of them first."""
+    return values[int(rng.integers(0, len(values)))]
+
+
 def random_dim(dice: Dice) -> int:
     """Draw an extent: often 1, often a prime, seldom a long one."""
-    return int(dice.choice(LONG if dice.random() < 0.03 else dice.dims))
+    return one_of(dice, LONG if dice.random() < 0.03 else dice.dims)
 
 
 def random_shape(dice: Dice) -> Shape:
@@ -57,7 +63,7 @@ def random_shape(dice: Dice) -> Shape:
 
 def random_dtype(rng: np.random.Generator, op: Op) -> str:
     """Draw a dtype of values that an operator may take."""
-    return str(rng.choice((*DTYPES, *STORED) if op.carries else DTYPES))
+    return one_of(rng, (*DTYPES, *STORED) if op.carries else DTYPES)
 
 
 def random_scalar(dice: Dice, dtype: str) -> Scalar:
@@ -76,12 +82,12 @@ def random_number(dice: Dice) -> float:
     """Draw one of a few numbers, one at or beside those of the rule, a half up to 10, or a power of two."""
     kind = dice.random()
     if kind < 0.45:
-        return float(dice.choice(NUMBERS))
+        return float(one_of(dice, NUMBERS))
     if kind < 0.7:
-        return float(dice.choice(dice.numbers))
+        return float(one_of(dice, dice.numbers))
     if kind < 0.85:
         return int(dice.integers(-20, 21)) / 2
-    return float(dice.choice([-1, 1])) * 2.0 ** int(dice.integers(0, 17))
+    return float(one_of(dice, [-1, 1])) * 2.0 ** int(dice.integers(0, 17))
 
 
 def narrowed(rng: np.random.Generator, shape: Shape) -> Shape:

@@ -16,7 +16,17 @@ from frittata.egraph.ops.registry import REQUIRED, Op
 from frittata.egraph.ops.tensors import check_axis
 from frittata.egraph.ops.winograd import TRANSFORMS
 from frittata.egraph.terms import Scalar, Type
-from frittata.rules.draws import Dice, Shape, narrowed, random_dim, random_dtype, random_number, random_scalar, spread
+from frittata.rules.draws import (
+    Dice,
+    Shape,
+    narrowed,
+    one_of,
+    random_dim,
+    random_dtype,
+    random_number,
+    random_scalar,
+    spread,
+)
 
 
 class Mismatch(Exception):
@@ -85,7 +95,7 @@ def _attribute_like(place: Place, default: Any) -> Any:
         case int():
             return int(rng.integers(-3, 4)) if rng.random() < 0.5 else default + int(rng.integers(-2, 3))
         case float():
-            return random_number(rng) if rng.random() < 0.5 else default * float(rng.choice([0.5, 2, 3]))
+            return random_number(rng) if rng.random() < 0.5 else default * float(one_of(rng, [0.5, 2, 3]))
         case Scalar(dtype=dtype):
             return random_scalar(rng, dtype)
         case _:
@@ -138,18 +148,18 @@ def _reduce(place: Place) -> Proposal:
     ones = [axis for axis in range(-len(place.goal.shape), 0) if place.goal.shape[axis] == 1]
     if not ones:
         raise Mismatch
-    axis = place.attr("axis", lambda: int(place.rng.choice(ones)))
+    axis = place.attr("axis", lambda: one_of(place.rng, ones))
     return (Goal(_with(place.goal.shape, axis, random_dim(place.rng)), place.goal.dtype),), {"axis": axis}
 
 
 def _layer_norm(place: Place) -> Proposal:
     vector = Goal(place.goal.shape[-1:], place.goal.dtype)
-    return (place.goal, vector, vector), {"eps": place.attr("eps", lambda: float(place.rng.choice([1e-5, 1e-3, 0.1])))}
+    return (place.goal, vector, vector), {"eps": place.attr("eps", lambda: float(one_of(place.rng, [1e-5, 1e-3, 0.1])))}
 
 
 def _batch_norm(place: Place) -> Proposal:
     vector = Goal(place.goal.shape[1:2], place.goal.dtype)
-    eps = place.attr("eps", lambda: float(place.rng.choice([1e-5, 1e-3, 0.1])))
+    eps = place.attr("eps", lambda: float(one_of(place.rng, [1e-5, 1e-3, 0.1])))
     return (place.goal, vector, vector, vector, vector), {"eps": eps}
 
 
@@ -177,7 +187,7 @@ def _attention(place: Place) -> Proposal:
         raise Mismatch
     *batch, m, n = place.goal.shape
     length, depth, dtype = random_dim(place.rng), random_dim(place.rng), place.goal.dtype
-    scale = place.attr("scale", lambda: float(place.rng.choice([0.5, 0.1, 1.5])))
+    scale = place.attr("scale", lambda: float(one_of(place.rng, [0.5, 0.1, 1.5])))
     shapes = ((*batch, m, depth), (*batch, length, depth), (*narrowed(place.rng, tuple(batch)), length, n))
     return tuple(Goal(shape, dtype) for shape in shapes), {"scale": scale}
 
@@ -185,7 +195,7 @@ def _attention(place: Place) -> Proposal:
 def _masked_attention(place: Place) -> Proposal:
     (q, k, v), attrs = _attention(place)
     scores = (*q.shape[:-1], k.shape[-2])
-    mask = Goal(narrowed(place.rng, scores), str(place.rng.choice(("bool", q.dtype))))
+    mask = Goal(narrowed(place.rng, scores), one_of(place.rng, ("bool", q.dtype)))
     return (q, k, v, mask), attrs
 
 
@@ -204,7 +214,7 @@ def _conv(place: Place) -> Proposal:
     dilation = place.attr("dilation", lambda: _several(rng, 1, 2, rank))
     padding = place.attr("padding", lambda: _several(rng, 0, 1, rank))
     divisors = [g for g in range(1, shape[1] + 1) if shape[1] % g == 0]
-    groups = place.attr("groups", lambda: int(rng.choice(divisors)))
+    groups = place.attr("groups", lambda: one_of(rng, divisors))
     if not rank == len(stride) == len(dilation) == len(padding):
         raise Mismatch
     kernel = tuple(_kernel_dim(place, i, stride[i], dilation[i], padding[i]) for i in range(rank))
@@ -238,7 +248,7 @@ def _conv_winograd(place: Place) -> Proposal:
     if len(shape) != 4:
         raise Mismatch
     padding = place.attr("padding", lambda: tuple(map(int, rng.integers(0, 3, 2))))
-    tile = place.attr("tile", lambda: int(rng.choice(list(TRANSFORMS))))
+    tile = place.attr("tile", lambda: one_of(rng, list(TRANSFORMS)))
     inputs = place.known_dim(0, 3) or place.known_dim(1, 1) or int(rng.integers(1, 4))
     spatial = tuple(n + 2 - 2 * p for n, p in zip(shape[1:3], padding, strict=True))
     if min(spatial) < 1:
@@ -342,7 +352,7 @@ def _gather(place: Place) -> Proposal:
 
 def _scatter(place: Place) -> Proposal:
     axis, dtype = _axis(place), place.goal.dtype
-    reduce = place.attr("reduce", lambda: str(place.rng.choice(list(SCATTERS))))
+    reduce = place.attr("reduce", lambda: one_of(place.rng, list(SCATTERS)))
     source = _with(place.goal.shape, axis, random_dim(place.rng))
     whole = place.rng.random() < 0.5  # slices of the source at the same place
     places = _with((1,) * len(source), axis, source[axis]) if whole else source
@@ -362,13 +372,13 @@ def _sorted(place: Place) -> Proposal:
 
 def _scan(place: Place) -> Proposal:
     axis = _axis(place)
-    op = place.attr("op", lambda: str(place.rng.choice(list(FOLDS))))
+    op = place.attr("op", lambda: one_of(place.rng, list(FOLDS)))
     check_axis(place.goal.shape, axis)
     return (place.goal,), {"op": op, "axis": axis, "extent": place.attr("extent", lambda: place.goal.shape[axis])}
 
 
 def _integer(rng: Dice) -> str:
-    return str(rng.choice(("i32", "i64")))
+    return one_of(rng, ("i32", "i64"))
 
 
 def _at(place: Place) -> Proposal:
@@ -381,7 +391,7 @@ def _at(place: Place) -> Proposal:
 
 def _pad(place: Place) -> Proposal:
     shape, rng = place.goal.shape, place.rng
-    changed = rng.random(len(shape)) < rng.choice([0.0, 0.3, 0.8])
+    changed = rng.random(len(shape)) < one_of(rng, [0.0, 0.3, 0.8])
     if len(shape) > 2 and rng.random() < 0.4:
         changed[:2] = False  # an image, of which batch and channels stay
     least = -1 if rng.random() < 0.6 else 0
@@ -418,7 +428,7 @@ def _resample(place: Place) -> Proposal:
         "axis": axis,
         "length": place.attr("length", lambda: place.goal.shape[axis]),
         "start": place.attr("start", lambda: int(rng.integers(-2, 5))),
-        "step": place.attr("step", lambda: int(rng.choice([-1, 1, 2, 3]))),
+        "step": place.attr("step", lambda: one_of(rng, [-1, 1, 2, 3])),
         "divisor": place.attr("divisor", lambda: int(rng.integers(1, 4))),
     }
     return (Goal(_with(place.goal.shape, axis, random_dim(rng)), place.goal.dtype),), attrs
@@ -426,7 +436,7 @@ def _resample(place: Place) -> Proposal:
 
 def _stuff(place: Place) -> Proposal:
     divisors = ([d for d in range(1, n + 1) if n % d == 0] for n in place.goal.shape)
-    steps = place.attr("steps", lambda: tuple(int(place.rng.choice(d)) for d in divisors))
+    steps = place.attr("steps", lambda: tuple(one_of(place.rng, d) for d in divisors))
     if len(steps) != len(place.goal.shape):
         raise Mismatch
     source = tuple(n // step for n, step in zip(place.goal.shape, steps, strict=True))
@@ -469,7 +479,7 @@ def _pool(place: Place) -> Proposal:
         attrs |= {"dilation": dilation, "ceil": ceil}
     else:
         include = place.attr("count_include_pad", lambda: bool(rng.random() < 0.5))
-        divisor = place.attr("divisor", lambda: int(rng.choice([0, 0, 2, 3])))
+        divisor = place.attr("divisor", lambda: one_of(rng, [0, 0, 2, 3]))
         attrs |= {"ceil": ceil, "count_include_pad": include, "divisor": divisor}
     return (Goal((*shape[: -len(kernel)], *spatial), place.goal.dtype),), attrs
 
@@ -485,7 +495,7 @@ def _conv_transpose(place: Place) -> Proposal:
     dilation = place.attr("dilation", lambda: _several(rng, 1, 2 if rng.random() < 0.3 else 1, rank))
     if not rank == len(stride) == len(padding) == len(dilation):
         raise Mismatch
-    groups = place.attr("groups", lambda: int(rng.choice([g for g in range(1, shape[1] + 1) if shape[1] % g == 0])))
+    groups = place.attr("groups", lambda: int(one_of(rng, [g for g in range(1, shape[1] + 1) if shape[1] % g == 0])))
     if shape[1] % groups:
         raise Mismatch
     inputs = groups * int(rng.integers(1, 3))
@@ -505,9 +515,9 @@ def _group_norm(place: Place) -> Proposal:
     channels = place.goal.shape[1]
     vector = Goal((channels,), place.goal.dtype)
     groups = place.attr(
-        "groups", lambda: int(place.rng.choice([g for g in range(1, channels + 1) if channels % g == 0]))
+        "groups", lambda: int(one_of(place.rng, [g for g in range(1, channels + 1) if channels % g == 0]))
     )
-    eps = place.attr("eps", lambda: float(place.rng.choice([1e-5, 1e-3, 0.1])))
+    eps = place.attr("eps", lambda: float(one_of(place.rng, [1e-5, 1e-3, 0.1])))
     return (place.goal, vector, vector), {"groups": groups, "eps": eps}
 
 
@@ -540,7 +550,7 @@ def _fold(place: Place) -> Proposal:
     shape = (1,) * (1 - len(place.goal.shape)) + place.goal.shape
     axis = place.attr("axis", lambda: -int(place.rng.integers(1, len(shape) + 1)))
     extent = place.attr("extent", lambda: random_dim(place.rng))
-    op = place.attr("op", lambda: str(place.rng.choice(list(FOLDS))))
+    op = place.attr("op", lambda: one_of(place.rng, list(FOLDS)))
     return (Goal(_with(shape, axis, extent), place.goal.dtype),), {"op": op, "axis": axis, "extent": extent}
 
 
