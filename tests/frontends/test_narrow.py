@@ -85,6 +85,41 @@ def test_each_operator_of_halves_is_rounded_once(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", HALVES)
+def test_factors_of_halves_are_rounded_and_their_quotients_between(dtype: torch.dtype) -> None:
+    """As torch has it where values lie side by side; of one divisor nothing is rounded between."""
+    x, y, one = drawn(dtype, 7, 32), drawn(dtype, 7, 32, seed=1), drawn(dtype, 1, 1)
+    check(lambda x, y: (x.add(y, alpha=0.3), x.sub(y, alpha=3.7), torch.rsub(x, y, alpha=0.3)), x, y)
+    check(lambda x: (x.add(0.7, alpha=0.3), x.sub(0.7, alpha=3.7), torch.rsub(x, 0.7, alpha=2)), x)
+
+    def quotients(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return torch.div(x, y, rounding_mode="trunc"), torch.div(x, y, rounding_mode="floor"), 7.3 // y
+
+    check(quotients, x * 100, y * 0.01)
+    check(quotients, x * 100, one * 0.01)
+    odd = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 6e-8, -3e-8, 0.5, -0.5, 3.0, -7.0]).to(dtype)
+    fast = ft.optimize(quotients, (odd[:, None], odd), machine=REFERENCE)
+    for ours, theirs in zip(fast(odd[:, None], odd), quotients(odd[:, None], odd), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(ours.signbit()[~ours.isnan()], theirs.signbit()[~theirs.isnan()])
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_bounds_are_of_the_dtype_that_is_clamped(dtype: torch.dtype) -> None:
+    """A negative bound of bytes is a large one, as torch has it, and one that is too large is refused."""
+    x, low, high = drawn(dtype, 7, 33), torch.tensor(-5), torch.tensor(200)
+    check(lambda x: (x.clamp(-5, 100), x.clamp(min=-5), x.clamp(max=-5), x.clamp(-2.5, 300.5), x.clamp(10, 5)), x)
+    check(lambda x, low, high: (x.clamp(low, high), torch.clamp_min(x, low), torch.maximum(x, high)), x, low, high)
+    for bound in (torch.iinfo(dtype).max + 1, -torch.iinfo(dtype).max - 2):
+        with pytest.raises(ModelError, match="the bound -?[0-9]+ is not in"):
+            ft.optimize(lambda x, bound=bound: x.clamp(max=bound), (x,), machine=REFERENCE)
+
+
+def test_extremes_of_truth_values() -> None:
+    x, y = torch.tensor([True, True, False, False]), torch.tensor([True, False, True, False])
+    check(lambda x, y: (torch.maximum(x, y), torch.minimum(x, y), x.clamp(min=y), x.clamp(max=y)), x, y)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
 def test_models_of_halves(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     dense = nn.Sequential(nn.Linear(33, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 5))
