@@ -52,7 +52,12 @@ def _divided(x: Operand, y: Operand) -> tuple[Term, ...]:
 
 
 def _remainder(x: Operand, y: Operand) -> Term:
-    return tensor("mod", *_divided(x, y))
+    """The remainder of a quotient that is rounded down; one of floats that is zero has the sign of x."""
+    left, right = _divided(x, y)
+    rest = tensor("mod", left, right)
+    if not dtypes.is_float(rest.dtype):
+        return rest
+    return tensor("where", tensor("eq", rest, _like(rest, 0)), tensor("mul", left, _like(left, 0)), rest)
 
 
 def _fmod(x: Operand, y: Operand) -> Term:
@@ -279,7 +284,7 @@ def _nan_to_num(x: Term, nan: float | None = None, high: float | None = None, lo
         return x
     kind, x = x.dtype, idioms.cast(x, dtypes.wide(x.dtype))
     greatest = float(dtypes.finfo(kind).max)
-    out = tensor("where", tensor("ne", x, x), _like(x, nan or 0.0), x)
+    out = tensor("where", tensor("ne", x, x), _like(x, 0.0 if nan is None else nan), x)
     top, bottom = _like(x, greatest if high is None else high), _like(x, -greatest if low is None else low)
     out = tensor("where", tensor("eq", x, _like(x, math.inf)), top, out)
     return idioms.cast(tensor("where", tensor("eq", x, _like(x, -math.inf)), bottom, out), kind)
