@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,20 @@ class Home:
         found = self.tensors.get(self.path[-1])
         if found is None:
             raise StaleParametersError(f"parameter {'.'.join(self.path)!r} is not there any more", do=_AGAIN)
+        return found
+
+
+    def read_beside(self, others: Sequence[Home]) -> Any:
+        """Return the tensor that is there now, and was the same one in other places when it was imported.
+
+        Raises: StaleParametersError if there is none, or another one in another place: the model knows one only.
+        """
+        found = self.read()
+        for other in others:
+            if other.tensors.get(other.path[-1]) is not found:
+                first, second = (".".join(home.path) for home in (self, other))
+                what = f"parameters {first!r} and {second!r} were one at optimize(), and are not any more"
+                raise StaleParametersError(what, do=f"{_AGAIN}, or put one tensor in both places")
         return found
 
 
@@ -119,15 +133,32 @@ def _changed(name: str) -> StaleParametersError:
 
 def readers(model: Model, tensor_by_name: Mapping[str, Any], source: Any) -> tuple[Callable[[], Any], ...]:
     """Return what reads the present value of each param of a model, in the order of `Model.detach`."""
-    return tuple(_reader(name, model, tensor_by_name, source) for name in _params(model))
+    homes = _homes(source)
+    return tuple(_reader(name, model, tensor_by_name, source, homes) for name in _params(model))
 
 
-def _reader(name: str, model: Model, tensor_by_name: Mapping[str, Any], source: Any) -> Callable[[], Any]:
+def _homes(source: Any) -> dict[int, list[Home]]:
+    """Return all places of each tensor of a module, of each of the names of modules that are there twice."""
+    found: dict[int, list[Home]] = {}
+    for path, part in source.named_modules(remove_duplicate=False) if hasattr(source, "named_modules") else ():
+        for kind in _KINDS:
+            for key, value in getattr(part, kind).items():
+                found.setdefault(id(value), []).append(Home(source, (*filter(None, path.split(".")), key), kind))
+    return found
+
+
+def _reader(
+    name: str, model: Model, tensor_by_name: Mapping[str, Any], source: Any, homes: Mapping[int, list[Home]]
+) -> Callable[[], Any]:
     if name not in tensor_by_name:
         return lambda: model.params[name]
-    whole = name.rpartition(".")[0] if part_of(name, tensor_by_name[name]) is not tensor_by_name[name] else name
+    kept = tensor_by_name[name]
+    whole = name.rpartition(".")[0] if part_of(name, kept) is not kept else name
     home = Home.of(source, whole)
-    return lambda: part_of(name, tensor_by_name[name] if home is None else home.read())
+    if home is None:
+        return lambda: part_of(name, kept)
+    others = [other for other in homes.get(id(kept), ()) if other.path != home.path]
+    return lambda: part_of(name, home.read_beside(others))
 
 
 def detached(model: Model, program: Program, form: str) -> Model:

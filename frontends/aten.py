@@ -116,7 +116,7 @@ def _clamp(x: Term, low: Operand | None = None, high: Operand | None = None) -> 
 
 
 def _holds(dtype: DType, value: Number) -> bool:
-    """Whether torch converts a number to `dtype`: up to the largest magnitude, of unsigned integers with either sign."""
+    """Whether torch converts a number to `dtype`: one up to the largest, of unsigned integers with either sign."""
     if dtypes.is_float(dtype):
         return not abs(dtypes.finfo(dtype).max) < abs(value) < math.inf
     if dtype == "bool":

@@ -95,7 +95,7 @@ def promoted(*operands: Operand) -> tuple[Term, ...]:
 
 
 def widened(*operands: Operand) -> tuple[DType, list[Term]]:
-    """Return the dtype that operands have in common, and them, rounded to it, in the wide one in which it is computed."""
+    """Return the dtype that operands have in common, and them, rounded to it, in the dtype in which it is computed."""
     kind = promoted_dtype(*operands)
     return kind, [cast(x, dtypes.wide(kind)) for x in promoted(*operands)]
 

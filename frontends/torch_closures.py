@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import torch
 
-_DEEPEST = 4
-"""So many lists, dicts, objects and functions may lie around what is found."""
+_DEEPEST, _OBJECT = 64, 16
+"""So many lists, tuples and dicts may lie around what is found; an object, or a function, counts as several."""
 
 
 def modules_of(function: Callable[..., Any]) -> dict[str, torch.nn.Module]:
@@ -20,7 +21,7 @@ def modules_of(function: Callable[..., Any]) -> dict[str, torch.nn.Module]:
     found: dict[int, tuple[str, torch.nn.Module]] = {}
     seen: dict[int, int] = {}
     for name, value in _names_in(function).items():
-        for path, module in _held(name, value, _DEEPEST - 1, torch.nn.Module, seen):
+        for path, module in _held(name, value, _DEEPEST - _OBJECT, torch.nn.Module, seen):
             found.setdefault(id(module), (path, module))
     return dict(found.values())
 
@@ -56,14 +57,25 @@ def _held(path: str, value: Any, depth: int, kind: type, seen: dict[int, int]) -
         yield path, value
     elif depth > seen.get(id(value), 0) and not isinstance(value, torch.Tensor | ModuleType | type | str | int | float):
         seen[id(value)] = depth
-        inner: Any = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-        if isinstance(value, partial):
-            inner = {"func": value.func, "args": value.args, **value.keywords}
-        elif isinstance(value, FunctionType | MethodType):
-            inner = _names_in(value)
-        parts: Any = enumerate(value) if isinstance(value, list | tuple) else inner.items()
-        for key, part in parts:
-            yield from _held(f"{path}_{key}".replace(".", "_"), part, depth - 1, kind, seen)
+        inner = depth - (1 if isinstance(value, list | tuple | deque | dict) else _OBJECT)
+        for key, part in _parts(value):
+            yield from _held(f"{path}_{key}".replace(".", "_"), part, inner, kind, seen)
+
+
+def _parts(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return what is in a list, a tuple or a dict, what a function finds, or the attributes of an object, by name."""
+    if isinstance(value, list | tuple | deque):
+        return enumerate(value)
+    if isinstance(value, dict):
+        return value.items()
+    if isinstance(value, partial):
+        return {"func": value.func, "args": value.args, **value.keywords}.items()
+    if isinstance(value, FunctionType | MethodType):
+        return _names_in(value).items()
+    kinds = [vars(kind) for kind in type(value).__mro__ if "__slots__" in vars(kind)]
+    slots = [name for own in kinds for name, slot in own.items() if isinstance(slot, MemberDescriptorType)]
+    filled = {name: getattr(value, name, None) for name in slots}
+    return {**filled, **getattr(value, "__dict__", {})}.items()
 
 
 def _names_in(function: Any) -> dict[str, Any]:

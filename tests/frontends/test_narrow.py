@@ -110,7 +110,7 @@ def test_bounds_are_of_the_dtype_that_is_clamped(dtype: torch.dtype) -> None:
     check(lambda x: (x.clamp(-5, 100), x.clamp(min=-5), x.clamp(max=-5), x.clamp(-2.5, 300.5), x.clamp(10, 5)), x)
     check(lambda x, low, high: (x.clamp(low, high), torch.clamp_min(x, low), torch.maximum(x, high)), x, low, high)
     for bound in (torch.iinfo(dtype).max + 1, -torch.iinfo(dtype).max - 2):
-        with pytest.raises(ModelError, match="the bound -?[0-9]+ is not in"):
+        with pytest.raises(ModelError, match=r"the bound -?[0-9]+ is not in"):
             ft.optimize(lambda x, bound=bound: x.clamp(max=bound), (x,), machine=REFERENCE)
 
 
