@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch._decomp import decomposition_table
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from frittata.egraph import shapes
@@ -261,6 +262,8 @@ class _Importer:
                 continue
             term = self._read(value, output)
             if not isinstance(term, Term | Complex):
+                if _reads_a_value(output):
+                    raise torch_dims.made_of_values()
                 raise ModelError(f"the module returns the dim {value}", do="return tensors only")
             results.append(TENSOR if isinstance(term, Term) else COMPLEX_TENSOR)
             outputs.extend(_terms(term))
@@ -372,6 +375,8 @@ class _Importer:
                 return
             if name not in aten.ROWS:
                 raise UnsupportedOpError(name)
+            if isinstance(value, torch.Tensor) and free_unbacked_symbols(value) and _reads_a_value(node):
+                raise torch_dims.made_of_values()
             if name in aten.READS_MEMORY:
                 _refuse_other_order(node)
                 self.reads_memory = True
@@ -392,8 +397,10 @@ class _Importer:
         except UnsupportedOpError as error:
             result = self._unsupported(node, name if error.what == name else f"{name} ({error.what})")
         except ModelError as error:
-            error.where = f"{name} at {self.place(node) or node.name}" + (f", {error.where}" if error.where else "")
-            raise
+            self._refuse_unsupported()  # of which this may come: their results are unknown
+            told = torch_dims.made_of_values() if _reads_a_value(node) else error
+            told.where = f"{name} at {self.place(node) or node.name}" + (f", {error.where}" if error.where else "")
+            raise told from error.__cause__
         self._set(node, result, name)
         self.value_by_node.update(dict.fromkeys(names, result))
 
@@ -484,7 +491,7 @@ class _Importer:
             case torch.dtype() if value in COMPLEX:
                 return COMPLEX[value]
             case torch.dtype():
-                return dtype_of(value, f"{user.target} at {self.place(user)}")
+                return dtype_of(value, str(user.target))
             case _:
                 return self.dims.read(value)
 
@@ -533,6 +540,12 @@ def _refuse_other_order(node: torch.fx.Node) -> None:
             f"strides lead through the memory of a view of shape {shape}",
             do="call .contiguous().clone() on the view, or write it by slices and permute",
         )
+
+
+def _reads_a_value(node: torch.fx.Node) -> bool:
+    """Whether a node takes a number that is made of the values of a tensor."""
+    taken = [used.meta.get("val") for used in node.all_input_nodes]
+    return any(isinstance(value, torch.SymInt | torch.Tensor) and free_unbacked_symbols(value) for value in taken)
 
 
 def _is_complex(value: Any) -> bool:
