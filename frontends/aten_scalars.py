@@ -382,7 +382,7 @@ def _addcmul(x: Term, y: Term, z: Term, value: Number = 1) -> Term:
 
 def _addcdiv(x: Term, y: Term, z: Term, value: Number = 1) -> Term:
     x, y, z = idioms.promoted_floats(x, y, z)
-    return tensor("add", x, _times(tensor("div", y, z), value))
+    return tensor("add", x, tensor("div", _times(y, value), z))
 
 
 def _xor(x: Term, y: Term) -> Term:

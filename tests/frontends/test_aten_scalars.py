@@ -197,6 +197,13 @@ def test_zeros_have_their_signs() -> None:
         assert torch.equal(found.signbit() & (found == 0), expected.signbit() & (expected == 0))
 
 
+def test_the_factor_of_a_quotient_is_that_of_the_dividend() -> None:
+    """As torch computes it: it may overflow, and be too small to count."""
+    x, y = torch.ones(4), torch.tensor([3e38, 1e-45, 1.0, math.inf])
+    found = ft.optimize(lambda x, y: torch.addcdiv(x, y, y, value=2.5), (x, y), machine=REFERENCE, numerics="exact")
+    torch.testing.assert_close(found(x, y), torch.addcdiv(x, y, y, value=2.5), equal_nan=True)
+
+
 def test_evenly_spaced_values() -> None:
     assert_imported(
         lambda x: (x, torch.arange(5.0), torch.arange(3, 9, 2), torch.arange(10, 0, -3), torch.arange(0.5, 4)), X
