@@ -7,7 +7,7 @@ of terms for several results. Placement and memory arguments (device, layout, me
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -107,22 +107,9 @@ _maximum, _minimum = _extreme_of_both("max", "or"), _extreme_of_both("min", "and
 def _clamp(x: Term, low: Operand | None = None, high: Operand | None = None) -> Term:
     bounds = [bound for bound in (low, high) if bound is not None]
     kind, (x, *others) = idioms.widened(x, *bounds)
-    for bound in bounds:
-        if not isinstance(bound, Term) and not _holds(kind, bound):
-            raise ModelError(f"the bound {bound} is not in {kind}", do="clamp to values that the tensor can have")
     if low is not None:
         x = _maximum(x, others[0])
     return idioms.cast(x if high is None else _minimum(x, others[-1]), kind)
-
-
-def _holds(dtype: DType, value: Number) -> bool:
-    """Whether torch converts a number to `dtype`: one up to the largest, of unsigned integers with either sign."""
-    if dtypes.is_float(dtype):
-        return not abs(dtypes.finfo(dtype).max) < abs(value) < math.inf
-    if dtype == "bool":
-        return True
-    limits = np.iinfo(dtypes.to_numpy(dtype))
-    return (limits.min or -limits.max) <= value <= limits.max
 
 
 def _hardtanh(x: Term, low: Number = -1, high: Number = 1) -> Term:
@@ -387,3 +374,29 @@ def rounds(name: str) -> bool | None:
     """Return what `ROUNDS` says of an overload, None if nothing."""
     _, operator, overload = name.split(".", 2)
     return ROUNDS.get(f"{operator}.{overload}", ROUNDS.get(operator))
+
+
+_CONVERTED = frozenset((
+    *("clamp", "clamp_max", "clamp_min", "constant_pad_nd", "fill", "full", "full_like", "hardtanh", "index_fill"),
+    *("masked_fill", "new_full", "pad", "scalar_tensor", "scatter", "threshold", "where"),
+))
+"""Operators of which torch converts numbers to the dtype of the result, and raises where it has no such value."""
+
+
+def check_numbers(name: str, values: Iterable[Any], dtype: DType | None) -> None:
+    """Raise ModelError for a number that torch does not convert to the dtype of the result."""
+    if dtype is None or name.split(".")[1] not in _CONVERTED:
+        return
+    for value in values:
+        if isinstance(value, int | float) and not _holds(dtype, value):
+            raise ModelError(f"{value} is no value of {dtype}", do="give a number that the tensor can hold")
+
+
+def _holds(dtype: DType, value: Number) -> bool:
+    """Whether torch converts a number to `dtype`: one up to the largest, of unsigned integers with either sign."""
+    if dtypes.is_float(dtype):
+        return not float(dtypes.finfo(dtype).max) < abs(value) < math.inf
+    if dtype == "bool":
+        return True
+    limits = np.iinfo(dtypes.to_numpy(dtype))
+    return (limits.min or -limits.max) <= value <= limits.max

@@ -369,7 +369,8 @@ def _hardshrink(x: Term, most: Number = 0.5) -> Term:
 
 
 def _threshold(x: Term, least: Number, value: Number) -> Term:
-    return tensor("where", tensor("le", x, _like(x, least)), _like(x, value), x)
+    _, (wide, bound) = idioms.widened(x, _like(x, least))
+    return tensor("where", tensor("le", wide, bound), _like(x, value), x)
 
 
 # ---- mixtures --------------------------------------------------------------------------------------------------------

@@ -380,11 +380,11 @@ class _Importer:
             if name in aten.READS_MEMORY:
                 _refuse_other_order(node)
                 self.reads_memory = True
-            arguments = self._arguments(node)
+            row, arguments, keywords = aten.ROWS[name], self._arguments(node), self._keywords(node)
+            aten.check_numbers(name, (*arguments, *keywords.values()), dtypes_of(value)[0])
             is_rounded = aten.rounds(name)
             if is_rounded is not None and len(arguments) > 1:
                 arguments[:2] = narrow.promoted(arguments[0], arguments[1], is_rounded)
-            row, keywords = aten.ROWS[name], self._keywords(node)
             is_complex = _is_complex(value)
             if is_complex or aten_complex.takes((*arguments, *keywords.values())):
                 row = aten_complex.meaning(name, row, is_complex)

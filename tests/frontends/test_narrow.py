@@ -109,9 +109,31 @@ def test_bounds_are_of_the_dtype_that_is_clamped(dtype: torch.dtype) -> None:
     x, low, high = drawn(dtype, 7, 33), torch.tensor(-5), torch.tensor(200)
     check(lambda x: (x.clamp(-5, 100), x.clamp(min=-5), x.clamp(max=-5), x.clamp(-2.5, 300.5), x.clamp(10, 5)), x)
     check(lambda x, low, high: (x.clamp(low, high), torch.clamp_min(x, low), torch.maximum(x, high)), x, low, high)
-    for bound in (torch.iinfo(dtype).max + 1, -torch.iinfo(dtype).max - 2):
-        with pytest.raises(ModelError, match=r"the bound -?[0-9]+ is not in"):
-            ft.optimize(lambda x, bound=bound: x.clamp(max=bound), (x,), machine=REFERENCE)
+    check(lambda x: (F.threshold(x, -5, 3), F.threshold(x, 100, -5), x.masked_fill(x > 3, -7)), x)
+
+
+BEYOND: tuple[Callable[[Tensor, int], Tensor], ...] = (
+    lambda x, number: x.clamp(max=number),
+    lambda x, number: x.masked_fill(x > 3, number),
+    lambda x, number: torch.where(x > 3, x, number),
+    lambda x, number: torch.full_like(x, number) + x,
+    lambda x, number: F.threshold(x, 3, number),
+    lambda x, number: x.index_fill(0, torch.tensor([1]), number),
+)
+
+
+@pytest.mark.parametrize("function", BEYOND)
+def test_numbers_that_a_tensor_cannot_hold_are_refused(function: Callable[[Tensor, int], Tensor]) -> None:
+    for dtype in (*INTEGERS, torch.int32):
+        for number in (torch.iinfo(dtype).max + 1, -torch.iinfo(dtype).max - 2):
+            x = drawn(dtype, 7, 33)
+            with pytest.raises(RuntimeError, match="without overflow"):
+                function(x, number)
+            with pytest.raises(ModelError, match=f"{number} is no value of"):
+                ft.optimize(lambda x, number=number: function(x, number), (x,), machine=REFERENCE)
+    with pytest.raises(ModelError, match=r"70000 is no value of f16"):
+        ft.optimize(lambda x: function(x, 70000), (drawn(torch.float16, 7, 33),), machine=REFERENCE)
+    check(lambda x: function(x, 70000), drawn(torch.bfloat16, 7, 33))
 
 
 def test_extremes_of_truth_values() -> None:
