@@ -384,11 +384,13 @@ _CONVERTED = frozenset((
 
 
 def check_numbers(name: str, values: Iterable[Any], dtype: DType | None) -> None:
-    """Raise ModelError for a number that torch does not convert to the dtype of the result."""
-    if dtype is None or name.split(".")[1] not in _CONVERTED:
-        return
+    """Raise ModelError for a number beside which torch raises: one that it cannot convert, a negative power."""
     for value in values:
-        if isinstance(value, int | float) and not _holds(dtype, value):
+        if dtype is None or not isinstance(value, int | float):
+            continue
+        if name == "aten.pow.Tensor_Scalar" and dtypes.is_integer(dtype) and value < 0:
+            raise ModelError(f"integers to the power of {value}", do="convert to floats before")
+        if name.split(".")[1] in _CONVERTED and not _holds(dtype, value):
             raise ModelError(f"{value} is no value of {dtype}", do="give a number that the tensor can hold")
 
 

@@ -136,6 +136,13 @@ def test_numbers_that_a_tensor_cannot_hold_are_refused(function: Callable[[Tenso
     check(lambda x: function(x, 70000), drawn(torch.bfloat16, 7, 33))
 
 
+@pytest.mark.parametrize("dtype", [*INTEGERS, torch.int32])
+def test_integers_have_no_negative_powers(dtype: torch.dtype) -> None:
+    for exponent in (-1, -5):
+        with pytest.raises(ModelError, match=f"integers to the power of {exponent}"):
+            ft.optimize(lambda x, exponent=exponent: x**exponent, (drawn(dtype, 5),), machine=REFERENCE)
+
+
 def test_extremes_of_truth_values() -> None:
     x, y = torch.tensor([True, True, False, False]), torch.tensor([True, False, True, False])
     check(lambda x, y: (torch.maximum(x, y), torch.minimum(x, y), x.clamp(min=y), x.clamp(max=y)), x, y)
