@@ -40,7 +40,7 @@ from frittata.frontends import (
 from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, part_names, part_of
 from frittata.frontends.idioms_complex import Complex, parts
 from frittata.frontends.torch_dtypes import COMPLEX, dtype_of, dtypes_of
-from frittata.frontends.torch_extern import extern
+from frittata.frontends.torch_extern import extern, is_left_to_torch
 from frittata.frontends.torch_imported import Imported
 from frittata.frontends.torch_inplace import in_place_calls
 
@@ -190,7 +190,8 @@ def _prepared(program: torch.export.ExportedProgram) -> torch.export.ExportedPro
     if all(str(target) in aten.ROWS or _is_python(target) or str(target) in aten.SAYS_NOTHING for target in targets):
         return program
     table = {**decomposition_table, **torch.export.default_decompositions()}
-    table = {op: meaning for op, meaning in table.items() if str(op) not in aten.ROWS}
+    whole = {*aten.ROWS, *(str(node.target) for node in program.graph.nodes if is_left_to_torch(node))}
+    table = {op: meaning for op, meaning in table.items() if str(op) not in whole}
     done = _decomposed(program, table)
     checking = {_source(node)[1] for node in done.graph.nodes if node.target is torch.ops.higher_order.with_effects}
     if checking:  # linear algebra that raises on values: its checks cannot be told apart from effects, it stays whole

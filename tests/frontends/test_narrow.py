@@ -184,6 +184,10 @@ def test_what_torch_rounds_in_its_own_way_is_left_to_torch() -> None:
     image = drawn(torch.uint8, 1, 3, 8, 8)
     check(lambda x: F.interpolate(x, scale_factor=2.0, mode="nearest"), image)
     check(lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"), image)
+    fast = ft.optimize(lambda x: F.interpolate(x, (5, 5), mode="bicubic"), (image,), machine=REFERENCE)
+    for seed in range(30):
+        other = drawn(torch.uint8, 1, 3, 8, 8, seed=seed)
+        assert torch.equal(fast(other), F.interpolate(other, (5, 5), mode="bicubic"))
     with pytest.raises(ModelError, match="interpolation of u8"):
         from_module(Apply(lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear")).eval(), (image,))
 
