@@ -62,6 +62,20 @@ class Home:
         return found
 
 
+    def read_beside(self, others: Sequence[Home]) -> Any:
+        """Return the tensor that is there now, and was the same one in other places when it was imported.
+
+        Raises: StaleParametersError if there is none, or another one in another place: the model knows one only.
+        """
+        found = self.read()
+        for other in others:
+            if other.tensors.get(other.path[-1]) is not found:
+                first, second = (".".join(home.path) for home in (self, other))
+                what = f"parameters {first!r} and {second!r} were one at optimize(), and are not any more"
+                raise StaleParametersError(what, do=f"{_AGAIN}, or put one tensor in both places")
+        return found
+
+
 _AGAIN = "call frittata.optimize again"
 
 
@@ -129,15 +143,32 @@ def readers(imported: Imported, source: Any, freeze: bool | None) -> tuple[Calla
     """
     names = [*imported.state.tensors, *(_params(imported.model) if freeze is False else ())]
     tensor_by_name = {**imported.parameters, **imported.state.tensors}
-    return tuple(_reader(name, imported.model, tensor_by_name, source) for name in names)
+    homes = _homes(source) if names else {}
+    return tuple(_reader(name, imported.model, tensor_by_name, source, homes) for name in names)
 
 
-def _reader(name: str, model: Model, tensor_by_name: Mapping[str, Any], source: Any) -> Callable[[], Any]:
+def _homes(source: Any) -> dict[int, list[Home]]:
+    """Return all places of each tensor of a module, of each of the names of modules that are there twice."""
+    found: dict[int, list[Home]] = {}
+    for path, part in source.named_modules(remove_duplicate=False) if hasattr(source, "named_modules") else ():
+        for kind in _KINDS:
+            for key, value in getattr(part, kind).items():
+                found.setdefault(id(value), []).append(Home(source, (*filter(None, path.split(".")), key), kind))
+    return found
+
+
+def _reader(
+    name: str, model: Model, tensor_by_name: Mapping[str, Any], source: Any, homes: Mapping[int, list[Home]]
+) -> Callable[[], Any]:
     if name not in tensor_by_name:
         return lambda: model.params[name]
-    whole = name.rpartition(".")[0] if part_of(name, tensor_by_name[name]) is not tensor_by_name[name] else name
+    kept = tensor_by_name[name]
+    whole = name.rpartition(".")[0] if part_of(name, kept) is not kept else name
     home = Home.of(source, whole)
-    return lambda: part_of(name, tensor_by_name[name] if home is None else home.read())
+    if home is None:
+        return lambda: part_of(name, kept)
+    others = [other for other in homes.get(id(kept), ()) if other.path != home.path]
+    return lambda: part_of(name, home.read_beside(others))
 
 
 def check_changes(values: Sequence[Any], changes: Sequence[int]) -> None:

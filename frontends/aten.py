@@ -6,10 +6,14 @@ of terms for several results. Placement and memory arguments (device, layout, me
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+
 from frittata.egraph import dtypes
+from frittata.egraph.dtypes import DType
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Dim
@@ -35,18 +39,17 @@ def _arithmetic(op: str) -> Row:
 
 def _add(op: str, logic: str) -> Row:
     def row(x: Operand, y: Operand, alpha: Number = 1) -> Term:
-        dtype = idioms.promoted_dtype(x, y)
-        if dtype == "bool" and alpha == 1 and logic:
-            return tensor(logic, *idioms.promoted(x, y))
-        left, right = idioms.promoted(x, y)
-        return tensor(op, left, right if alpha == 1 else tensor("mul", right, idioms.scalar(alpha, dtype)))
+        kind, (left, right) = idioms.widened(x, y)
+        if kind == "bool" and alpha == 1 and logic:
+            return tensor(logic, left, right)
+        if alpha != 1:
+            right = tensor("mul", right, idioms.cast(idioms.scalar(alpha, kind), right.dtype))
+        return idioms.cast(tensor(op, left, right), kind)
 
     return row
 
 
-def _reversed_sub(x: Term, y: Operand, alpha: Number = 1) -> Term:
-    left, right = idioms.promoted(y, x)
-    return tensor("sub", left, right if alpha == 1 else tensor("mul", right, idioms.scalar(alpha, right.dtype)))
+_sub = _add("sub", "")
 
 
 def _mul(x: Operand, y: Operand) -> Term:
@@ -90,12 +93,23 @@ def _truth(x: Term) -> Term:
     return x if x.dtype == "bool" else tensor("ne", x, idioms.scalar(0, x.dtype))
 
 
+def _extreme_of_both(op: str, logic: str) -> Row:
+    def row(x: Operand, y: Operand) -> Term:
+        left, right = idioms.promoted(x, y)
+        return tensor(logic if left.dtype == "bool" else op, left, right)
+
+    return row
+
+
+_maximum, _minimum = _extreme_of_both("max", "or"), _extreme_of_both("min", "and")
+
+
 def _clamp(x: Term, low: Operand | None = None, high: Operand | None = None) -> Term:
     bounds = [bound for bound in (low, high) if bound is not None]
-    x, *others = idioms.promoted(x, *bounds)
+    kind, (x, *others) = idioms.widened(x, *bounds)
     if low is not None:
-        x = tensor("max", x, others[0])
-    return x if high is None else tensor("min", x, others[-1])
+        x = _maximum(x, others[0])
+    return idioms.cast(x if high is None else _minimum(x, others[-1]), kind)
 
 
 def _hardtanh(x: Term, low: Number = -1, high: Number = 1) -> Term:
@@ -230,15 +244,15 @@ def _refuse_training(x: Term, p: float, train: bool) -> Term:
 
 ROWS: dict[str, Row] = {
     **{f"aten.add.{kind}": _add("add", "or") for kind in ("Tensor", "Scalar")},
-    **{f"aten.sub.{kind}": _add("sub", "") for kind in ("Tensor", "Scalar")},
-    **{f"aten.rsub.{kind}": _reversed_sub for kind in ("Tensor", "Scalar")},
+    **{f"aten.sub.{kind}": _sub for kind in ("Tensor", "Scalar")},
+    **{f"aten.rsub.{kind}": lambda x, y, alpha=1: _sub(y, x, alpha) for kind in ("Tensor", "Scalar")},
     **{f"aten.mul.{kind}": _mul for kind in ("Tensor", "Scalar")},
     "aten.pow.Tensor_Scalar": _pow,
     **{f"aten.pow.{kind}": _pow_of_both for kind in ("Tensor_Tensor", "Scalar")},
-    "aten.maximum.default": _arithmetic("max"),
-    "aten.minimum.default": _arithmetic("min"),
-    "aten.max.other": _arithmetic("max"),
-    "aten.min.other": _arithmetic("min"),
+    "aten.maximum.default": _maximum,
+    "aten.minimum.default": _minimum,
+    "aten.max.other": _maximum,
+    "aten.min.other": _minimum,
     **{
         f"aten.{name}.{kind}": _arithmetic(name)
         for name in ("lt", "le", "gt", "ge", "eq", "ne")
@@ -349,7 +363,7 @@ SAYS_NOTHING = frozenset({"aten._assert_tensor_metadata.default", "aten._assert_
 """Checks of what the import knows already: dtypes and extents."""
 
 ROUNDS: dict[str, bool] = {
-    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "remainder", "fmod", "hardshrink", "add", "sub", "pow"), True),
+    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "remainder", "fmod", "hardshrink", "pow"), True),
     **dict.fromkeys(("mul", "maximum", "minimum", "floor_divide", "div.Tensor_mode", "div.Scalar_mode"), False),
     **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor"), False),
 }
@@ -360,3 +374,31 @@ def rounds(name: str) -> bool | None:
     """Return what `ROUNDS` says of an overload, None if nothing."""
     _, operator, overload = name.split(".", 2)
     return ROUNDS.get(f"{operator}.{overload}", ROUNDS.get(operator))
+
+
+_CONVERTED = frozenset((
+    *("clamp", "clamp_max", "clamp_min", "constant_pad_nd", "fill", "full", "full_like", "hardtanh", "index_fill"),
+    *("masked_fill", "new_full", "pad", "scalar_tensor", "scatter", "threshold", "where"),
+))
+"""Operators of which torch converts numbers to the dtype of the result, and raises where it has no such value."""
+
+
+def check_numbers(name: str, values: Iterable[Any], dtype: DType | None) -> None:
+    """Raise ModelError for a number beside which torch raises: one that it cannot convert, a negative power."""
+    for value in values:
+        if dtype is None or not isinstance(value, int | float):
+            continue
+        if name == "aten.pow.Tensor_Scalar" and dtypes.is_integer(dtype) and value < 0:
+            raise ModelError(f"integers to the power of {value}", do="convert to floats before")
+        if name.split(".")[1] in _CONVERTED and not _holds(dtype, value):
+            raise ModelError(f"{value} is no value of {dtype}", do="give a number that the tensor can hold")
+
+
+def _holds(dtype: DType, value: Number) -> bool:
+    """Whether torch converts a number to `dtype`: one up to the largest, of unsigned integers with either sign."""
+    if dtypes.is_float(dtype):
+        return not float(dtypes.finfo(dtype).max) < abs(value) < math.inf
+    if dtype == "bool":
+        return True
+    limits = np.iinfo(dtypes.to_numpy(dtype))
+    return (limits.min or -limits.max) <= value <= limits.max

@@ -11,7 +11,7 @@ from frittata.egraph.errors import ModelError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import aten_windows, idioms, idioms_indices, idioms_windows
-from frittata.frontends.einsum import einsum
+from frittata.frontends.einsum import einsum, sums_alone
 
 
 def _scaled(x: Term, factor: float) -> Term:
@@ -107,6 +107,13 @@ def _flash_attention(
     return _attention(q, k, v, attn_mask, dropout, causal, scale=scale), None
 
 
+def _einsum(subscripts: str, operands: Sequence[Term], path: Sequence[int] | None = None) -> Term:
+    """Integers of which there is a sum without a product become ones of 64 bits, as of other sums."""
+    if not dtypes.is_float(operands[0].dtype) and sums_alone(subscripts, [len(x.shape) for x in operands]):
+        operands = [idioms.cast(x, "i64") for x in operands]
+    return einsum(subscripts, operands, path)
+
+
 def _batch_norm_inference(
     x: Term, weight: Term | None, bias: Term | None, mean: Term, var: Term, momentum: float, eps: float
 ) -> Term:
@@ -167,7 +174,7 @@ def _attention(
 ROWS: dict[str, Callable[..., Any]] = {
     "aten.linear.default": lambda x, weight, bias=None: idioms.linear(x, weight, bias),
     **{f"aten.{name}.default": idioms.matmul for name in ("matmul", "mm", "bmm", "mv", "dot")},
-    "aten.einsum.default": einsum,
+    "aten.einsum.default": _einsum,
     **{f"aten.{name}.default": _addmm for name in ("addmm", "baddbmm", "addmv")},
     "aten.outer.default": _outer,
     **{f"aten.conv{rank}d.{kind}": _conv(rank) for rank in (1, 2, 3) for kind in ("default", "padding")},

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from frittata.egraph import dtypes
+from frittata.egraph.dtypes import DType
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import element, tensor
 from frittata.egraph.shapes import Dim
@@ -51,7 +52,12 @@ def _divided(x: Operand, y: Operand) -> tuple[Term, ...]:
 
 
 def _remainder(x: Operand, y: Operand) -> Term:
-    return tensor("mod", *_divided(x, y))
+    """The remainder of a quotient that is rounded down; one of floats that is zero has the sign of x."""
+    left, right = _divided(x, y)
+    rest = tensor("mod", left, right)
+    if not dtypes.is_float(rest.dtype):
+        return rest
+    return tensor("where", tensor("eq", rest, _like(rest, 0)), tensor("mul", left, _like(left, 0)), rest)
 
 
 def _fmod(x: Operand, y: Operand) -> Term:
@@ -73,7 +79,38 @@ def _rounds_up(x: Term, y: Term, rest: Term) -> Term:
 
 
 def _floor_divide(x: Operand, y: Operand) -> Term:
-    return tensor("floordiv", *_divided(x, y))
+    left, right = _divided(x, y)
+    if not _is_half(left):
+        return tensor("floordiv", left, right)
+    kind, (left, right) = idioms.widened(left, right)
+    if _is_single(y):
+        return idioms.cast(tensor("floordiv", left, idioms.typed(y, left.dtype)), kind)
+    return _floor_of_halves(left, right, kind)
+
+
+def _is_half(x: Term) -> bool:
+    return dtypes.is_narrow(x.dtype) and dtypes.is_float(x.dtype)
+
+
+def _is_single(y: Operand) -> bool:
+    """Whether there is one divisor: torch rounds neither it nor what it computes of a quotient of halves then."""
+    return not isinstance(y, Term) or all(dim == 1 for dim in y.shape)
+
+
+def _floor_of_halves(x: Term, y: Term, kind: DType) -> Term:
+    """Return what torch makes of halves: a quotient of roundings, one less where the rest has the other sign."""
+
+    def rounded(op: str, left: Term, right: Term) -> Term:
+        return idioms.cast(idioms.cast(tensor(op, left, right), kind), left.dtype)
+
+    rest, exact = _fmod(x, y), tensor("div", x, y)
+    quotient = rounded("div", rounded("sub", x, rest), y)
+    differ = tensor("and", tensor("ne", rest, _like(rest, 0)), tensor("ne", _below(rest, 0), _below(y, 0)))
+    quotient = tensor("where", differ, rounded("sub", quotient, _like(x, 1)), quotient)
+    whole = tensor("floor", quotient)
+    whole = tensor("where", _above(rounded("sub", quotient, whole), 0.5), _plus(whole, 1), whole)
+    whole = tensor("where", tensor("eq", quotient, _like(x, 0)), tensor("mul", exact, _like(x, 0)), whole)
+    return idioms.cast(tensor("where", tensor("eq", y, _like(y, 0)), exact, whole), kind)
 
 
 def truncate(x: Term) -> Term:
@@ -85,6 +122,11 @@ def truncate(x: Term) -> Term:
 
 def _truncated_quotient(x: Operand, y: Operand) -> Term:
     left, right = _divided(x, y)
+    if _is_half(left):
+        kind, (left, right) = idioms.widened(left, right)
+        if _is_single(y):
+            return idioms.cast(truncate(tensor("div", left, idioms.typed(y, left.dtype))), kind)
+        return idioms.cast(truncate(idioms.cast(idioms.cast(tensor("div", left, right), kind), left.dtype)), kind)
     if dtypes.is_float(left.dtype):
         return truncate(tensor("div", left, right))
     down = tensor("floordiv", left, right)
@@ -242,7 +284,7 @@ def _nan_to_num(x: Term, nan: float | None = None, high: float | None = None, lo
         return x
     kind, x = x.dtype, idioms.cast(x, dtypes.wide(x.dtype))
     greatest = float(dtypes.finfo(kind).max)
-    out = tensor("where", tensor("ne", x, x), _like(x, nan or 0.0), x)
+    out = tensor("where", tensor("ne", x, x), _like(x, 0.0 if nan is None else nan), x)
     top, bottom = _like(x, greatest if high is None else high), _like(x, -greatest if low is None else low)
     out = tensor("where", tensor("eq", x, _like(x, math.inf)), top, out)
     return idioms.cast(tensor("where", tensor("eq", x, _like(x, -math.inf)), bottom, out), kind)
@@ -327,7 +369,8 @@ def _hardshrink(x: Term, most: Number = 0.5) -> Term:
 
 
 def _threshold(x: Term, least: Number, value: Number) -> Term:
-    return tensor("where", tensor("le", x, _like(x, least)), _like(x, value), x)
+    _, (wide, bound) = idioms.widened(x, _like(x, least))
+    return tensor("where", tensor("le", wide, bound), _like(x, value), x)
 
 
 # ---- mixtures --------------------------------------------------------------------------------------------------------
@@ -340,7 +383,7 @@ def _addcmul(x: Term, y: Term, z: Term, value: Number = 1) -> Term:
 
 def _addcdiv(x: Term, y: Term, z: Term, value: Number = 1) -> Term:
     x, y, z = idioms.promoted_floats(x, y, z)
-    return tensor("add", x, _times(tensor("div", y, z), value))
+    return tensor("add", x, tensor("div", _times(y, value), z))
 
 
 def _xor(x: Term, y: Term) -> Term:

@@ -63,14 +63,27 @@ def _constant_pad(x: Term, pads: Sequence[int], value: idioms.Number = 0) -> Ter
 
 def _pad(x: Term, pads: Sequence[int], mode: str = "constant", value: float | None = None) -> Term:
     if mode == "constant":
-        return _constant_pad(x, pads, value or 0)
+        return _constant_pad(x, pads, 0 if value is None else value)
     return _border(_BORDERS[mode])(x, pads)
+
+
+def _circular(x: Term, low: Ints, high: Ints) -> Term:
+    """Pad with a ring; torch refuses more than once around it, but not of what negative numbers leave.
+
+    Raises: ModelError there, for torch raises in a call, or reads what nothing was written to.
+    """
+    for dim, before, after in zip(x.shape[len(x.shape) - len(low) :], low, high, strict=True):
+        left = idioms.number(dim) + min(0, before) + min(0, after)
+        if max(before, after) > left:
+            what = f"circular padding by {before} and {after}, more than the {left} values that are left of {dim}"
+            raise ModelError(what, do="cut off first, then pad by no more than is left")
+    return idioms_windows.circular(x, low, high)
 
 
 _BORDERS: dict[str, Callable[[Term, Ints, Ints], Term]] = {
     "reflect": idioms_windows.reflect,
     "replicate": idioms_windows.replicate,
-    "circular": idioms_windows.circular,
+    "circular": _circular,
 }
 
 

@@ -39,6 +39,12 @@ def einsum(subscripts: str, operands: Sequence[Term], path: Sequence[int] | None
     return idioms.permute(x, [letters.index(letter) for letter in result])
 
 
+def sums_alone(subscripts: str, ranks: Sequence[int]) -> bool:
+    """Whether it is summed over an axis of one operand alone."""
+    inputs, result = _letters(subscripts, ranks)
+    return any(sum(letter in part for part in inputs) == 1 for letter in {*"".join(inputs)} - {*result})
+
+
 def tensordot(x: Term, y: Term, axes: tuple[Sequence[int], Sequence[int]]) -> Term:
     """Sum products over pairs of axes."""
     left, right = (len(term.shape) for term in (x, y))

@@ -94,6 +94,12 @@ def promoted(*operands: Operand) -> tuple[Term, ...]:
     return tuple(typed(x, dtype) for x in operands)
 
 
+def widened(*operands: Operand) -> tuple[DType, list[Term]]:
+    """Return the dtype that operands have in common, and them, rounded to it, in the dtype in which it is computed."""
+    kind = promoted_dtype(*operands)
+    return kind, [cast(x, dtypes.wide(kind)) for x in promoted(*operands)]
+
+
 def promoted_floats(*operands: Operand) -> tuple[Term, ...]:
     """Return the operands as tensors of one floating-point dtype."""
     dtype = promoted_dtype(*operands)

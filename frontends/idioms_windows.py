@@ -68,9 +68,11 @@ def circular(x: Term, low: Sequence[int], high: Sequence[int]) -> Term:
     x = pad(x, [min(0, before) for before in low], [min(0, after) for after in high])
     for axis, before, after in zip(range(-len(low), 0), low, high, strict=True):
         extent = idioms.number(x.shape[axis])
-        left = [idioms.take_slice(x, axis, extent - before, 1, before)] if before > 0 else []
-        right = [idioms.take_slice(x, axis, 0, 1, after)] if after > 0 else []
-        x = concat((*left, x, *right), axis)
+        rounds, first = divmod(max(0, before), extent)
+        left = [idioms.take_slice(x, axis, extent - first, 1, first)] if first else []
+        more, last = divmod(max(0, after), extent)
+        right = [idioms.take_slice(x, axis, 0, 1, last)] if last else []
+        x = concat((*left, *[x] * (rounds + 1 + more), *right), axis)
     return x
 
 

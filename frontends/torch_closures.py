@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import torch
 
-_DEEPEST = 4
-"""So many lists, dicts, objects and functions may lie around what is found."""
+_DEEPEST, _OBJECT = 64, 16
+"""So many lists, tuples and dicts may lie around what is found; an object, or a function, counts as several."""
 
-_TORCHS = frozenset(vars(torch.nn.Module()))
+_COLLECTIONS = (list, tuple, deque, dict)
+
+_TORCHS = frozenset(vars(torch.nn.Module())) - {"training"}
+"""What torch keeps in every module: hooks, parameters, buffers and other modules."""
+
+UNSET: Any = object()
+"""Stands for nothing."""
 
 
 def modules_of(function: Callable[..., Any]) -> dict[str, torch.nn.Module]:
@@ -22,7 +29,7 @@ def modules_of(function: Callable[..., Any]) -> dict[str, torch.nn.Module]:
     found: dict[int, tuple[str, torch.nn.Module]] = {}
     seen: dict[int, int] = {}
     for name, value in _names_in(function).items():
-        for path, module in _held(name, value, _DEEPEST - 1, torch.nn.Module, seen):
+        for path, module in _held(name, value, _DEEPEST - _OBJECT, torch.nn.Module, seen):
             found.setdefault(id(module), (path, module))
     return dict(found.values())
 
@@ -57,37 +64,67 @@ def _held(path: str, value: Any, depth: int, kind: type, seen: dict[int, int]) -
     if isinstance(value, kind):
         yield path, value
     elif _is_looked_into(value, depth, seen):
-        for key, part in _parts(value).items():
-            yield from _held(f"{path}_{key}".replace(".", "_"), part, depth - 1, kind, seen)
+        for key, part in _parts(value):
+            yield from _held(f"{path}_{key}".replace(".", "_"), part, _left(depth, value), kind, seen)
 
 
-def containers_of(module: torch.nn.Module) -> Iterator[tuple[str, Any, bool]]:
-    """Visit the lists, dicts and attributes of a module, and of what lies in them: name, itself, whether attributes.
+def containers_of(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    """Visit a module and its parts, and the lists, dicts, objects and functions that lie in them, with a name for each.
 
-    What torch keeps in a module, hooks, parameters, buffers and other modules, is left out, and torch's own objects.
+    What torch keeps in a module is left out, and torch's own objects.
     """
     seen: dict[int, int] = {}
     for path, part in module.named_modules():
         yield from _containers(".".join(filter(None, ("self", path))), part, _DEEPEST, seen)
 
 
-def _containers(name: str, value: Any, depth: int, seen: dict[int, int]) -> Iterator[tuple[str, Any, bool]]:
+def _containers(name: str, value: Any, depth: int, seen: dict[int, int]) -> Iterator[tuple[str, Any]]:
     if not _is_looked_into(value, depth, seen):
         return
-    if isinstance(value, list | dict):
-        yield name, value, False
-    elif hasattr(value, "__dict__"):
-        yield name, vars(value), True
-    for key, part in _parts(value).items():
-        is_torchs = isinstance(part, torch.nn.Module) or type(part).__module__.partition(".")[0] == "torch"
-        if not is_torchs and not (isinstance(value, torch.nn.Module) and key in _TORCHS):
-            yield from _containers(_name_in(name, value, key), part, depth - 1, seen)
+    yield name, value
+    for key, part in own_parts(value).items():
+        if not isinstance(part, torch.nn.Module) and type(part).__module__.partition(".")[0] != "torch":
+            yield from _containers(name_in(name, value, key), part, _left(depth, value), seen)
 
 
-def _name_in(name: str, value: Any, key: Any) -> str:
-    if isinstance(value, list | tuple | dict):
+def own_parts(value: Any) -> dict[Any, Any]:
+    """Return what lies in something, but for what torch keeps in a module."""
+    is_module = isinstance(value, torch.nn.Module)
+    return {key: part for key, part in _parts(value) if not (is_module and key in _TORCHS)}
+
+
+def name_in(name: str, value: Any, key: Any) -> str:
+    """Return how code names what lies in something of a name."""
+    if isinstance(value, _COLLECTIONS):
         return f"{name}[{key!r}]"
-    return key if isinstance(value, FunctionType | MethodType) else f"{name}.{key}"
+    return str(key) if isinstance(value, FunctionType | MethodType) else f"{name}.{key}"
+
+
+def put(value: Any, parts: Mapping[Any, Any]) -> None:
+    """Let something have other parts, and those that are `UNSET` no more."""
+    if isinstance(value, list | deque):
+        every = {**dict(enumerate(value)), **parts}
+        value.clear()
+        value.extend(every[at] for at in sorted(every) if every[at] is not UNSET)
+        return
+    for key, part in parts.items():
+        if isinstance(value, dict):
+            value.pop(key, None) if part is UNSET else value.update({key: part})
+        elif isinstance(value, FunctionType | MethodType):
+            _rebind(value, key, part)
+        elif part is not UNSET:
+            object.__setattr__(value, key, part)
+        elif hasattr(value, key):
+            object.__delattr__(value, key)
+
+
+def _rebind(function: Any, name: str, value: Any) -> None:
+    """Bind what a function has from what encloses it, or from its globals."""
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    if name in cells:
+        cells[name].cell_contents = value
+    elif name in function.__globals__:
+        function.__globals__[name] = value
 
 
 def _is_looked_into(value: Any, depth: int, seen: dict[int, int]) -> bool:
@@ -99,15 +136,24 @@ def _is_looked_into(value: Any, depth: int, seen: dict[int, int]) -> bool:
     return True
 
 
-def _parts(value: Any) -> dict[Any, Any]:
-    """Return what lies in a list, a tuple, a dict, a function, or in the attributes of an object."""
-    if isinstance(value, list | tuple):
-        return dict(enumerate(value))
+def _left(depth: int, value: Any) -> int:
+    return depth - (1 if isinstance(value, _COLLECTIONS) else _OBJECT)
+
+
+def _parts(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return what is in a list, a tuple or a dict, what a function finds, or the attributes of an object, by name."""
+    if isinstance(value, list | tuple | deque):
+        return enumerate(value)
+    if isinstance(value, dict):
+        return value.items()
     if isinstance(value, partial):
-        return {"func": value.func, "args": value.args, **value.keywords}
+        return {"func": value.func, "args": value.args, **value.keywords}.items()
     if isinstance(value, FunctionType | MethodType):
-        return _names_in(value)
-    return value if isinstance(value, dict) else getattr(value, "__dict__", {})
+        return _names_in(value).items()
+    kinds = [vars(kind) for kind in type(value).__mro__ if "__slots__" in vars(kind)]
+    slots = [name for own in kinds for name, slot in own.items() if isinstance(slot, MemberDescriptorType)]
+    filled = {name: getattr(value, name, None) for name in slots}
+    return {**filled, **getattr(value, "__dict__", {})}.items()
 
 
 def _names_in(function: Any) -> dict[str, Any]:

@@ -25,6 +25,14 @@ Places = Mapping[tuple[int, int], str]
 """Names of dims by (leaf of the arguments, axis)."""
 
 
+def made_of_values() -> ModelError:
+    """Return the error for a number, or a size, that depends on values."""
+    return ModelError(
+        "a number is made of the values of a tensor, by item(), float() or int()",
+        do="leave it a tensor: x.max() in place of x.max().item()",
+    )
+
+
 @dataclass(frozen=True)
 class Dims:
     """What torch's symbols are called, and their extents where they are known."""
@@ -85,10 +93,7 @@ class Dims:
         if isinstance(value, torch.SymInt) and expression.is_Symbol:
             return Sym(self.name(expression))
         if free_unbacked_symbols(value):
-            raise ModelError(
-                "a number is made of the values of a tensor, by item(), float() or int()",
-                do="leave it a tensor: x.max() in place of x.max().item()",
-            )
+            raise made_of_values()
         if expression.free_symbols:
             raise ModelError(
                 f"{expression} is computed from symbolic dims",

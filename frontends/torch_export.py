@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch._decomp import decomposition_table
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from frittata.egraph import shapes
@@ -37,7 +38,7 @@ from frittata.frontends import (
 from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, State, part_names, part_of
 from frittata.frontends.idioms_complex import Complex, parts
 from frittata.frontends.torch_dtypes import COMPLEX, dtype_of, dtypes_of
-from frittata.frontends.torch_extern import extern
+from frittata.frontends.torch_extern import extern, is_left_to_torch
 from frittata.frontends.torch_imported import Imported
 from frittata.frontends.torch_inplace import in_place_calls
 from frittata.frontends.torch_origins import innermost, origin, source_of
@@ -186,7 +187,8 @@ def _prepared(program: torch.export.ExportedProgram) -> torch.export.ExportedPro
     if all(str(target) in aten.ROWS or _is_python(target) or str(target) in aten.SAYS_NOTHING for target in targets):
         return program
     table = {**decomposition_table, **torch.export.default_decompositions()}
-    table = {op: meaning for op, meaning in table.items() if str(op) not in aten.ROWS}
+    whole = {*aten.ROWS, *(str(node.target) for node in program.graph.nodes if is_left_to_torch(node))}
+    table = {op: meaning for op, meaning in table.items() if str(op) not in whole}
     done = _decomposed(program, table)
     checking = {source_of(node)[1] for node in done.graph.nodes if node.target is torch.ops.higher_order.with_effects}
     if checking:  # linear algebra that raises on values: its checks cannot be told apart from effects, it stays whole
@@ -277,6 +279,8 @@ class _Importer:
                 continue
             term = self._read(value, output)
             if not isinstance(term, Term | Complex):
+                if _reads_a_value(output):
+                    raise torch_dims.made_of_values()
                 raise ModelError(f"the module returns the dim {value}", do="return tensors only")
             outputs.extend(_terms(term))
             if is_result:
@@ -395,14 +399,16 @@ class _Importer:
                 return
             if name not in aten.ROWS:
                 raise UnsupportedOpError(name)
+            if isinstance(value, torch.Tensor) and free_unbacked_symbols(value) and _reads_a_value(node):
+                raise torch_dims.made_of_values()
             if name in aten.READS_MEMORY:
                 _refuse_other_order(node)
                 self.reads_memory = True
-            arguments = self._arguments(node)
+            row, arguments, keywords = aten.ROWS[name], self._arguments(node), self._keywords(node)
+            aten.check_numbers(name, (*arguments, *keywords.values()), dtypes_of(value)[0])
             is_rounded = aten.rounds(name)
             if is_rounded is not None and len(arguments) > 1:
                 arguments[:2] = narrow.promoted(arguments[0], arguments[1], is_rounded)
-            row, keywords = aten.ROWS[name], self._keywords(node)
             is_complex = _is_complex(value)
             if is_complex or aten_complex.takes((*arguments, *keywords.values())):
                 row = aten_complex.meaning(name, row, is_complex)
@@ -415,8 +421,10 @@ class _Importer:
         except UnsupportedOpError as error:
             result = self._unsupported(node, name if error.what == name else f"{name} ({error.what})")
         except ModelError as error:
-            error.where = f"{name} at {self.place(node) or node.name}" + (f", {error.where}" if error.where else "")
-            raise
+            self._refuse_unsupported()  # of which this may come: their results are unknown
+            told = torch_dims.made_of_values() if _reads_a_value(node) else error
+            told.where = f"{name} at {self.place(node) or node.name}" + (f", {error.where}" if error.where else "")
+            raise told from error.__cause__
         self._set(node, result, name)
         self.value_by_node.update(dict.fromkeys(names, result))
 
@@ -507,7 +515,7 @@ class _Importer:
             case torch.dtype() if value in COMPLEX:
                 return COMPLEX[value]
             case torch.dtype():
-                return dtype_of(value, f"{user.target} at {self.place(user)}")
+                return dtype_of(value, str(user.target))
             case _:
                 return self.dims.read(value)
 
@@ -556,6 +564,12 @@ def _refuse_other_order(node: torch.fx.Node) -> None:
             f"strides lead through the memory of a view of shape {shape}",
             do="call .contiguous().clone() on the view, or write it by slices and permute",
         )
+
+
+def _reads_a_value(node: torch.fx.Node) -> bool:
+    """Whether a node takes a number that is made of the values of a tensor."""
+    taken = [used.meta.get("val") for used in node.all_input_nodes]
+    return any(isinstance(value, torch.SymInt | torch.Tensor) and free_unbacked_symbols(value) for value in taken)
 
 
 def _is_complex(value: Any) -> bool:

@@ -1,45 +1,28 @@
-"""What a call changes of a module beside its buffers: attributes, and what lies in lists, dicts and objects of it."""
+"""What a call changes of a module beside its buffers: attributes, lists, dicts and objects, what functions rebind."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from frittata.frontends.torch_closures import containers_of
+from frittata.frontends.torch_closures import UNSET, containers_of, name_in, own_parts, put
 
 _PLAIN = (int, float, bool, str)
-_UNSET: Any = object()
 
 
-@dataclass(frozen=True, eq=False)
-class _Container:
-    """A list, a dict, or the attributes of an object, with the name that the module's code has for it."""
+@dataclass(frozen=True)
+class _Change:
+    """What lay in something under a key, and what a call has put there."""
 
-    name: str
-    values: Any
-    is_object: bool
-
-    def parts(self) -> dict[Any, Any]:
-        return dict(enumerate(self.values) if isinstance(self.values, list) else self.values)
-
-    def put(self, parts: Mapping[Any, Any]) -> None:
-        """Let it have other parts, and some no more."""
-        if isinstance(self.values, list):
-            every = {**self.parts(), **parts}
-            self.values[:] = [every[at] for at in sorted(every) if every[at] is not _UNSET]
-            return
-        for key, part in parts.items():
-            if part is _UNSET:
-                self.values.pop(key, None)
-            else:
-                self.values[key] = part
-
-    def name_of(self, key: Any) -> str:
-        return f"{self.name}.{key}" if self.is_object else f"{self.name}[{key!r}]"
+    holder: Any
+    key: Any
+    old: Any
+    new: Any
 
 
 class Attributes:
@@ -49,15 +32,14 @@ class Attributes:
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
-        containers = (_Container(*found) for found in containers_of(module))
-        self._before = [(container, container.parts()) for container in containers]
-        self._changes: dict[str, tuple[_Container, Any, Any, Any]] = {}
+        self._before = [(name, value, own_parts(value)) for name, value in containers_of(module)]
+        self._changes: dict[str, _Change] = {}
 
     def note(self) -> None:
         """Look at what has changed until now."""
-        for container, had in self._before:
-            for key, old, new in _changes(had, container.parts()):
-                self._changes[container.name_of(key)] = container, key, old, new
+        for name, value, had in self._before:
+            for key, old, new in _changes(had, own_parts(value)):
+                self._changes[name_in(name, value, key)] = _Change(value, key, old, new)
 
     @property
     def changed(self) -> tuple[str, ...]:
@@ -72,29 +54,30 @@ class Attributes:
             made.append(torch.ones([_extent(size) for size in value.shape], dtype=value.dtype))
             return made[-1]
 
-        self._put({name: pytree.tree_map_only(torch.Tensor, real, new) for name, (*_, new) in self._changes.items()})
+        self._put(lambda change: pytree.tree_map_only(torch.Tensor, real, change.new))
         return made
 
     def restore(self) -> None:
         """Let the module be as it was at first."""
         self.note()
-        self._put({name: old for name, (_, _, old, _) in self._changes.items()})
+        self._put(lambda change: change.old)
 
-    def _put(self, value_by_name: Mapping[str, Any]) -> None:
-        every: dict[_Container, dict[Any, Any]] = {}
-        for container, had in self._before:  # torch puts copies of lists and dicts back, and calls go on with those
-            lost = {key: old for key, old in had.items() if isinstance(old, list | dict)}
-            every[container] = {key: old for key, old in lost.items() if container.parts().get(key) is not old}
-        for name, (container, key, _, _) in self._changes.items():
-            every[container][key] = value_by_name[name]
-        for container, parts in every.items():
-            container.put(parts)
+    def _put(self, chosen: Callable[[_Change], Any]) -> None:
+        for _, value, had in self._before:
+            if isinstance(value, torch.nn.Module):  # torch puts copies of lists and dicts back, calls go on with those
+                has, held = own_parts(value), (list, deque, dict)
+                put(value, {k: old for k, old in had.items() if isinstance(old, held) and has.get(k) is not old})
+        every: dict[int, tuple[Any, dict[Any, Any]]] = {}
+        for change in self._changes.values():
+            every.setdefault(id(change.holder), (change.holder, {}))[1][change.key] = chosen(change)
+        for value, parts in every.values():
+            put(value, parts)
 
 
 def _changes(had: Mapping[Any, Any], has: Mapping[Any, Any]) -> Iterator[tuple[Any, Any, Any]]:
     """Visit the keys under which there is another value, with both."""
     for key in dict.fromkeys((*had, *has)):
-        old, new = had.get(key, _UNSET), has.get(key, _UNSET)
+        old, new = had.get(key, UNSET), has.get(key, UNSET)
         if old is not new and _known(old) != _known(new):
             yield key, old, new
 

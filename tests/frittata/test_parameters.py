@@ -101,6 +101,28 @@ def test_each_name_of_a_parameter_that_modules_share_is_guarded(which: int, cach
         fast(X)
 
 
+def test_without_freezing_all_names_of_a_parameter_that_modules_share_are_read(cache: Path) -> None:
+    def linear() -> nn.Linear:
+        return nn.Linear(X.shape[-1], X.shape[-1], bias=False)
+
+    module = nn.Sequential(linear(), nn.Tanh(), linear(), nn.Tanh(), inner := linear(), inner).eval()
+    module[2].weight = module[0].weight
+    live = ft.optimize(module, (X,), machine=REFERENCE, cache=cache, freeze=False)
+    with torch.no_grad():
+        module.load_state_dict({name: torch.randn_like(value) for name, value in module.state_dict().items()})
+        torch.testing.assert_close(live(X), module(X))
+        module[0].weight = module[2].weight = linear().weight
+        torch.testing.assert_close(live(X), module(X))
+        module[2].weight = linear().weight
+        with pytest.raises(StaleParametersError, match=r"'[02].weight' and '[02].weight' were one"):
+            live(X)
+        module[2] = module[0]
+        torch.testing.assert_close(live(X), module(X))
+        module[5] = linear()
+        with pytest.raises(StaleParametersError, match=r"'[45].weight' and '[45].weight' were one"):
+            live(X)
+
+
 def test_without_freezing_a_parameter_that_is_gone_is_an_error(cache: Path) -> None:
     module = model()
     fast = ft.optimize(module, (X,), machine=REFERENCE, cache=cache, freeze=False)

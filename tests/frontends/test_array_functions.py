@@ -106,6 +106,7 @@ CASES: dict[str, Case] = {
             np.pad(a, 2, mode="edge"),
             np.pad(a, ((1, 2), (3, 0)), mode="reflect"),
             np.pad(a, 2, mode="wrap"),
+            np.pad(a, ((0, 12), (17, 7)), mode="wrap"),
         ),
         (M,),
     ),

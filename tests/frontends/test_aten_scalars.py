@@ -179,10 +179,29 @@ def test_integers_are_not_divided_by_zero(function: Forward) -> None:
     assert_imported(function, INTS.double())
 
 
-def test_the_remainder_of_a_negative_zero_is_one() -> None:
+@pytest.mark.parametrize("function", [torch.fmod, torch.remainder])
+def test_a_remainder_of_zero_has_the_sign_of_the_dividend(function: Forward) -> None:
     x, y = torch.meshgrid(torch.tensor([0.0, -0.0, 6.0, -6.0]), torch.tensor([3.0, -3.0, math.inf]), indexing="ij")
-    found = ft.optimize(torch.fmod, (x, y), machine=REFERENCE)(x, y)
-    assert torch.equal(torch.signbit(found), torch.signbit(torch.fmod(x, y)))
+    found = ft.optimize(function, (x, y), machine=REFERENCE)(x, y)
+    torch.testing.assert_close(found, function(x, y))
+    assert torch.equal(torch.signbit(found), torch.signbit(function(x, y)))
+
+
+def test_zeros_have_their_signs() -> None:
+    def zeros(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.nan_to_num(x, -0.0), F.pad(x, (1, 1), value=-0.0)
+
+    x = torch.tensor([0.0, -0.0, -0.25, 0.25, math.nan])
+    for found, expected in zip(ft.optimize(zeros, (x,), machine=REFERENCE)(x), zeros(x), strict=True):
+        torch.testing.assert_close(found, expected, equal_nan=True)
+        assert torch.equal(found.signbit() & (found == 0), expected.signbit() & (expected == 0))
+
+
+def test_the_factor_of_a_quotient_is_that_of_the_dividend() -> None:
+    """As torch computes it: it may overflow, and be too small to count."""
+    x, y = torch.ones(4), torch.tensor([3e38, 1e-45, 1.0, math.inf])
+    found = ft.optimize(lambda x, y: torch.addcdiv(x, y, y, value=2.5), (x, y), machine=REFERENCE, numerics="exact")
+    torch.testing.assert_close(found(x, y), torch.addcdiv(x, y, y, value=2.5), equal_nan=True)
 
 
 def test_evenly_spaced_values() -> None:

@@ -347,6 +347,13 @@ def test_nan_and_infinities_go_through_compiled_pools_as_in_torch() -> None:
     assert_compiled(lambda x: (F.max_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 3, 2, 1), F.adaptive_max_pool2d(x, 3)), HOLED)
 
 
+def test_a_ring_is_no_shorter_than_its_border() -> None:
+    """Where negative numbers leave less, torch raises or reads what nothing was written to."""
+    for pads in ((-2, 6), (6, -2), (-7, 3)):
+        with pytest.raises(ModelError, match="circular padding by"):
+            from_module(module_of(lambda x, pads=pads: F.pad(x, pads, mode="circular")), (torch.zeros(1, 2, 7),))
+
+
 def test_where_a_maximum_stands_has_no_definition() -> None:
     class Indices(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -46,6 +46,16 @@ def test_einsum_means_what_it_means_in_torch(name: str) -> None:
     torch.testing.assert_close(torch.from_numpy(found), module(*operands), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64])
+@pytest.mark.parametrize("text", ["ij->i", "ij->", "ij->ji", "ij,kl->i", "ij,jk->ik", "ij,ij->i"])
+def test_integers_are_summed_as_torch_sums_them(text: str, dtype: torch.dtype) -> None:
+    x = torch.arange(0, 240, 20).reshape(3, 4).to(dtype)
+    operands = (x, x.T if "jk" in text else x)[: text.count(",") + 1]
+    module = Einsum(text, None).eval()
+    (found,) = from_module(module, operands).model.interpret(*(each.numpy() for each in operands))
+    torch.testing.assert_close(torch.from_numpy(found), module(*operands))
+
+
 def test_what_is_summed_stays_in_the_order_of_the_first_operand() -> None:
     model = from_module(Einsum("btl,tlo->bo", None).eval(), (X, Y)).model
     assert not [term for term in walk(*model.main.outputs) if term.op == "permute"]

@@ -85,6 +85,70 @@ def test_each_operator_of_halves_is_rounded_once(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", HALVES)
+def test_factors_of_halves_are_rounded_and_their_quotients_between(dtype: torch.dtype) -> None:
+    """As torch has it where values lie side by side; of one divisor nothing is rounded between."""
+    x, y, one = drawn(dtype, 7, 32), drawn(dtype, 7, 32, seed=1), drawn(dtype, 1, 1)
+    check(lambda x, y: (x.add(y, alpha=0.3), x.sub(y, alpha=3.7), torch.rsub(x, y, alpha=0.3)), x, y)
+    check(lambda x: (x.add(0.7, alpha=0.3), x.sub(0.7, alpha=3.7), torch.rsub(x, 0.7, alpha=2)), x)
+
+    def quotients(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return torch.div(x, y, rounding_mode="trunc"), torch.div(x, y, rounding_mode="floor"), 7.3 // y
+
+    check(quotients, x * 100, y * 0.01)
+    check(quotients, x * 100, one * 0.01)
+    odd = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 6e-8, -3e-8, 0.5, -0.5, 3.0, -7.0]).to(dtype)
+    fast = ft.optimize(quotients, (odd[:, None], odd), machine=REFERENCE)
+    for ours, theirs in zip(fast(odd[:, None], odd), quotients(odd[:, None], odd), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(ours.signbit()[~ours.isnan()], theirs.signbit()[~theirs.isnan()])
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_bounds_are_of_the_dtype_that_is_clamped(dtype: torch.dtype) -> None:
+    """A negative bound of bytes is a large one, as torch has it, and one that is too large is refused."""
+    x, low, high = drawn(dtype, 7, 33), torch.tensor(-5), torch.tensor(200)
+    check(lambda x: (x.clamp(-5, 100), x.clamp(min=-5), x.clamp(max=-5), x.clamp(-2.5, 300.5), x.clamp(10, 5)), x)
+    check(lambda x, low, high: (x.clamp(low, high), torch.clamp_min(x, low), torch.maximum(x, high)), x, low, high)
+    check(lambda x: (F.threshold(x, -5, 3), F.threshold(x, 100, -5), x.masked_fill(x > 3, -7)), x)
+
+
+BEYOND: tuple[Callable[[Tensor, int], Tensor], ...] = (
+    lambda x, number: x.clamp(max=number),
+    lambda x, number: x.masked_fill(x > 3, number),
+    lambda x, number: torch.where(x > 3, x, number),
+    lambda x, number: torch.full_like(x, number) + x,
+    lambda x, number: F.threshold(x, 3, number),
+    lambda x, number: x.index_fill(0, torch.tensor([1]), number),
+)
+
+
+@pytest.mark.parametrize("function", BEYOND)
+def test_numbers_that_a_tensor_cannot_hold_are_refused(function: Callable[[Tensor, int], Tensor]) -> None:
+    for dtype in (*INTEGERS, torch.int32):
+        for number in (torch.iinfo(dtype).max + 1, -torch.iinfo(dtype).max - 2):
+            x = drawn(dtype, 7, 33)
+            with pytest.raises(RuntimeError, match="without overflow"):
+                function(x, number)
+            with pytest.raises(ModelError, match=f"{number} is no value of"):
+                ft.optimize(lambda x, number=number: function(x, number), (x,), machine=REFERENCE)
+    with pytest.raises(ModelError, match=r"70000 is no value of f16"):
+        ft.optimize(lambda x: function(x, 70000), (drawn(torch.float16, 7, 33),), machine=REFERENCE)
+    check(lambda x: function(x, 70000), drawn(torch.bfloat16, 7, 33))
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, torch.int32])
+def test_integers_have_no_negative_powers(dtype: torch.dtype) -> None:
+    for exponent in (-1, -5):
+        with pytest.raises(ModelError, match=f"integers to the power of {exponent}"):
+            ft.optimize(lambda x, exponent=exponent: x**exponent, (drawn(dtype, 5),), machine=REFERENCE)
+
+
+def test_extremes_of_truth_values() -> None:
+    x, y = torch.tensor([True, True, False, False]), torch.tensor([True, False, True, False])
+    check(lambda x, y: (torch.maximum(x, y), torch.minimum(x, y), x.clamp(min=y), x.clamp(max=y)), x, y)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
 def test_models_of_halves(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     dense = nn.Sequential(nn.Linear(33, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 5))
@@ -120,6 +184,10 @@ def test_what_torch_rounds_in_its_own_way_is_left_to_torch() -> None:
     image = drawn(torch.uint8, 1, 3, 8, 8)
     check(lambda x: F.interpolate(x, scale_factor=2.0, mode="nearest"), image)
     check(lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"), image)
+    fast = ft.optimize(lambda x: F.interpolate(x, (5, 5), mode="bicubic"), (image,), machine=REFERENCE)
+    for seed in range(30):
+        other = drawn(torch.uint8, 1, 3, 8, 8, seed=seed)
+        assert torch.equal(fast(other), F.interpolate(other, (5, 5), mode="bicubic"))
     with pytest.raises(ModelError, match="interpolation of u8"):
         from_module(Apply(lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear")).eval(), (image,))
 

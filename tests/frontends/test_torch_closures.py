@@ -56,6 +56,22 @@ class Spare:
     layer = nn.Linear(3, 3).eval()
 
 
+class Slotted:
+    """An object that has its attributes in slots, one of them empty."""
+
+    __slots__ = ("__layer", "nothing")
+
+    def __init__(self, inner: nn.Module) -> None:
+        self.__layer = inner
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.__layer(x)
+
+
+slotted = Slotted(nn.Linear(3, 3).eval())
+nested: dict[str, Any] = {"a": [{"b": ({"c": [{"d": [nn.Linear(3, 3).eval()]}]},)}]}
+deep = nested["a"][0]["b"][0]["c"][0]["d"][0]
+
 this = types.ModuleType("this")
 this.layer = nn.Linear(3, 3).eval()  # type: ignore[attr-defined]
 
@@ -76,6 +92,8 @@ SOURCES: dict[str, tuple[Callable[[Tensor], Any], Tensor]] = {
     "of a module of Python": (lambda x: this.layer(x), this.layer.weight),
     "defaults": (by_default, half.bias),
     "defaults by name": (by_default, layer.bias),
+    "in a slot": (lambda x: slotted(x), slotted._Slotted__layer.bias),  # type: ignore[attr-defined]
+    "in many lists and dicts": (lambda x: nested["a"][0]["b"][0]["c"][0]["d"][0](x), deep.bias),
     "in a list of a module": (HELD, HELD.factors[0]),
     "a module in a dict of one": (HELD, HELD.layers["first"].bias),
     "by a function that a module has": (HELD, scale),

@@ -60,6 +60,15 @@ ERRORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str, str]] = {
     "complex numbers": (lambda x: torch.complex(x, x).tanh(), (X,), r"tanh.*\(of complex numbers\)", "without them"),
     "no shape": (lambda x: torch.linalg.lstsq(x.T, x.T).solution, (X,), "linalg_lstsq.*no shape", "other operators"),
     "a number": (lambda x: x * torch.equal(x, x), (X,), "aten.equal.*depends on values", "other operators"),
+    "a number that is a result": (lambda x: x[0, 0].item(), (X,), "made of the values", "leave it a tensor"),
+    "a size": (lambda x: x.repeat(x[0, 0].int().item(), 1), (X,), "made of the values", "leave it a tensor"),
+    "sizes of parts": (
+        lambda x, at: torch.tensor_split(x, at), (X, torch.tensor([1])), "made of the values", "leave it a tensor"
+    ),
+    "a shape, and what is made of it": (
+        lambda x: torch.combinations(x[0], 1), (X,), "masked_select.*depends on values", "without them"
+    ),
+    "complex numbers of halves": (lambda x: x.chalf(), (X,), r"_to_copy.default has torch.complex32", "convert"),
     "a branch": (_branches, (X,), "data-dependent", "torch.where"),
     "a check of values": (lambda x: F.gaussian_nll_loss(x, x, x.abs()), (X,), "data-dependent", "torch.where"),
 }

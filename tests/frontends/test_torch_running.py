@@ -2,6 +2,7 @@
 
 import logging
 import random
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 import frittata as ft
 from frittata.egraph.errors import ModelError
 from frittata.frontends.torch_export import as_module, from_module
+
+CALLS = 0
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
@@ -63,12 +66,22 @@ def test_a_module_may_remember_what_no_result_depends_on() -> None:
     assert (module.count, module.width) == (0, None)
 
 
+class Slots:
+    """An object without a dict."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class Remembers(nn.Module):
     """Has tensors and numbers that are no buffers."""
 
     def __init__(self, forward: Callable[[Any, Tensor], Tensor]) -> None:
         super().__init__()
         self.seen, self.list, self.nested, self.last = torch.zeros(4), [torch.zeros(4)], {"deep": [0]}, None
+        self.queue, self.object = deque([1.0], maxlen=2), Slots()
         self.function = forward
 
     def forward(self, x: Tensor) -> Tensor:
@@ -95,6 +108,16 @@ def counts(self: Any, x: Tensor) -> Tensor:
     return x * self.nested["deep"][0]
 
 
+def queues(self: Any, x: Tensor) -> Tensor:
+    self.queue.append(2.0)
+    return x * self.queue[0] + self.queue[-1]
+
+
+def counts_in_an_object(self: Any, x: Tensor) -> Tensor:
+    self.object.count += 1
+    return x * self.object.count
+
+
 def keeps_the_first(self: Any, x: Tensor) -> Tensor:
     self.last = x * 2 if self.last is None else self.last
     return x + self.last
@@ -111,6 +134,8 @@ KEPT: dict[str, tuple[Callable[[Any, Tensor], Tensor], str]] = {
     "a tensor in a list": (sums_in_a_list, r"self.list\[0\]"),
     "a list that grows": (grows, r"self.list\[1\]"),
     "a number in a list in a dict": (counts, r"self.nested\['deep'\]\[0\]"),
+    "a queue": (queues, r"self.queue\[1\]"),
+    "a number in an object": (counts_in_an_object, "self.object.count"),
     "a tensor that was none": (keeps_the_first, "self.last"),
 }
 
@@ -124,6 +149,7 @@ def test_what_the_next_call_would_compute_otherwise_is_refused(name: str) -> Non
         from_module(module, (X,))
     assert all(a is b for a, b in zip((module.seen, module.list, module.list[0]), before, strict=True))
     assert (len(module.list), module.nested, module.last) == (1, {"deep": [0]}, None)
+    assert (list(module.queue), module.object.count) == ([1.0], 0)
 
 
 def test_functions_that_change_what_they_have_from_elsewhere_are_refused() -> None:
@@ -133,9 +159,22 @@ def test_functions_that_change_what_they_have_from_elsewhere_are_refused() -> No
         total[0] += 1
         return x * total[0]
 
-    with pytest.raises(ModelError, match=r"changes total\[0\] while it runs"):
-        from_module(as_module(counted), (X,))
-    assert total == [0]
+    number = 0
+
+    def counts_here(x: Tensor) -> Tensor:
+        nonlocal number
+        number += 1
+        return x * number
+
+    def counts_for_all(x: Tensor) -> Tensor:
+        global CALLS
+        CALLS += 1
+        return x * CALLS
+
+    for function, name in ((counted, r"total\[0\]"), (counts_here, "number"), (counts_for_all, "CALLS")):
+        with pytest.raises(ModelError, match=rf"changes {name} while it runs"):
+            from_module(as_module(function), (X,))
+    assert (total, number, CALLS) == ([0], 0, 0)
 
 
 def test_a_module_may_keep_tensors_that_no_call_reads() -> None:
