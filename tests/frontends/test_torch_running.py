@@ -16,7 +16,7 @@ import frittata as ft
 from frittata.egraph.errors import ModelError
 from frittata.frontends.torch_export import as_module, from_module
 
-CALLS = 0
+calls_of_all = 0
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
@@ -167,14 +167,14 @@ def test_functions_that_change_what_they_have_from_elsewhere_are_refused() -> No
         return x * number
 
     def counts_for_all(x: Tensor) -> Tensor:
-        global CALLS
-        CALLS += 1
-        return x * CALLS
+        global calls_of_all
+        calls_of_all += 1
+        return x * calls_of_all
 
-    for function, name in ((counted, r"total\[0\]"), (counts_here, "number"), (counts_for_all, "CALLS")):
+    for function, name in ((counted, r"total\[0\]"), (counts_here, "number"), (counts_for_all, "calls_of_all")):
         with pytest.raises(ModelError, match=rf"changes {name} while it runs"):
             from_module(as_module(function), (X,))
-    assert (total, number, CALLS) == ([0], 0, 0)
+    assert (total, number, calls_of_all) == ([0], 0, 0)
 
 
 def test_a_module_may_keep_tensors_that_no_call_reads() -> None:
