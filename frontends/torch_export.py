@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._decomp import decomposition_table
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
@@ -37,8 +36,9 @@ from frittata.frontends import (
 )
 from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, State, part_names, part_of
 from frittata.frontends.idioms_complex import Complex, parts
+from frittata.frontends.torch_decomposed import prepared
 from frittata.frontends.torch_dtypes import COMPLEX, dtype_of, dtypes_of
-from frittata.frontends.torch_extern import extern, is_left_to_torch
+from frittata.frontends.torch_extern import extern
 from frittata.frontends.torch_imported import Imported
 from frittata.frontends.torch_inplace import in_place_calls
 from frittata.frontends.torch_origins import innermost, origin, source_of
@@ -173,50 +173,7 @@ def from_exported_program(
         )
     dims = torch_dims.Dims.of(program, name_by_place or {}).at(sizes or {}, program)
     with idioms.default_float("f64" if torch.get_default_dtype() is torch.float64 else "f32"):
-        return _Importer(_prepared(program), dims, place or origin, fallback).run()
-
-
-def _prepared(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """Make in-place operators functional, and decompose operators that have no row, where there are any."""
-    renamed = in_place_calls(program.graph.nodes)
-    targets = [
-        renamed[node][0] if node in renamed else node.target
-        for node in program.graph.nodes
-        if node.op == "call_function"
-    ]
-    if all(str(target) in aten.ROWS or _is_python(target) or str(target) in aten.SAYS_NOTHING for target in targets):
-        return program
-    table = {**decomposition_table, **torch.export.default_decompositions()}
-    whole = {*aten.ROWS, *(str(node.target) for node in program.graph.nodes if is_left_to_torch(node))}
-    table = {op: meaning for op, meaning in table.items() if str(op) not in whole}
-    done = _decomposed(program, table)
-    checking = {source_of(node)[1] for node in done.graph.nodes if node.target is torch.ops.higher_order.with_effects}
-    if checking:  # linear algebra that raises on values: its checks cannot be told apart from effects, it stays whole
-        done = _decomposed(program, {op: meaning for op, meaning in table.items() if str(op) not in checking})
-    return done
-
-
-def _decomposed(program: torch.export.ExportedProgram, table: Mapping[Any, Any]) -> torch.export.ExportedProgram:
-    try:
-        with torch_running.alone():
-            return program.run_decompositions(dict(table))
-    except Exception as error:  # it runs meanings of many operators
-        line = str(error).partition("\n")[0]
-        do = "export parts of it to see which"
-        what = f"torch cannot decompose what it exported: {type(error).__name__}: {line}"[:300]
-        if "is mutated in the forward method" in line:
-            name = line.removeprefix("Constant ").partition(" ")[0]
-            what = f"the module changes {name} in place, and it is no buffer"
-            do = "keep it in a buffer: self.register_buffer(name, tensor)"
-        elif "user_output" in line:
-            what = "the module writes one value to two of its buffers or arguments, which torch cannot export"
-            do = "write a copy to one of them: x.copy_(y.clone())"
-        raise ModelError(what, do=do) from error
-
-
-def _is_python(target: Any) -> bool:
-    """Whether a call is Python's own: getitem, and arithmetic on dims."""
-    return getattr(target, "__module__", "") in ("_operator", "math", "builtins") or str(target).startswith("aten.sym_")
+        return _Importer(prepared(program), dims, place or origin, fallback).run()
 
 
 @dataclass

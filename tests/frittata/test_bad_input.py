@@ -181,6 +181,13 @@ def test_state_that_torch_cannot_export_is_refused_with_advice(name: str) -> Non
     assert module.one is before and not before.any()
 
 
+def test_a_buffer_that_is_read_by_another_name_when_it_was_changed_is_refused() -> None:
+    module = Holds(lambda self, x: self.other.add_(x)).eval()
+    module.register_buffer("one", module.other[:])
+    with pytest.raises(ModelError, match=r"shares memory(.|\n)*by one name"):
+        ft.optimize(module, (torch.ones(3),))
+
+
 MODELS: dict[str, tuple[Callable[[Tensor], Any], tuple[Any, ...], str]] = {
     "no arguments": (torch.relu, (), "do not fit Refused.forward(.|\n)*missing"),
     "too many arguments": (torch.relu, (X, X), "do not fit Refused.forward(.|\n)*too many"),

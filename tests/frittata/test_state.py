@@ -224,6 +224,31 @@ def test_torch_compile_keeps_the_state_of_modules(name: str) -> None:
     compare(torch.compile(own, backend="frittata", options=options), own, module, arguments)
 
 
+class Scales(nn.Module):
+    """Changes a buffer, and has a parameter that is not registered."""
+
+    total: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+        self.factors = [nn.Parameter(drawn(3, seed=1))]
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.total.add_(x)
+        return x + self.factors[0] * self.total
+
+
+def test_parameters_in_lists_are_guarded_beside_state() -> None:
+    own = Scales().eval()
+    fast = ft.optimize(own, (drawn(3),), machine=REFERENCE)
+    compare(fast, own, Scales().eval(), lambda i: (drawn(3, seed=i),))
+    with torch.no_grad():
+        own.factors[0].add_(1)
+    with pytest.raises(StaleParametersError):
+        fast(drawn(3))
+
+
 class Force(nn.Module):
     """Differentiates, which torch.export cannot follow, and counts."""
 

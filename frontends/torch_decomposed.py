@@ -1,0 +1,67 @@
+"""Exported graphs as the importer takes them: no operator changes a tensor in place, and each has a row if it can."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch._decomp import decomposition_table
+
+from frittata.egraph.errors import ModelError
+from frittata.frontends import aten, torch_running
+from frittata.frontends.torch_extern import is_left_to_torch
+from frittata.frontends.torch_inplace import in_place_calls
+from frittata.frontends.torch_origins import source_of
+
+
+def prepared(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Make in-place operators functional, and decompose operators that have no row, where there are any."""
+    renamed = in_place_calls(program.graph.nodes)
+    targets = [
+        renamed[node][0] if node in renamed else node.target
+        for node in program.graph.nodes
+        if node.op == "call_function"
+    ]
+    if all(str(target) in aten.ROWS or _is_python(target) or str(target) in aten.SAYS_NOTHING for target in targets):
+        return program
+    table = {**decomposition_table, **torch.export.default_decompositions()}
+    whole = {*aten.ROWS, *(str(node.target) for node in program.graph.nodes if is_left_to_torch(node))}
+    table = {op: meaning for op, meaning in table.items() if str(op) not in whole}
+    done = _decomposed(program, table)
+    checking = {source_of(node)[1] for node in done.graph.nodes if node.target is torch.ops.higher_order.with_effects}
+    if checking:  # linear algebra that raises on values: its checks cannot be told apart from effects, it stays whole
+        done = _decomposed(program, {op: meaning for op, meaning in table.items() if str(op) not in checking})
+    return done
+
+
+def _decomposed(program: torch.export.ExportedProgram, table: Mapping[Any, Any]) -> torch.export.ExportedProgram:
+    kept = {name: value for name, value in program.constants.items() if isinstance(value, torch.nn.Parameter)}
+    program.constants.update({name: value.detach() for name, value in kept.items()})  # torch takes none here
+    try:
+        with torch_running.alone():
+            done = program.run_decompositions(dict(table))
+    except Exception as error:  # it runs meanings of many operators
+        line = str(error).partition("\n")[0]
+        do = "export parts of it to see which"
+        what = f"torch cannot decompose what it exported: {type(error).__name__}: {line}"[:300]
+        if "is mutated in the forward method" in line:
+            name = line.removeprefix("Constant ").partition(" ")[0]
+            what = f"the module changes {name} in place, and it is no buffer"
+            do = "keep it in a buffer: self.register_buffer(name, tensor)"
+        elif "compiled_fn to be GraphModule" in line:
+            what = "the module changes a tensor in place that shares memory with another of its tensors"
+            do = "read it by one name, or give each memory of its own"
+        elif "user_output" in line:
+            what = "the module writes one value to two of its buffers or arguments, which torch cannot export"
+            do = "write a copy to one of them: x.copy_(y.clone())"
+        raise ModelError(what, do=do) from error
+    finally:
+        program.constants.update(kept)
+    done.constants.update({name: value for name, value in kept.items() if name in done.constants})
+    return done
+
+
+def _is_python(target: Any) -> bool:
+    """Whether a call is Python's own: getitem, and arithmetic on dims."""
+    return getattr(target, "__module__", "") in ("_operator", "math", "builtins") or str(target).startswith("aten.sym_")
