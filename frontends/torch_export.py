@@ -87,7 +87,7 @@ def exported(
     try:
         with torch_running.alone():
             export = partial(torch_traced.followed, module, given, named, dynamic_shapes)
-            program = torch_running.steady(module, export)
+            program = torch_running.steady(module, given, named, export)
     except FrittataError:  # of a converter, which says more
         raise
     except Exception as error:  # it runs the model, which may raise anything

@@ -6,7 +6,7 @@ import logging
 import re
 import threading
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,10 +15,11 @@ import torch.export._trace as export_trace
 from torch._dynamo.exc import UserError
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.fx.experimental.symbolic_shapes import ConstraintViolationError, GuardOnDataDependentSymNode
+from torch.utils import _pytree as pytree
 
 from frittata.egraph.errors import ModelError
 from frittata.frontends import draws
-from frittata.frontends.torch_state import Attributes
+from frittata.frontends.torch_state import Attributes, keeping_tensors
 from frittata.frontends.torch_statistics import WrittenOut
 
 _LOCK = threading.RLock()
@@ -86,12 +87,15 @@ def advice(error: Exception) -> str:
 
 
 def steady(
-    module: torch.nn.Module, export: Callable[[], torch.export.ExportedProgram]
+    module: torch.nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    export: Callable[[], torch.export.ExportedProgram],
 ) -> torch.export.ExportedProgram:
     """Export a module, and leave its attributes as they were.
 
-    Raises: ModelError if the next call would be another program, for the module counts calls, or draws random numbers;
-        what `export` raises.
+    Raises: ModelError if the next call would compute something else, for the module counts calls, or draws random
+        numbers; what `export` raises.
     """
     name = type(module).__name__
     attributes = Attributes(module)
@@ -99,10 +103,11 @@ def steady(
     try:
         with draws.refused(name):
             program = export()
-            if attributes.changed and not _is_next_the_same(program, attributes, export):
-                what = f"{name} changes {', '.join(attributes.changed)} while it runs"
+            changed = attributes.changed
+            is_same = not changed or _is_next_the_same(program, attributes, export)
+            if not is_same and not _gives_the_same(module, args, kwargs, attributes):
                 raise ModelError(
-                    f"{what}: the next call would compute something else",
+                    f"{name} changes {', '.join(changed)} while it runs: the next call would compute something else",
                     do="keep tensors that calls change in buffers, self.register_buffer(name, tensor); take what else "
                     "changes as an argument, and return it",
                 )
@@ -117,9 +122,46 @@ def _is_next_the_same(
 ) -> bool:
     """Whether the next call is the same program, and reads no tensor that this one has left."""
     left = {tensor.data_ptr() for tensor in attributes.advance()}
-    after = export()
+    try:
+        after = export()
+    except Exception:  # of other values than a call would leave
+        return False
     kept = (*after.state_dict.values(), *after.constants.values())
     return _is_same(program, after) and left.isdisjoint(filter(None, map(_address, kept)))
+
+
+def _gives_the_same(
+    module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], attributes: Attributes
+) -> bool:
+    """Whether a call on other values gives the same after one on the examples as before it: tables made by the first.
+
+    Values are random, of integers those of the examples at other places; of values that are all alike none are others.
+    """
+    dice = torch.Generator().manual_seed(0)
+
+    def other(value: torch.Tensor) -> torch.Tensor:
+        if value.is_floating_point():
+            return torch.rand(value.shape, generator=dice).to(value.dtype)
+        return value.flatten().roll(1).reshape(value.shape)
+
+    def results(values: Any) -> list[Any]:
+        given, named = pytree.tree_map_only(torch.Tensor, torch.clone, values)
+        return pytree.tree_leaves(module(*given, **named))
+
+    examples = tuple(args), dict(kwargs)
+    try:
+        others = pytree.tree_map_only(torch.Tensor, other, examples)
+        attributes.restore()
+        with keeping_tensors(module):
+            before = results(others)
+        attributes.restore()
+        with keeping_tensors(module):
+            results(examples)
+            after = results(others)
+    except Exception:  # the module runs on values that it may not be meant for
+        return False
+    pairs = zip(pytree.tree_leaves(examples), pytree.tree_leaves(others), strict=True)
+    return not all(_is_equal(*pair) for pair in pairs) and all(map(_is_equal, before, after))
 
 
 def _address(value: Any) -> int | None:

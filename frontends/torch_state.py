@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +73,29 @@ class Attributes:
             every.setdefault(id(change.holder), (change.holder, {}))[1][change.key] = chosen(change)
         for value, parts in every.values():
             put(value, parts)
+
+
+@contextmanager
+def keeping_tensors(module: torch.nn.Module) -> Generator[list[str]]:
+    """Run a module, which may write to its tensors, and leave them as they were.
+
+    What it yields names buffers in whose place the module has put others, once it has run.
+    """
+    every = [part._buffers for part in module.modules()]  # pyright: ignore[reportPrivateUsage]
+    before = [(buffers, dict(buffers)) for buffers in every]
+    counted = (tensor for tensor in (*module.parameters(), *module.buffers()) if not tensor.is_inference())
+    copies = [(tensor, tensor._version, tensor.detach().clone()) for tensor in counted]
+    replaced: list[str] = []
+    try:
+        yield replaced
+    finally:
+        replaced += [name for has, had in before for name, tensor in had.items() if has.get(name) is not tensor]
+        for has, had in before:
+            has.update(had)
+        with torch.no_grad():
+            for tensor, version, values in copies:
+                if tensor._version != version:
+                    tensor.copy_(values)
 
 
 def _changes(had: Mapping[Any, Any], has: Mapping[Any, Any]) -> Iterator[tuple[Any, Any, Any]]:

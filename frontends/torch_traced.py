@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from frittata.egraph.errors import FrittataError, ModelError
+from frittata.frontends.torch_state import keeping_tensors
 
 _TRANSFORMS = "torch._functorch"
 """Where what torch.func does to a graph is defined: torch.export leaves some of it in as calls."""
@@ -73,9 +73,14 @@ def _traced(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, A
         return values
 
     # the gradient of fused attention is an operator of its own, that of its parts is products
-    with _keeping_tensors(module), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
+    tensors = [leaves[place] for place in places]
+    with keeping_tensors(module) as replaced, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch.func about what it uses itself
-        found = make_fx(called, tracing_mode="fake", _allow_non_fake_inputs=True)(*(leaves[place] for place in places))
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+            found = make_fx(called, tracing_mode="fake", _allow_non_fake_inputs=True)(*tensors)
+    if replaced:
+        what = f"torch.export cannot follow the module, which replaces its buffer {replaced[0]}"
+        raise ModelError(what, do=f"write to it: self.{replaced[0]}.copy_(value)")
     if any(node.target is torch.ops.aten._linalg_check_errors.default for node in found.graph.nodes):
         raise ModelError(
             "linear algebra that raises on values is within what torch.func transforms, or in a model with gradients",
@@ -89,32 +94,6 @@ def _traced(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, A
             node.target = name = name_by_value.get(id(value), str(node.target))
             values[name] = value
     return _Traced(values, found.graph, places, result[0], inspect.signature(module.forward))
-
-
-@contextmanager
-def _keeping_tensors(module: torch.nn.Module) -> Generator[None]:
-    """Trace a module, which writes to its tensors, and leave it as it was.
-
-    Raises: ModelError if it put other buffers in the place of its own, which the graph does not tell.
-    """
-    every = [part._buffers for part in module.modules()]  # pyright: ignore[reportPrivateUsage]
-    before = [(buffers, dict(buffers)) for buffers in every]
-    counted = (tensor for tensor in (*module.parameters(), *module.buffers()) if not tensor.is_inference())
-    copies = [(tensor, tensor._version, tensor.detach().clone()) for tensor in counted]
-    replaced: list[str] = []
-    try:
-        yield
-        replaced = [name for has, had in before for name, tensor in had.items() if has.get(name) is not tensor]
-    finally:
-        for has, had in before:
-            has.update(had)
-        with torch.no_grad():
-            for tensor, version, values in copies:
-                if tensor._version != version:
-                    tensor.copy_(values)
-    if replaced:
-        what = f"torch.export cannot follow the module, which replaces its buffer {replaced[0]}"
-        raise ModelError(what, do=f"write to it: self.{replaced[0]}.copy_(value)")
 
 
 class _Traced(torch.nn.Module):

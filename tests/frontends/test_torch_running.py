@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import frittata as ft
 from frittata.egraph.errors import ModelError
+from frittata.egraph.machine import REFERENCE
 from frittata.frontends.torch_export import as_module, from_module
 
 calls_of_all = 0
@@ -175,6 +176,31 @@ def test_functions_that_change_what_they_have_from_elsewhere_are_refused() -> No
         with pytest.raises(ModelError, match=rf"changes {name} while it runs"):
             from_module(as_module(function), (X,))
     assert (total, number, calls_of_all) == ([0], 0, 0)
+
+
+def makes_a_table(self: Any, x: Tensor) -> Tensor:
+    self.last = torch.arange(x.shape[-1]) * 0.5 if self.last is None else self.last
+    return x + self.last
+
+
+def makes_a_table_of_each_size(self: Any, x: Tensor) -> Tensor:
+    if x.shape[-1] not in self.nested:
+        self.nested[x.shape[-1]] = torch.linspace(0, 1, x.shape[-1]).cos()
+    return x * self.nested[x.shape[-1]]
+
+
+TABLES: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "one": makes_a_table,
+    "in a dict": makes_a_table_of_each_size,
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_that_the_first_call_makes_are_constants(name: str) -> None:
+    module = Remembers(TABLES[name]).eval()
+    fast = ft.optimize(module, (X,), machine=REFERENCE)
+    assert module.last is None and list(module.nested) == ["deep"]
+    torch.testing.assert_close(fast(X * 2), module(X * 2))
 
 
 def test_a_module_may_keep_tensors_that_no_call_reads() -> None:
