@@ -190,8 +190,8 @@ def check_changes(values: Sequence[Any], changes: Sequence[int]) -> None:
 
 def _may_overlap(values: Sequence[Any], changes: Sequence[int]) -> bool:
     """Whether something begins before a changed one ends that begins before it, or the other way round."""
-    end = changed_end = 0
-    for start, stop, is_changed in sorted((*_span(value), place in changes) for place, value in enumerate(values)):
+    end, changed_end, changed = 0, 0, frozenset(changes)
+    for start, stop, is_changed in sorted((*_span(value), place in changed) for place, value in enumerate(values)):
         if start < (end if is_changed else changed_end):
             return True
         end = max(end, stop)
@@ -213,6 +213,8 @@ def _span(value: Any) -> tuple[int, int]:
         return np.lib.array_utils.byte_bounds(value)
     if not hasattr(value, "data_ptr") or 0 in value.shape:
         return 0, 0
+    if value.is_contiguous():
+        return value.data_ptr(), value.data_ptr() + value.nbytes
     steps = sum((extent - 1) * step for extent, step in zip(value.shape, value.stride(), strict=True))
     return value.data_ptr(), value.data_ptr() + (steps + 1) * value.element_size()
 
