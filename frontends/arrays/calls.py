@@ -65,7 +65,7 @@ def _registered(function: Destination, count: int, reference: Callable[..., Arra
             return np.asarray(reference(*arrays))
         result = np.empty(shape, dtypes.to_numpy(dtype))
         typed = (x.astype(dtypes.to_numpy(kind)) for x, kind in zip(arrays, given.split(), strict=True))
-        function(*typed, result)  # which may know no other dtypes than those it was declared with
+        registry.write(function, typed, result)  # which may know no other dtypes than those it was declared with
         return result
 
     doc = (function.__doc__ or "").strip().partition("\n")[0]

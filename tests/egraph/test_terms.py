@@ -11,6 +11,7 @@ from frittata.egraph import terms
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.indexing import permute_map, slice_map
 from frittata.egraph.model import Function, Model
+from frittata.egraph.ops import registry
 from frittata.egraph.ops.registry import element, make, tensor
 from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import ElementType, Scalar, TensorType
@@ -168,6 +169,19 @@ def test_reindex_mentions_the_axes_that_its_map_needs() -> None:
 def test_terms_that_make_no_sense_are_refused(build: Any, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         build(leaf("x", 4, 3))
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"), [("maximum", "max"), ("subtract", "sub"), ("matmull", "matmul"), ("logsoftmax", "softmax")]
+)
+def test_the_nearest_operator_is_a_misspelled_one_or_one_that_a_longer_name_begins_with(asked: str, named: str) -> None:
+    assert registry.nearest(asked, "tensor") == named
+
+
+def test_an_operator_is_of_a_sort_that_there_is() -> None:
+    row: Any = registry.Op("odd", "tens", (), (), lambda types, attrs: types[0])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ModelError, match="of sort 'tens'"):
+        registry.register(row)
 
 
 def test_an_unknown_operator_names_the_nearest() -> None:

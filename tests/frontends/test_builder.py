@@ -188,6 +188,27 @@ def test_a_call_is_an_alternative_by_a_rule(tmp_path: Path) -> None:
     ft.ops.unregister("product")
 
 
+def test_a_call_that_returns_its_result_is_refused(tmp_path: Path) -> None:
+    def doubled(x: Array, result: Array) -> Array:
+        return x * 2
+
+    def tripled(x: Array, result: Array) -> Array:
+        return np.multiply(x, 3, out=result)
+
+    def call(function: Any) -> Any:
+        traced = lambda x: ft.extern(function, (x,), out=(x.shape, x.dtype))  # noqa: E731
+        return ft.optimize(traced, (X,), machine=REFERENCE, cache=tmp_path)
+
+    fast = call(doubled)
+    with pytest.raises(ModelError, match="doubled returned an array"):
+        fast(X)
+    with pytest.raises(ModelError, match="doubled returned an array"):
+        fast.compilation.model.interpret(X)
+    np.testing.assert_array_equal(call(tripled)(X), X * 3)
+    ft.ops.unregister("doubled")
+    ft.ops.unregister("tripled")
+
+
 def test_a_call_cannot_change_what_it_reads(tmp_path: Path) -> None:
     def spoil(x: Array, result: Array) -> None:
         x[...] = 0
