@@ -63,7 +63,7 @@ class Account:
     @cached_property
     def boundaries(self) -> Boundaries:
         """Why the program's kernels are apart."""
-        return Boundaries(self.placement, self.alternatives)
+        return Boundaries(self.placement, self.alternatives, bool(self.fusing_rules))
 
     @cached_property
     def alternatives(self) -> Alternatives:
