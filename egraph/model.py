@@ -63,9 +63,7 @@ class Model:
         return hash(tuple(sorted(self.functions.items())))
 
     def __str__(self) -> str:
-        from frittata.egraph.script import show
-
-        return show(self)
+        return self.script()
 
     @property
     def main(self) -> Function:
@@ -107,19 +105,22 @@ class Model:
         return replace(self._with_leaves(leaves), params={}), values
 
     def bind(self, params: Mapping[str, Array]) -> Model:
-        """Return the model with the inputs of these names as params, which have these values.
+        """Return the model with the inputs of these names as params, and with these values of them and other params.
 
-        Raises: ModelError if there is no such input, or a value has another shape or dtype.
+        Raises: ModelError if there is no such input or param, or a value has another shape or dtype.
         """
-        inputs = {term.attrs[0]: term for function in self.functions.values() for term in function.inputs}
+        every = [term for function in self.functions.values() for term in (*function.walk(), *function.inputs)]
+        kinds = ("param", "input")
+        leaf_by_name = {term.attrs[0]: term for kind in kinds for term in every if term.op == kind}
         values = {name: np.asarray(value) for name, value in params.items()}
         for name, value in values.items():
-            if name not in inputs:
-                raise ModelError(f"no input {name!r} to bind", do=f"inputs are {', '.join(inputs)}")
-            given = TensorType(value.shape, dtypes.from_numpy(value.dtype))
-            if given != inputs[name].type:
-                raise ModelError(f"input {name!r} is {inputs[name].type}, and the value {given}")
-        leaves = {inputs[name]: registry.make("param", "tensor", (), inputs[name].attrs) for name in values}
+            if name not in leaf_by_name:
+                raise ModelError(f"no input or param {name!r} to bind", do=f"there are {', '.join(leaf_by_name)}")
+            leaf, given = leaf_by_name[name], TensorType(value.shape, dtypes.from_numpy(value.dtype))
+            if given != leaf.type:
+                raise ModelError(f"{leaf.op} {name!r} is {leaf.type}, and the value {given}")
+        inputs = [leaf_by_name[name] for name in values if leaf_by_name[name].op == "input"]
+        leaves = {leaf: registry.make("param", "tensor", (), leaf.attrs) for leaf in inputs}
         return replace(self._with_leaves(leaves), params={**self.params, **values})
 
     def _with_leaves(self, leaves: Mapping[Term, Term]) -> Model:
@@ -134,6 +135,12 @@ class Model:
             return (*kept, *(leaves[term] for term in used if leaves[term].op == "input"))
 
         return self._rebuilt(replaced, inputs_of)
+
+    def script(self, data: bool = False) -> str:
+        """Return the model as script, which `parse` reads; with the values of its params, if their `data` is wanted."""
+        from frittata.egraph.script import show
+
+        return show(self, data)
 
     def table(self) -> str:
         """Return the terms of every function as a table: names, operators, operands and attributes, types, origins."""

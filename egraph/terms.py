@@ -16,6 +16,7 @@ import numpy as np
 
 from frittata.egraph import dtypes, shapes
 from frittata.egraph.dtypes import DType
+from frittata.egraph.errors import ModelError
 from frittata.egraph.shapes import Shape
 
 Sort = Literal["tensor", "element"]
@@ -160,7 +161,13 @@ def rebuild_all(roots: tuple[Term, ...], replace: Callable[[Term, tuple[Term, ..
 
 
 def substitute(root: Term, value_by_term: Mapping[Term, Term]) -> Term:
-    """Replace whole terms by others of the same type."""
+    """Replace whole terms by others of the same type.
+
+    Raises: ModelError if one is of another type.
+    """
+    for old, new in value_by_term.items():
+        if old.type != new.type:
+            raise ModelError(f"{old.op} of type {old.type} is replaced by {new.op} of type {new.type}")
 
     def replace(term: Term, args: tuple[Term, ...]) -> Term:
         from frittata.egraph.ops.registry import make

@@ -47,11 +47,20 @@ def test_names_stay_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "message"), [({"y": B}, "no input 'y'"), ({"x": B}, "input 'x' is"), ({"b": B.astype(float)}, "f64")]
+    ("values", "message"), [({"y": B}, "or param 'y'"), ({"x": B}, "input 'x' is"), ({"b": B.astype(float)}, "f64")]
 )
 def test_what_does_not_fit_is_not_bound(model: Model, values: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         model.detach()[0].bind(values)
+
+
+def test_params_of_a_script_are_bound_to_values(model: Model) -> None:
+    read = ft.parse(str(model))
+    with pytest.raises(ModelError, match="no value for param"):
+        read.interpret(X)
+    np.testing.assert_array_equal(read.bind(model.params).interpret(X)[0], X @ W + B)
+    with pytest.raises(ModelError, match="param 'b' is"):
+        read.bind({"b": W})
 
 
 def test_a_table_has_a_row_for_each_tensor(model: Model, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,6 +38,15 @@ def test_equal_terms_are_one_object() -> None:
     assert leaf("x", 2, 3) is not leaf("x", 2, 3, dtype="f64")
 
 
+def test_terms_are_substituted_by_others_of_their_type() -> None:
+    x, y = leaf("x", 2, 3), leaf("y", 2, 3)
+    root = tensor("add", tensor("exp", x), x)
+    assert terms.substitute(root, {x: y}) is tensor("add", tensor("exp", y), y)
+    assert terms.substitute(root, {tensor("exp", x): y}) is tensor("add", y, x)
+    with pytest.raises(ModelError, match=r"exp of type f32\[2, 3\] is replaced by input of type f32\[3\]"):
+        terms.substitute(root, {tensor("exp", x): leaf("z", 3)})
+
+
 def test_the_two_sorts_of_one_operator_are_apart() -> None:
     e = element("load", leaf("x", 3))
     assert element("exp", e).sort == "element"
