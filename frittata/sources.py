@@ -46,7 +46,7 @@ def imported(
         return at_examples(source, args, kwargs or {}, fallback)
     if not hasattr(source, "named_parameters"):
         raise ModelError(
-            f"cannot import a {type(source).__name__}",
+            f"cannot import {source!r:.80}, of type {type(source).__name__}",
             do="give a torch.nn.Module, ExportedProgram, fx.GraphModule, ONNX model or path, function, frittata.Model",
         )
     import torch.fx

@@ -210,6 +210,8 @@ def _value(function: Callable[..., Any], space: _Space, count: int) -> Tensor:
     try:
         rank = len(space.extents)
         found = function(*(_index(indexing.var(i - rank, space.extents[i])) for i in range(count)))
+        if found is None or isinstance(found, list | tuple):
+            raise ModelError(f"the value at an index is {found!r:.80}", do="return one number; build each result alone")
         _check_numbers("the result", [found])
         value = as_tensor(found)
     finally:

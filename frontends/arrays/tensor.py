@@ -239,8 +239,10 @@ def is_extent(dim: Any) -> bool:
 
 
 def as_tensor(value: Any) -> Tensor:
-    """Return an array or a number as a tensor whose values are known."""
-    return value if isinstance(value, Tensor) else Tensor(constant(value))
+    """Return an array or a number as a tensor whose values are known, a term as the tensor that it is."""
+    if isinstance(value, Tensor):
+        return value
+    return Tensor(value if isinstance(value, Term) else constant(value))
 
 
 def unwrapped(value: Any) -> Any:

@@ -21,6 +21,7 @@ from frittata.frontends.arrays.trees import Path
 from frittata.frontends.calls import TENSOR, Call
 
 _ARRAYS = (np.ndarray, np.generic)
+_MOST_NAMED = 4
 
 
 def _is_array(leaf: Any) -> bool:
@@ -58,17 +59,15 @@ class ImportedFunction:
         """
         given = dict(trees.leaves(self._as_imported(_bound(self.function, args, kwargs or {}))))
         if given.keys() != self._leaves.keys():
-            different = ", ".join(sorted({trees.name_of(path) for path in given.keys() ^ self._leaves.keys()}))
+            different = sorted({trees.name_of(path) for path in given.keys() ^ self._leaves.keys()})
+            named, more = ", ".join(different[:_MOST_NAMED]), len(different) - _MOST_NAMED
             raise ModelError(
-                f"the call has another structure than the example arguments: {different}",
+                f"the call has another structure than the example arguments: {named}{f' and {more} more' * (more > 0)}",
                 do="give the arguments nested as the example arguments were, or optimize again",
             )
         for path, leaf in self._leaves.items():
             if leaf is not TENSOR and not _same(given[path], leaf):
-                raise ModelError(
-                    f"argument {trees.name_of(path)} is {given[path]!r} and was {leaf!r}",
-                    do="optimize again with this value; only arrays may have others at each call",
-                )
+                raise _changed(trees.name_of(path), given[path], leaf)
         return [given[path] for path, leaf in self._leaves.items() if leaf is TENSOR]
 
     def _as_imported(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -76,11 +75,11 @@ class ImportedFunction:
         if given.keys() == self.arguments.keys():
             return given
         defaults = _defaults(self.function)
-        kept = {
-            name: value
-            for name, value in given.items()
-            if name in self.arguments or name not in defaults or not _same_trees(value, defaults[name])
-        }
+        apart = {name: value for name, value in given.items() if name in defaults and name not in self.arguments}
+        for name, value in apart.items():
+            if not _same_trees(value, defaults[name]):
+                raise _changed(name, value, defaults[name])
+        kept = {name: value for name, value in given.items() if name not in apart}
         return {name: defaults[name] for name in defaults if name in self.arguments} | kept
 
     def unflatten(self, outputs: Iterable[Any]) -> Any:
@@ -98,6 +97,13 @@ class ImportedFunction:
         names = tuple(name for name in self.arguments if signature.parameters[name].kind is either)
         is_plain = len(names) == len(bound.args)
         return Call(self.model, bound.args, bound.kwargs, self.result, names if is_plain else ())
+
+
+def _changed(name: str, value: Any, before: Any) -> ModelError:
+    do = "optimize again with this value; only arrays among the example arguments may be others at each call"
+    is_array = _is_array(value) and _is_array(before)
+    what = "another array than its default" if is_array else f"{value!r:.80} and was {before!r:.80}"
+    return ModelError(f"argument {name} is {what}", do=do)
 
 
 def from_function(

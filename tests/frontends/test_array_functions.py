@@ -390,8 +390,10 @@ def test_a_default_may_be_given_or_not() -> None:
         assert without.flatten(args, {**kwargs, "w": M}) == [M]
         assert given.flatten(args, kwargs) == [M, M]
     for args, kwargs in (((M, 3.0), {}), ((M,), {"shape": (7, 5)}), ((M,), {"w": M + 1}), ((M,), {"rest": 1})):
-        with pytest.raises(ModelError, match="another structure"):
+        with pytest.raises(ModelError, match=r"argument (scale|shape|rest) is .* and was|w is another array"):
             without.flatten(args, kwargs)
+    with pytest.raises(ModelError, match="another structure than the example arguments: x, x_0, x_1, x_10 and 31 more"):
+        without.flatten((list(range(34)),))
 
 
 def test_an_object_beside_arrays_may_hold_anything() -> None:

@@ -184,6 +184,7 @@ def test_a_call_is_an_alternative_by_a_rule(tmp_path: Path) -> None:
     )
     fast = ft.optimize(lambda x: x @ W, (X,), rules=rules, machine=REFERENCE, cache=tmp_path)
     assert any(node.op == "product" for nodes in fast.compilation.saturation.snapshot.nodes for node in nodes)
+    assert "host" in [rival.template for rival in fast.explain("matmul").rivals]  # with its price
     np.testing.assert_allclose(fast(X), X @ W, 1e-5)
     ft.ops.unregister("product")
 
