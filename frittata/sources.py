@@ -81,10 +81,14 @@ def symbolic(
         from frittata.frontends.torch_symbolic import of_program
 
         return of_program(source, fallback)
+    if _is_function(source) and dynamic_shapes is not True:
+        from frittata.frontends.arrays.symbolic import of_function
+
+        return of_function(source, args, kwargs, dynamic_shapes)
     if not hasattr(source, "named_parameters"):
         raise ModelError(
-            f"dynamic_shapes for a {type(source).__name__}",
-            do="give a torch module; or dynamic_shapes=True and a model that has symbolic dims",
+            f"dynamic_shapes={dynamic_shapes!r:.80} for a {type(source).__name__}",
+            do="name dims for a torch module or a function; or give True and a model that has symbolic dims",
         )
     from frittata.frontends.torch_symbolic import of_module
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from frittata.egraph import indexing
+from frittata.egraph import indexing, shapes
 from frittata.egraph.errors import ModelError
 from frittata.egraph.indexing import Affine, IndexMap
 from frittata.egraph.ops.registry import element, tensor
@@ -108,7 +108,7 @@ class Value(Tensor):
         if not all(isinstance(place, Index | int | np.integer) for place in places):
             return Value(indexed(x.term, unwrapped(tuple(places))))
         sources = tuple(place.affine if isinstance(place, Index) else Affine(int(place)) for place in places)
-        for axis, (at, extent) in enumerate(zip(sources, x.shape, strict=True)):
+        for axis, (at, extent) in enumerate(zip(sources, shapes.concrete(x.shape), strict=True)):
             low, high = at.bounds()
             if low < 0 or high >= extent:
                 raise ModelError(

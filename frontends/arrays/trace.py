@@ -82,6 +82,13 @@ class ImportedFunction:
         kept = {name: value for name, value in given.items() if name not in apart}
         return {name: defaults[name] for name in defaults if name in self.arguments} | kept
 
+    def again(self, arguments: dict[str, Any]) -> ImportedFunction:
+        """Trace the function once more, with arguments by name.
+
+        Raises: as `from_function`.
+        """
+        return _traced(self.function, arguments)
+
     def unflatten(self, outputs: Iterable[Any]) -> Any:
         """Return the outputs of `model.main` in the structure that the function returns."""
         values = iter(outputs)
@@ -120,7 +127,10 @@ def from_function(
 
     Raises: ModelError for what cannot be traced; what the function itself raises.
     """
-    bound = _bound(function, args, kwargs or {})
+    return _traced(function, _bound(function, args, kwargs or {}))
+
+
+def _traced(function: Callable[..., Any], bound: dict[str, Any]) -> ImportedFunction:
     inputs: dict[Path, Tensor] = {}
     for path, leaf in trees.leaves(bound):
         if isinstance(leaf, np.matrix | np.ma.MaskedArray):
