@@ -260,6 +260,9 @@ class _Importer:
                 results.append(spec.arg.value)
                 continue
             term = self._read(value, output)
+            if isinstance(term, int | float):  # computed of dims that are known
+                results.append(term)
+                continue
             if not isinstance(term, Term | Complex):
                 raise ModelError(f"the module returns the dim {value}", do="return tensors only")
             results.append(TENSOR if isinstance(term, Term) else COMPLEX_TENSOR)
