@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ class Function:
         return terms.walk(*self.outputs)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """Functions by name and the values of the params by name; two models are equal if their functions are."""
 
@@ -62,8 +63,14 @@ class Model:
     def __hash__(self) -> int:
         return hash(tuple(sorted(self.functions.items())))
 
+    def __repr__(self) -> str:
+        return f"Model({'; '.join(map(_signature, self.functions, self.functions.values()))})"
+
     def __str__(self) -> str:
         return self.script()
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self.script())}</pre>"
 
     @property
     def main(self) -> Function:
@@ -179,6 +186,11 @@ class Model:
             for name, function in self.functions.items()
         }
         return Model(functions, self.params, origins)
+
+
+def _signature(name: str, function: Function) -> str:
+    given = (f"{term.attrs[0]}: {term.type}" for term in function.inputs)
+    return f"{name}({', '.join(given)}) -> {', '.join(str(term.type) for term in function.outputs)}"
 
 
 def note_origin(origin_by_term: dict[Term, str], result: Term, place: str) -> None:

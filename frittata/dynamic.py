@@ -45,6 +45,11 @@ class Dynamic:
             self._verified.add(fast)
         return fast(*args, **kwargs)
 
+    def __repr__(self) -> str:
+        ranges = self.ranges.items()
+        dims = (f"{name} from {least}" + ("" if most is None else f" to {most}") for name, (least, most) in ranges)
+        return f"Dynamic({', '.join(dims)}: {len(self.programs)} programs)"
+
     def __copy__(self) -> Dynamic:
         return self
 

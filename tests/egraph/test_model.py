@@ -63,6 +63,12 @@ def test_params_of_a_script_are_bound_to_values(model: Model) -> None:
         read.bind({"b": W})
 
 
+def test_a_model_is_told_in_a_line_and_shown_as_script(model: Model) -> None:
+    assert repr(model) == "Model(main(x: f32[2, 3]) -> f32[2, 4]; other(b_: f32[4]) -> f32[4])"
+    shown = model._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    assert shown.startswith("<pre>def main(") and "-&gt; f32[2, 4]" in shown
+
+
 def test_a_table_has_a_row_for_each_tensor(model: Model, capsys: pytest.CaptureFixture[str]) -> None:
     model.print_table()
     lines = [line.split("  ") for line in capsys.readouterr().out.splitlines()]

@@ -187,6 +187,11 @@ def test_the_nearest_operator_is_a_misspelled_one_or_one_that_a_longer_name_begi
     assert registry.nearest(asked, "tensor") == named
 
 
+def test_every_operator_on_tensors_says_what_it_is() -> None:
+    assert not [name for name in registry.names() if not registry.get(name).doc]
+    assert registry.get("max").doc == "numpy.maximum, value by value, with broadcasting."
+
+
 def test_an_operator_is_of_a_sort_that_there_is() -> None:
     row: Any = registry.Op("odd", "tens", (), (), lambda types, attrs: types[0])  # pyright: ignore[reportArgumentType]
     with pytest.raises(ModelError, match="of sort 'tens'"):

@@ -54,6 +54,7 @@ def test_a_module_runs_at_every_batch(options: dict[str, Any]) -> None:
     module = mlp()
     fast = ft.optimize(module, (torch.zeros(4, 6),), dynamic_shapes=({0: BATCH},), **options)
     assert list(fast.ranges) == ["batch"] and not fast.programs
+    assert repr(fast) == "Dynamic(batch from 1 to 64: 0 programs)"
     with torch.no_grad():
         for batch in (5, 17, 64, 5):
             x = torch.randn(batch, 6)
