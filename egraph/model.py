@@ -160,7 +160,16 @@ class Model:
         print(self.table())
 
     def bind_dims(self, extent_by_name: Mapping[str, int]) -> Model:
-        """Replace symbolic dims by numbers."""
+        """Replace symbolic dims by numbers.
+
+        Raises: ModelError if no input or param has a dim of a name.
+        """
+        every = [term for function in self.functions.values() for term in (*function.walk(), *function.inputs)]
+        names = dict.fromkeys(dim.name for term in every if not term.args for dim in term.shape if isinstance(dim, Sym))
+        unknown = [name for name in extent_by_name if name not in names]
+        if unknown:
+            what = f"no input has a dim {', '.join(unknown)}"
+            raise ModelError(what, do=f"its symbolic dims are {', '.join(names) or 'none'}: bind only those")
         return replace(self, functions={n: _bind_function(f, extent_by_name) for n, f in self.functions.items()})
 
     def rewritten(self, new_term: Callable[[Term, tuple[Term, ...]], Term]) -> Model:

@@ -231,7 +231,7 @@ def _concrete(model: Model) -> Model:
         if any(isinstance(dim, Sym) for dim in term.shape):
             raise ModelError(
                 f"input {term.attrs[0]!r} has symbolic dims: {term.type}",
-                do="optimize with dynamic_shapes=True, for all sizes, or give numbers with Model.bind_dims",
+                do="optimize with dynamic_shapes=True, for all sizes, or give numbers: Model.bind_dims, --dim NAME=N",
             )
     for term in model.main.walk():
         if term.sort == "tensor" and 0 in term.shape:
