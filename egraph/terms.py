@@ -102,6 +102,17 @@ class Term:
     def __repr__(self) -> str:
         return _text(self, 4)
 
+    def __copy__(self) -> Term:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Term:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from frittata.egraph import archive
+
+        return archive.from_bytes, (archive.to_bytes(self),)
+
 
 def _text(term: Term, depth: int) -> str:
     """Write the top of a term; the whole of it, as a tree, may be exponential in size."""
