@@ -103,7 +103,7 @@ class Model:
         taken = {term.attrs[0] for function in self.functions.values() for term in function.inputs}
         leaves: dict[Term, Term] = {}
         for param in params:
-            name = param.attrs[0].replace(".", "_")
+            name = _spelled(param.attrs[0])
             while name in taken:
                 name += "_"
             taken.add(name)
@@ -111,18 +111,22 @@ class Model:
         values = {leaf.attrs[0]: self.params[p.attrs[0]] for p, leaf in leaves.items() if p.attrs[0] in self.params}
         return replace(self._with_leaves(leaves), params={}), values
 
-    def bind(self, params: Mapping[str, Array]) -> Model:
-        """Return the model with the inputs of these names as params, and with these values of them and other params.
+    def bind(self, params: Mapping[str, Any]) -> Model:
+        """Return the model with the inputs of these names as params, and copies of these values for all of these names.
+
+        Values are arrays, or torch tensors.
 
         Raises: ModelError if there is no such input or param, or a value has another shape or dtype.
         """
         every = [term for function in self.functions.values() for term in (*function.walk(), *function.inputs)]
         kinds = ("param", "input")
         leaf_by_name = {term.attrs[0]: term for kind in kinds for term in every if term.op == kind}
-        values = {name: np.asarray(value) for name, value in params.items()}
+        values = {name: np.array(_array(value)) for name, value in params.items()}
         for name, value in values.items():
             if name not in leaf_by_name:
-                raise ModelError(f"no input or param {name!r} to bind", do=f"there are {', '.join(leaf_by_name)}")
+                spelled = _spelled(name)
+                do = f"detach() spelled it {spelled!r}" if spelled in leaf_by_name else ""
+                raise ModelError(f"no input or param {name!r} to bind", do=do or f"there are {', '.join(leaf_by_name)}")
             leaf, given = leaf_by_name[name], TensorType(value.shape, dtypes.from_numpy(value.dtype))
             if given != leaf.type:
                 raise ModelError(f"{leaf.op} {name!r} is {leaf.type}, and the value {given}")
@@ -195,6 +199,19 @@ class Model:
             for name, function in self.functions.items()
         }
         return Model(functions, self.params, origins)
+
+
+def _spelled(name: str) -> str:
+    """Return the name of a param as that of an input."""
+    return name.replace(".", "_")
+
+
+def _array(value: Any) -> Any:
+    if not hasattr(value, "detach"):
+        return value
+    from frittata.egraph.torch_arrays import array_of
+
+    return array_of(value)
 
 
 def _signature(name: str, function: Function) -> str:
