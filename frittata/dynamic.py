@@ -9,6 +9,7 @@ import numpy as np
 
 from frittata import sources
 from frittata.egraph.errors import ModelError
+from frittata.egraph.model import Model
 from frittata.frontends.symbolic import Symbolic
 from frittata.optimized import Optimized
 from frittata.options import Options
@@ -80,7 +81,8 @@ class Dynamic:
         key = tuple(sorted((name, int(extent)) for name, extent in extents.items()))
         if key not in self.programs:
             self._guard.check()
-            bound = self._symbolic.at(dict(key))
+            found = self._symbolic.at(dict(key))
+            bound = found.model if isinstance(self._source, Model) else found
             self.programs[key] = Optimized(compile_model(bound, (), self._options), (), self._source)
         return self.programs[key]
 

@@ -141,7 +141,7 @@ def compile_model(
         found, choice = (saturation, extraction), choice_of(extraction)
         remembered.store(cache.programs_in(folder), key, choice, saturation)
     with watch.phase("compile") as stage:
-        if options.freeze:
+        if options.freeze or (options.freeze is None and isinstance(source, Model)):
             model = detached(model, choice.program, options.form)
         executable = target.build(choice.program, model.params, cache.kernels_in(folder))
         stage.ended(ChosenProgram(model, choice.program), len(choice.program.kernels))
