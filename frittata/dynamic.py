@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -81,8 +82,7 @@ class Dynamic:
         key = tuple(sorted((name, int(extent)) for name, extent in extents.items()))
         if key not in self.programs:
             self._guard.check()
-            found = self._symbolic.at(dict(key))
-            bound = found.model if isinstance(self._source, Model) else found
+            bound = self._symbolic.at(dict(key))
             self.programs[key] = Optimized(compile_model(bound, (), self._options), (), self._source)
         return self.programs[key]
 
@@ -98,4 +98,6 @@ def dynamic(
 
     Raises: ModelError if no dim is symbolic, or the source is none that can have such dims.
     """
+    if isinstance(source, Model) and options.freeze is not False:  # nothing guards its params
+        source = replace(source, params={name: np.array(value) for name, value in source.params.items()})
     return Dynamic(sources.symbolic(source, args, dynamic_shapes, options.fallback, kwargs), options, source)

@@ -232,3 +232,5 @@ def test_params_of_a_model_alone_are_copied(dims: tuple[int | str, bool | None],
     for value in params.values():
         value[:] = 7
     np.testing.assert_array_equal(fast(X.numpy()), before)
+    if dims[1]:
+        np.testing.assert_array_equal(fast(X[:1].numpy()), before[:1])
