@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from typing import Any
 
@@ -136,6 +136,9 @@ def _traced(function: Callable[..., Any], bound: dict[str, Any]) -> ImportedFunc
         if isinstance(leaf, np.matrix | np.ma.MaskedArray):
             what = f"argument {trees.name_of(path)} is a {type(leaf).__name__}"
             raise ModelError(what, do="give a plain array: numpy.asarray(x)")
+        if is_dataclass(leaf) and any(_is_array(getattr(leaf, one.name, None)) for one in fields(leaf)):
+            what = f"argument {trees.name_of(path)} is a {type(leaf).__name__} of arrays, whose values would be fixed"
+            raise ModelError(what, do="give arrays in tuples, lists and dicts")
         if _is_array(leaf):
             array = leaf if isinstance(leaf, _ARRAYS) else np.from_dlpack(leaf)
             inputs[path] = input(_fresh(trees.name_of(path), inputs.values()), array.shape, array.dtype)

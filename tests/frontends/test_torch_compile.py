@@ -205,7 +205,8 @@ def test_what_is_refused_stays_out_of_the_graph_if_it_is_disabled(compile: Any) 
     x = torch.randn(4, 3)
     with torch.no_grad(), pytest.raises(UnsupportedOpError, match=r"under @torch\.compiler\.disable"):
         compile(Noisy(draw))(x)
-    kept = Noisy(torch.compiler.disable(draw))
+    disabled: Any = torch.compiler.disable(draw)
+    kept = Noisy(disabled)
     with torch.no_grad():
         torch.testing.assert_close(compile(kept)(x), kept(x))
 
