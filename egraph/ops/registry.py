@@ -69,7 +69,9 @@ def register(op: Op) -> Op:
     if not op.name.isidentifier() or (keyword.iskeyword(op.name) and op.name not in RESERVED):
         raise ModelError(f"an operator cannot be named {op.name!r}", do="take a word that Python does not reserve")
     if op.key in _OP_BY_KEY:
-        raise ModelError(f"operator {op.name} of sort {op.sort} is registered already", do="choose another name")
+        own = "" if op.key in _BUILT_IN else f", or call frittata.ops.unregister({op.name!r}) before"
+        what = f"operator {op.name} of sort {op.sort} is registered already"
+        raise ModelError(what, do=f"choose another name{own}")
     _OP_BY_KEY[op.key] = op
     return op
 

@@ -55,7 +55,8 @@ def _registered(function: Destination, count: int, reference: Callable[..., Arra
     found = registry.find(name, "tensor")
     if found is not None:
         if found.writes is not function or len(found.operands) != count:
-            raise ModelError(f"there is another operator {name!r}", do="give the function another __name__")
+            own = f", or call frittata.ops.unregister({name!r}) before" if registry.is_own(name) else ""
+            raise ModelError(f"there is another operator {name!r}", do=f"give the function another __name__{own}")
         return name
     operands: tuple[tuple[str, Sort], ...] = tuple((f"x{i}", "tensor") for i in range(count))
 

@@ -219,6 +219,10 @@ def test_a_call_cannot_change_what_it_reads(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match="read-only"):
         fast(X)
-    with pytest.raises(ModelError, match="another operator 'spoil'"):
+    with pytest.raises(ModelError, match=r"another operator 'spoil'(.|\n)*unregister\('spoil'\)"):
         ft.extern(spoil, (X, X), out=((3,), "f32"))
+    with pytest.raises(ModelError, match=r"spoil of sort tensor is registered already(.|\n)*unregister\('spoil'\)"):
+        ft.ops.register(ft.ops.get("spoil"))
+    with pytest.raises(ModelError, match=r"choose another name$"):
+        ft.ops.register(ft.ops.get("relu"))
     ft.ops.unregister("spoil")
