@@ -136,7 +136,8 @@ def _traced(function: Callable[..., Any], bound: dict[str, Any]) -> ImportedFunc
         if isinstance(leaf, np.matrix | np.ma.MaskedArray):
             what = f"argument {trees.name_of(path)} is a {type(leaf).__name__}"
             raise ModelError(what, do="give a plain array: numpy.asarray(x)")
-        if is_dataclass(leaf) and any(_is_array(getattr(leaf, one.name, None)) for one in fields(leaf)):
+        found: Any = leaf
+        if is_dataclass(found) and any(_is_array(getattr(found, one.name, None)) for one in fields(found)):
             what = f"argument {trees.name_of(path)} is a {type(leaf).__name__} of arrays, whose values would be fixed"
             raise ModelError(what, do="give arrays in tuples, lists and dicts")
         if _is_array(leaf):
