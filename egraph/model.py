@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ class Function:
         return terms.walk(*self.outputs)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """Functions by name and the values of the params by name; two models are equal if their functions are."""
 
@@ -62,10 +63,14 @@ class Model:
     def __hash__(self) -> int:
         return hash(tuple(sorted(self.functions.items())))
 
-    def __str__(self) -> str:
-        from frittata.egraph.script import show
+    def __repr__(self) -> str:
+        return f"Model({'; '.join(map(_signature, self.functions, self.functions.values()))})"
 
-        return show(self)
+    def __str__(self) -> str:
+        return self.script()
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self.script())}</pre>"
 
     @property
     def main(self) -> Function:
@@ -98,7 +103,7 @@ class Model:
         taken = {term.attrs[0] for function in self.functions.values() for term in function.inputs}
         leaves: dict[Term, Term] = {}
         for param in params:
-            name = param.attrs[0].replace(".", "_")
+            name = _spelled(param.attrs[0])
             while name in taken:
                 name += "_"
             taken.add(name)
@@ -106,20 +111,27 @@ class Model:
         values = {leaf.attrs[0]: self.params[p.attrs[0]] for p, leaf in leaves.items() if p.attrs[0] in self.params}
         return replace(self._with_leaves(leaves), params={}), values
 
-    def bind(self, params: Mapping[str, Array]) -> Model:
-        """Return the model with the inputs of these names as params, which have these values.
+    def bind(self, params: Mapping[str, Any]) -> Model:
+        """Return the model with the inputs of these names as params, and copies of these values for all of these names.
 
-        Raises: ModelError if there is no such input, or a value has another shape or dtype.
+        Values are arrays, or torch tensors.
+
+        Raises: ModelError if there is no such input or param, or a value has another shape or dtype.
         """
-        inputs = {term.attrs[0]: term for function in self.functions.values() for term in function.inputs}
-        values = {name: np.asarray(value) for name, value in params.items()}
+        every = [term for function in self.functions.values() for term in (*function.walk(), *function.inputs)]
+        kinds = ("param", "input")
+        leaf_by_name = {term.attrs[0]: term for kind in kinds for term in every if term.op == kind}
+        values = {name: np.array(_array(value)) for name, value in params.items()}
         for name, value in values.items():
-            if name not in inputs:
-                raise ModelError(f"no input {name!r} to bind", do=f"inputs are {', '.join(inputs)}")
-            given = TensorType(value.shape, dtypes.from_numpy(value.dtype))
-            if given != inputs[name].type:
-                raise ModelError(f"input {name!r} is {inputs[name].type}, and the value {given}")
-        leaves = {inputs[name]: registry.make("param", "tensor", (), inputs[name].attrs) for name in values}
+            if name not in leaf_by_name:
+                spelled = _spelled(name)
+                do = f"detach() spelled it {spelled!r}" if spelled in leaf_by_name else ""
+                raise ModelError(f"no input or param {name!r} to bind", do=do or f"there are {', '.join(leaf_by_name)}")
+            leaf, given = leaf_by_name[name], TensorType(value.shape, dtypes.from_numpy(value.dtype))
+            if given != leaf.type:
+                raise ModelError(f"{leaf.op} {name!r} is {leaf.type}, and the value {given}")
+        inputs = [leaf_by_name[name] for name in values if leaf_by_name[name].op == "input"]
+        leaves = {leaf: registry.make("param", "tensor", (), leaf.attrs) for leaf in inputs}
         return replace(self._with_leaves(leaves), params={**self.params, **values})
 
     def _with_leaves(self, leaves: Mapping[Term, Term]) -> Model:
@@ -135,6 +147,12 @@ class Model:
 
         return self._rebuilt(replaced, inputs_of)
 
+    def script(self, data: bool = False) -> str:
+        """Return the model as script, which `parse` reads; with the values of its params, if their `data` is wanted."""
+        from frittata.egraph.script import show
+
+        return show(self, data)
+
     def table(self) -> str:
         """Return the terms of every function as a table: names, operators, operands and attributes, types, origins."""
         from frittata.egraph.script import table
@@ -146,7 +164,16 @@ class Model:
         print(self.table())
 
     def bind_dims(self, extent_by_name: Mapping[str, int]) -> Model:
-        """Replace symbolic dims by numbers."""
+        """Replace symbolic dims by numbers.
+
+        Raises: ModelError if no input or param has a dim of a name.
+        """
+        every = [term for function in self.functions.values() for term in (*function.walk(), *function.inputs)]
+        names = dict.fromkeys(dim.name for term in every if not term.args for dim in term.shape if isinstance(dim, Sym))
+        unknown = [name for name in extent_by_name if name not in names]
+        if unknown:
+            what = f"no input has a dim {', '.join(unknown)}"
+            raise ModelError(what, do=f"its symbolic dims are {', '.join(names) or 'none'}: bind only those")
         return replace(self, functions={n: _bind_function(f, extent_by_name) for n, f in self.functions.items()})
 
     def rewritten(self, new_term: Callable[[Term, tuple[Term, ...]], Term]) -> Model:
@@ -172,6 +199,24 @@ class Model:
             for name, function in self.functions.items()
         }
         return Model(functions, self.params, origins)
+
+
+def _spelled(name: str) -> str:
+    """Return the name of a param as that of an input."""
+    return name.replace(".", "_")
+
+
+def _array(value: Any) -> Any:
+    if not hasattr(value, "detach"):
+        return value
+    from frittata.egraph.torch_arrays import array_of
+
+    return array_of(value)
+
+
+def _signature(name: str, function: Function) -> str:
+    given = (f"{term.attrs[0]}: {term.type}" for term in function.inputs)
+    return f"{name}({', '.join(given)}) -> {', '.join(str(term.type) for term in function.outputs)}"
 
 
 def note_origin(origin_by_term: dict[Term, str], result: Term, place: str) -> None:

@@ -10,7 +10,8 @@
 
 Every tensor has a line with its type; elements stand inside the line that builds from them, except those used more
 than once, which have lines of their own. Expressions are Python's; operators take operands first, then attributes
-by name. `f32(0.5)` is a constant, exact to the bit. A name in a shape is a symbolic dim.
+by name. `f32(0.5)` is a constant, exact to the bit. A name in a shape is a symbolic dim. On request a line
+`data "fc.weight" = "..."` for each param follows, with its bytes in base64 (`script_data`).
 `and_`, `or_` and `not_` stand for operators whose names Python keeps for itself.
 """
 
@@ -22,7 +23,7 @@ from collections import Counter
 from keyword import iskeyword
 from typing import Any
 
-from frittata.egraph import dtypes, shapes, terms
+from frittata.egraph import dtypes, script_data, shapes, terms
 from frittata.egraph.errors import ModelError
 from frittata.egraph.indexing import Affine, Atom, IndexMap, Quot, Var
 from frittata.egraph.model import Function, Model
@@ -38,8 +39,8 @@ _DEEPEST = 24  # Python's parser refuses more than 200 open parentheses
 _OURS = re.compile(r"[ve]\d+|param")
 
 
-def show(model: Model) -> str:
-    """Print a model as script; values of params are not part of it.
+def show(model: Model, data: bool = False) -> str:
+    """Print a model as script; values of params are not part of it, unless their `data` is asked for.
 
     >>> from frittata.egraph.ops.registry import tensor
     >>> x = tensor("input", name="x", shape=(2, 3), dtype="f32")
@@ -51,7 +52,10 @@ def show(model: Model) -> str:
         return v1
     <BLANKLINE>
     """
-    return "\n".join(_function(name, function) for name, function in model.functions.items())
+    parts = [_function(name, function) for name, function in model.functions.items()]
+    if data and model.params:
+        parts.append(script_data.lines({_quoted(name): value for name, value in model.params.items()}))
+    return "\n".join(parts)
 
 
 def table(model: Model) -> str:

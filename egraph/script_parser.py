@@ -6,15 +6,16 @@ import ast
 import io
 import re
 import tokenize
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from keyword import iskeyword
 from typing import Any, NoReturn
 
-from frittata.egraph import dtypes, shapes
+from frittata.egraph import dtypes, script_data, shapes
 from frittata.egraph.dtypes import DType
 from frittata.egraph.errors import ModelError
 from frittata.egraph.indexing import Affine, IndexMap, Quot, Rem, Var
-from frittata.egraph.model import Function, Model
+from frittata.egraph.model import Array, Function, Model
 from frittata.egraph.ops import registry
 from frittata.egraph.shapes import Dim, Shape, Sym
 from frittata.egraph.terms import Scalar, Sort, TensorType, Term
@@ -25,7 +26,7 @@ _NOT_FINITE = {"nan": float("nan"), "inf": float("inf")}
 
 
 def parse(text: str, file: str = "script") -> Model:
-    """Read a model from script; its params have no values.
+    """Read a model from script; its params have the values of its lines of data, if it has any.
 
     >>> model = parse("def main(x: f32[2, 3]) -> f32[2, 3]:\\n    v1: f32[2, 3] = relu(x)\\n    return v1")
     >>> model.main.outputs[0].op
@@ -37,19 +38,37 @@ def parse(text: str, file: str = "script") -> Model:
     if not isinstance(given, str):
         raise ModelError(f"a script is text, got a {type(given).__name__}", do="give its text, as path.read_text()")
     source = _Source(text, file)
-    tokens = _tokens(source)
+    code, data = script_data.parted(text)
+    tokens = _tokens(_Source(code, file))
     functions: dict[str, Function] = {}
     at = 0
     while at < len(tokens):
         header = _Header(source, tokens, at)
         if header.name in functions:
             source.fail(f"function {header.name} is defined twice", header.line, header.column)
-        body = _statements(source, header.last_line, header.body_end)
+        body = _statements(source, code, header.last_line, header.body_end)
         functions[header.name] = _Body(source, header).function(body)
         at = header.next_function
     if not functions:
         source.fail("there is no function", 1, 1, "start with `def main(...) -> ...:`")
-    return Model(functions)
+    return Model(functions, _values(source, data, functions.values()))
+
+
+def _values(
+    source: _Source, data: Mapping[int, script_data.Data | None], functions: Iterable[Function]
+) -> dict[str, Array]:
+    params = {term.attrs[0]: term for function in functions for term in function.walk() if term.op == "param"}
+    values: dict[str, Array] = {}
+    for line, found in data.items():
+        if found is None:
+            source.fail("this is no line of data", line, 1, 'write data "name" = "..."')
+        if found.name not in params:
+            source.fail(f"no function has a param {found.name!r}", line, 1)
+        try:
+            values[found.name] = found.value(params[found.name])
+        except ModelError as error:
+            source.fail(error.what, line, 1)
+    return values
 
 
 @dataclass(frozen=True)
@@ -82,9 +101,9 @@ def _tokens(source: _Source) -> list[tokenize.TokenInfo]:
     return found
 
 
-def _statements(source: _Source, last_line: int, body_end: int) -> list[ast.stmt]:
+def _statements(source: _Source, code: str, last_line: int, body_end: int) -> list[ast.stmt]:
     """Parse the lines after a header, as the body of an `if` that stands in the header's last line."""
-    lines = source.text.splitlines()[last_line:body_end]
+    lines = code.splitlines()[last_line:body_end]
     if not any(line.strip() and not line.strip().startswith("#") for line in lines):
         source.fail("the function has no body", last_line, 1, "end it with `return`")
     try:
@@ -305,7 +324,8 @@ class _Body:
             case ast.Call(func=ast.Name(id=name)):
                 return self._call(node, name, sort)
             case _:
-                self.source.fail_at(f"this is no {sort}", node, "write a name or a call of an operator")
+                do = "write a name or a call of an operator; a number with its dtype: f32(0.5)"
+                self.source.fail_at(f"this is no {sort}", node, do)
 
     def _named(self, node: ast.expr, name: str, sort: Sort) -> Term:
         term = self.term_by_name.get(name)
@@ -322,7 +342,10 @@ class _Body:
         op = registry.find(name, sort)
         if op is None or name in _INPUTS:
             near = registry.nearest(name, sort)
-            self.source.fail_at(f"unknown {sort} operator {name!r}", node, f"did you mean {near!r}?" if near else "")
+            do = f"did you mean {near!r}?" if near else ""
+            if sort == "element" and registry.find(name, "tensor"):
+                do = f"a line of a tensor has its type, `v1: f32[2, n] = {name}(...)`; elements stand in build(...)"
+            self.source.fail_at(f"unknown {sort} operator {name!r}", node, do)
         count = len(op.operands)
         if len(node.args) < count:
             labels = ", ".join(label for label, _ in op.operands)

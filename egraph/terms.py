@@ -16,6 +16,7 @@ import numpy as np
 
 from frittata.egraph import dtypes, shapes
 from frittata.egraph.dtypes import DType
+from frittata.egraph.errors import ModelError
 from frittata.egraph.shapes import Shape
 
 Sort = Literal["tensor", "element"]
@@ -101,6 +102,17 @@ class Term:
     def __repr__(self) -> str:
         return _text(self, 4)
 
+    def __copy__(self) -> Term:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Term:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from frittata.egraph import archive
+
+        return archive.from_bytes, (archive.to_bytes(self),)
+
 
 def _text(term: Term, depth: int) -> str:
     """Write the top of a term; the whole of it, as a tree, may be exponential in size."""
@@ -163,7 +175,13 @@ def rebuild_all(roots: tuple[Term, ...], replace: Callable[[Term, tuple[Term, ..
 
 
 def substitute(root: Term, value_by_term: Mapping[Term, Term]) -> Term:
-    """Replace whole terms by others of the same type."""
+    """Replace whole terms by others of the same type.
+
+    Raises: ModelError if one is of another type.
+    """
+    for old, new in value_by_term.items():
+        if old.type != new.type:
+            raise ModelError(f"{old.op} of type {old.type} is replaced by {new.op} of type {new.type}")
 
     def replace(term: Term, args: tuple[Term, ...]) -> Term:
         from frittata.egraph.ops.registry import make

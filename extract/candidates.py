@@ -20,7 +20,7 @@ from frittata.egraph.machine import Machine
 from frittata.egraph.ops import externs, registry
 from frittata.egraph.ops.elements import CONTRACTIONS
 from frittata.egraph.places import JOINS, can_be_placed
-from frittata.egraph.program import Estimate, Template, is_in_place, least_s, operands_of, takes_opaque
+from frittata.egraph.program import HOST, Estimate, Template, is_in_place, least_s, operands_of, takes_opaque
 from frittata.egraph.shapes import Shape
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import Term, size_bytes
@@ -552,9 +552,11 @@ def _is_contiguous(join: Term) -> bool:
 
 
 def _undominated(found: list[Candidate]) -> list[Candidate]:
+    """Drop what another does no worse; a kernel and a call stay beside each other: both have a price to tell."""
     kept: list[Candidate] = []
     for candidate in sorted(found, key=lambda c: (c.cost, len(c.loads), -len(c.bodies), c.estimate.bytes)):
         produces = set(candidate.produces)
-        if not any(k.template != JOIN and k.loads <= candidate.loads and produces <= set(k.produces) for k in kept):
+        rivals = [k for k in kept if k.template != JOIN and (k.template == HOST) == (candidate.template == HOST)]
+        if not any(k.loads <= candidate.loads and produces <= set(k.produces) for k in rivals):
             kept.append(candidate)
     return kept

@@ -52,7 +52,7 @@ def _solvable(problem: Problem[Candidate], classes: set[int], enumerator: Enumer
         raise ExtractionError(
             f"no kernel can compute a tensor of type {enumerator.snapshot.types[class_]}",
             f"e-class with nodes {nodes}",
-            "its operators need legalization rules; were families disabled?",
+            "rules define operators: see disable= and opt_level=; one of your own needs such a rule, or opaque=True",
         )
     by_class: dict[int, list[int]] = {class_: [] for class_ in classes if class_ in done}
     for number, candidate in enumerate(kept):

@@ -20,6 +20,7 @@ from frittata.pipeline import Compilation
 from frittata.placement import Placement
 from frittata.rules.matching import match_rule
 from frittata.rules.pattern import Rule
+from frittata.rules.transform import replacement
 
 
 @dataclass
@@ -63,7 +64,7 @@ class Account:
     @cached_property
     def boundaries(self) -> Boundaries:
         """Why the program's kernels are apart."""
-        return Boundaries(self.placement, self.alternatives)
+        return Boundaries(self.placement, self.alternatives, bool(self.fusing_rules))
 
     @cached_property
     def alternatives(self) -> Alternatives:
@@ -95,7 +96,8 @@ class Account:
         done = self.compilation
         if rule.kind == "equation":
             return sum(phase.statistics.matches_by_rule.get(rule.full_name, 0) for phase in done.saturation.phases)
-        return sum(match_rule(rule, term) is not None for term in self.terms_of(rule))
+        matched = replacement if rule.kind == "transform" else match_rule
+        return sum(matched(rule, term) is not None for term in self.terms_of(rule))
 
     def terms_of(self, rule: Rule) -> list[Term]:
         """Return the terms at which a rule that is no equation is tried."""

@@ -43,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     optimize.add_argument(
         "--page", type=Path, metavar="OUT.html", help="write a page that draws what was chosen and why; OUT.dot is DOT"
     )
+    optimize.add_argument("--save", type=Path, metavar="OUT.frt", help="write the compiled model, for frittata.load")
     optimize.add_argument("--measure", action="store_true", help="time each kernel on the example arguments")
     optimize.add_argument("--script", action="store_true", help="print the chosen program as script")
     optimize.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -98,7 +99,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         help="file.py:function or package.module:function returning (module, args), a .txt script or an .onnx file",
     )
     parser.add_argument(
-        "--dim", action="append", type=_dim, default=[], metavar="NAME=N", help="the extent of a dim of an ONNX model"
+        "--dim", action="append", type=_dim, default=[], metavar="NAME=N", help="the extent of a symbolic dim"
     )
     parser.add_argument(
         "--rules", action="append", type=Path, default=[], metavar="FILE", help="rules that join the built-in ones"
@@ -195,14 +196,16 @@ def _optimize(given: argparse.Namespace) -> int:
         fast.measure()
     if given.page:
         fast.show(given.page, given.model)
+    if given.save:
+        fast.save(given.save)
     if given.json:
         _print_json(fast.report.to_dict())
     elif given.script:
         print(fast)
     else:
         print(fast.report)
-        if given.page:
-            print(f"\nwritten to {given.page}")
+        for path in filter(None, (given.page, given.save)):
+            print(f"\nwritten to {path}")
     return 0
 
 

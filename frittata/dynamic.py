@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
 
 from frittata import sources
 from frittata.egraph.errors import ModelError
+from frittata.egraph.model import Model
 from frittata.frontends.symbolic import Symbolic
 from frittata.optimized import Optimized
 from frittata.options import Options
@@ -44,6 +46,11 @@ class Dynamic:
             fast.verify(*args, **kwargs).check()
             self._verified.add(fast)
         return fast(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        ranges = self.ranges.items()
+        dims = (f"{name} from {least}" + ("" if most is None else f" to {most}") for name, (least, most) in ranges)
+        return f"Dynamic({', '.join(dims)}: {len(self.programs)} programs)"
 
     def __copy__(self) -> Dynamic:
         return self
@@ -91,4 +98,6 @@ def dynamic(
 
     Raises: ModelError if no dim is symbolic, or the source is none that can have such dims.
     """
+    if isinstance(source, Model) and options.freeze is not False:  # nothing guards its params
+        source = replace(source, params={name: np.array(value) for name, value in source.params.items()})
     return Dynamic(sources.symbolic(source, args, dynamic_shapes, options.fallback, kwargs), options, source)

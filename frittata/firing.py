@@ -19,7 +19,8 @@ from frittata.extract.constants import Folder
 from frittata.options import Options
 from frittata.report import Report
 from frittata.rules import library
-from frittata.rules.matching import Bindings, first_false, match_attrs, number
+from frittata.rules.facts import NotApplicable
+from frittata.rules.matching import Bindings, first_false, match_attrs, number, results
 from frittata.rules.parse import parse_family
 from frittata.rules.pattern import Condition, Family, Node, Number, Pattern, Rule, Variable
 
@@ -110,7 +111,7 @@ def account_of(account: Account, name: str) -> RuleAccount:
         search, places = search_of(snapshot), range(len(snapshot.nodes))
     else:
         places = account.terms_of(rule)
-        search = Search(lambda term: [term], lambda term: term, lambda term: f"{term.op} of type {term.type}")
+        search = Search(lambda term: [term], lambda term: term, _described_term)
     numbers = {key for key, other in done.saturation.rule_names.items() if other == rule.full_name}
     nodes = sum(node.rule in numbers for class_ in snapshot.nodes for node in class_)
     folded = tuple(row.name for row in Report(account, lambda **_: None).folded if rule.full_name in row.rules)
@@ -181,10 +182,17 @@ class Search:
                     self._miss(known, _guard(false, known, self.described))
                 else:
                     whole = replace(known, fitting=known.fitting + 1)
-                    self._miss(
-                        whole, "all of it fits, but saturation stopped before, or judged another term"
-                    )
+                    self._miss(whole, f"all of it fits, but {self._unmade(rule, known)}")
         return None if self._best is None else Miss(self.described(self._best[1]), self._best[0], self._best[2])
+
+    def _unmade(self, rule: Rule, known: _Known) -> str:
+        """Say why what fits was not replaced."""
+        try:
+            if rule.kind == "transform":
+                results(rule.right, self._bindings(known))
+        except NotApplicable as error:
+            return f"what it makes of it has no value: {error}"
+        return "saturation stopped before, or judged another term"
 
     def _matched(self, rule: Rule, root: Any, every: list[Any]) -> list[_Known]:
         """Match the patterns of the left side one after the other, the first at a root, the others everywhere."""
@@ -284,7 +292,16 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}" + ("" if number == 1 else "s")
 
 
+def _described_term(term: Term) -> str:
+    return f"{_named(term)} of type {term.type}"
+
+
+def _named(node: _Applied) -> str:
+    """Return the operator, of an input or a param with its name."""
+    return f"{node.op} {node.attrs[0]}" if node.op in ("input", "param") else node.op
+
+
 def _described(snapshot: Snapshot, class_: int) -> str:
-    ops = dict.fromkeys(node.op for node in snapshot.nodes[class_] if node.op != "build") or {"build": None}
+    ops = dict.fromkeys(_named(node) for node in snapshot.nodes[class_] if node.op != "build") or {"build": None}
     more = f" or {len(ops) - _MOST_NAMED} more" if len(ops) > _MOST_NAMED else ""
     return f"{' or '.join([*ops][:_MOST_NAMED])}{more} of type {snapshot.types[class_]}"

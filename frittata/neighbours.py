@@ -49,10 +49,11 @@ class Boundary:
 
 @dataclass
 class Boundaries:
-    """Looks at the buffers between the steps of one program."""
+    """Looks at the buffers between the steps of one program; nothing `fuses` if no equation that does took part."""
 
     placement: Placement
     alternatives: Alternatives
+    fuses: bool
 
     @cached_property
     def _cuts(self) -> Cuts:
@@ -93,6 +94,8 @@ class Boundaries:
             if step.is_opaque:
                 where = "it runs in Python, between kernels" if step.template == HOST else "it has a kernel of its own"
                 return f"a limit: {step.name} has no definition by elements: {where}"
+        if not self.fuses:
+            return "a limit: nothing is fused, for fusion/index-built took no part (its explain_rule says why)"
         class_ = self.placement.class_by_buffer[buffer]
         priced = self._priced(consumer, class_, producer)
         return (

@@ -76,6 +76,7 @@ class Transform:
     def _replaced(self, term: Term, args: tuple[Term, ...]) -> Term:
         same = term if args == term.args else registry.make(term.op, term.sort, args, term.attrs)
         made = self._called(same)
+        made = getattr(made, "term", made)  # of a frittata.Tensor
         if made is None:
             return same
         if not isinstance(made, Term) or made.type != same.type:

@@ -141,7 +141,7 @@ def compile_model(
         found, choice = (saturation, extraction), choice_of(extraction)
         remembered.store(cache.programs_in(folder), key, choice, saturation)
     with watch.phase("compile") as stage:
-        if options.freeze:
+        if options.freeze or (options.freeze is None and isinstance(source, Model)):
             model = detached(model, choice.program, options.form)
         executable = target.build(choice.program, model.params, cache.kernels_in(folder))
         stage.ended(ChosenProgram(model, choice.program), len(choice.program.kernels))
@@ -231,7 +231,7 @@ def _concrete(model: Model) -> Model:
         if any(isinstance(dim, Sym) for dim in term.shape):
             raise ModelError(
                 f"input {term.attrs[0]!r} has symbolic dims: {term.type}",
-                do="optimize with dynamic_shapes=True, for all sizes, or give numbers with Model.bind_dims",
+                do="optimize with dynamic_shapes=True, for all sizes, or give numbers: Model.bind_dims, --dim NAME=N",
             )
     for term in model.main.walk():
         if term.sort == "tensor" and 0 in term.shape:

@@ -46,7 +46,7 @@ def imported(
         return at_examples(source, args, kwargs or {}, fallback)
     if not hasattr(source, "named_parameters"):
         raise ModelError(
-            f"cannot import a {type(source).__name__}",
+            f"cannot import {source!r:.80}, of type {type(source).__name__}",
             do="give a torch.nn.Module, ExportedProgram, fx.GraphModule, ONNX model or path, function, frittata.Model",
         )
     import torch.fx
@@ -81,10 +81,14 @@ def symbolic(
         from frittata.frontends.torch_symbolic import of_program
 
         return of_program(source, fallback)
+    if _is_function(source) and dynamic_shapes is not True:
+        from frittata.frontends.arrays.symbolic import of_function
+
+        return of_function(source, args, kwargs, dynamic_shapes)
     if not hasattr(source, "named_parameters"):
         raise ModelError(
-            f"dynamic_shapes for a {type(source).__name__}",
-            do="give a torch module; or dynamic_shapes=True and a model that has symbolic dims",
+            f"dynamic_shapes={dynamic_shapes!r:.80} for a {type(source).__name__}",
+            do="name dims for a torch module or a function; or give True and a model that has symbolic dims",
         )
     from frittata.frontends.torch_symbolic import of_module
 

@@ -19,8 +19,8 @@ _HOW = "give file.py:function, package.module:function, model.txt or model.onnx"
 def load(spec: str, dims: Mapping[str, int] | None = None) -> tuple[Any, tuple[Any, ...]]:
     """Return the model of a spec and the example arguments of a call.
 
-    The function takes nothing and returns a module and its arguments. A script has no values for its params: they are
-    drawn, like the arguments that it is measured on. `dims` are extents for the symbolic dims of an ONNX model.
+    The function takes nothing and returns a module and its arguments. Params of a script that have no data there are
+    drawn, like the arguments that it is measured on. `dims` are extents for symbolic dims of a script, an ONNX model.
 
     Raises: ModelError if there is no such model, or its file or its function raises.
     """
@@ -30,10 +30,11 @@ def load(spec: str, dims: Mapping[str, int] | None = None) -> tuple[Any, tuple[A
         from frittata.frontends.onnx.importer import from_onnx
 
         return from_onnx(spec, dims=dims), ()
-    if dims:
-        raise ModelError(f"dims for {spec}", do="give them for a model.onnx; others have those of their arguments")
     if spec.endswith(".txt"):
-        return _script(Path(spec)), ()
+        return _script(Path(spec), dims or {}), ()
+    if dims:
+        do = "give them for a model.onnx or model.txt; others have those of their arguments"
+        raise ModelError(f"dims for {spec}", do=do)
     where, separator, name = spec.rpartition(":")
     if not separator or not where:
         raise ModelError(f"{spec!r} does not name a model", do=_HOW)
@@ -54,7 +55,7 @@ def load(spec: str, dims: Mapping[str, int] | None = None) -> tuple[Any, tuple[A
     return model, tuple(args) if isinstance(args, (tuple, list)) else (args,)
 
 
-def _script(path: Path) -> Any:
+def _script(path: Path, dims: Mapping[str, int]) -> Any:
     import numpy as np
 
     from frittata.egraph import dtypes, shapes
@@ -64,7 +65,7 @@ def _script(path: Path) -> Any:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ModelError(f"cannot open the script: {error.strerror}", str(path)) from error
-    model = parse(text)
+    model = parse(text).bind_dims(dims)
     rng = np.random.default_rng(0)
     values = {
         term.attrs[0]: rng.standard_normal(shapes.concrete(term.shape)).astype(dtypes.to_numpy(term.dtype))

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from frittata.egraph.errors import EmptyError, ModelError, StaleParametersError
+from frittata.egraph.errors import EmptyError, ModelError, StaleParametersError, UnsupportedOpError
 
 Optimize = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 """Compiles a graph for example arguments."""
@@ -78,6 +78,9 @@ class CapturedGraph:
             self._program_by_key[key] = self._optimize(module, given)
         except EmptyError:
             self._program_by_key[key] = module
+        except UnsupportedOpError as error:
+            error.do = "keep them out of the graph: call them in a function under @torch.compiler.disable"
+            raise
         return self._program_by_key[key](*given)
 
 

@@ -235,6 +235,9 @@ class _Importer:
             if not is_result and self.value_by_node[value] is _EMPTY:
                 continue
             term = self._read(value, output)
+            if isinstance(term, int | float):  # computed of dims that are known
+                results.append(term)
+                continue
             if not isinstance(term, Term | Complex):
                 if _reads_a_value(output):
                     raise torch_dims.made_of_values()

@@ -1,7 +1,7 @@
 """Import of fx graphs: torch.export gives every call its meaning, unless the caller's converter does.
 
-A converter is a function from terms to terms. Its call stands in the exported graph as one operator of our own,
-`frittata::convert`, whose row asks the converter again with the terms of the whole model.
+A converter is a function from terms to terms, or tensors of them. Its call stands in the exported graph as one operator
+of our own, `frittata::convert`, whose row asks the converter again with the terms of the whole model.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from frittata.egraph.errors import FrittataError, ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import aten, narrow
+from frittata.frontends.arrays.tensor import Tensor
 from frittata.frontends.torch_dtypes import DTYPE_BY_TORCH, dtype_of
 from frittata.frontends.torch_export import from_module, origin
 from frittata.frontends.torch_imported import Imported
@@ -49,10 +50,24 @@ def converter(*targets: Target) -> Callable[[Converter], Converter]:
     """
 
     def registered(function: Converter) -> Converter:
-        CONVERTERS.update(dict.fromkeys(targets, function))
+        CONVERTERS.update(_checked(dict.fromkeys(targets, function)))
         return function
 
     return registered
+
+
+def _checked(converters: Mapping[Target, Converter]) -> Mapping[Target, Converter]:
+    """Return converters.
+
+    Raises: ModelError for what is none, or is for nothing that a graph calls.
+    """
+    for target, function in converters.items():
+        if not (hasattr(torch.Tensor, target) if isinstance(target, str) else callable(target)):
+            do = "give a function, the name of a method of tensors, or a class of modules"
+            raise ModelError(f"a converter is for {target!r}", do=do)
+        if not callable(function):
+            raise ModelError(f"the converter for {target!r} is {function!r}", do="give a function from terms to terms")
+    return converters
 
 
 def from_fx(
@@ -74,7 +89,7 @@ def from_fx(
     Raises: UnsupportedOpError that names the node and the target of every call without a meaning; ModelError.
     """
     examples = tuple(torch.zeros(arg) if _is_shape(arg) else arg for arg in args)
-    table = {**CONVERTERS, **(converters or {})}
+    table = {**CONVERTERS, **_checked(converters or {})}
     described = {node.name: _described(node, graph_module) for node in graph_module.graph.nodes}
     with _converted(graph_module, table) as module:
         try:
@@ -135,10 +150,11 @@ class _Call:
             raise
         except Exception as error:  # the caller's code: torch.export would say that it cannot follow the module
             raise ModelError(f"a converter raised {type(error).__name__}: {error}", self.what) from error
-        for result in results:
+        made = [result.term if isinstance(result, Tensor) else result for result in results]
+        for result in made:
             if not isinstance(result, Term):
                 raise ModelError(f"a converter returned {result!r}", self.what, "return terms")
-        return tuple(results)
+        return tuple(made)
 
     def _tensor_by_name(self) -> dict[str, torch.Tensor]:
         if self.module is None:

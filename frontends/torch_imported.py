@@ -32,7 +32,7 @@ _ARRAYS = frozenset({torch.Tensor, torch.nn.Parameter, np.ndarray})
 _CONSTANTS = (type(None), bool, int, float, complex, str, torch.dtype, torch.device)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Imported:
     """A model and how to call it as the module was called.
 
@@ -53,6 +53,9 @@ class Imported:
     signature: inspect.Signature | None = None
     reads_memory: bool = False
     state: State = STATELESS
+
+    def __repr__(self) -> str:
+        return f"Imported({self.model!r}, {len(self.parameters)} parameters)"
 
     @property
     def is_flat(self) -> bool:

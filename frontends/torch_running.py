@@ -77,6 +77,10 @@ def advice(error: Exception) -> str:
     """Say what to do about what torch.export raised."""
     if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
         return "write it with other operators, or compute this part outside of the model"
+    if "numpy.ndarray" in str(error):
+        return "give torch tensors as example arguments: torch.from_numpy(x)"
+    if ".numpy() is not supported" in str(error):
+        return "call torch's functions: numpy's, and frittata's, are for functions whose example arguments are arrays"
     if _UNKNOWN_TYPE.search(str(error)):
         return "register the class: torch.export.register_dataclass(Class)"
     if isinstance(error, GuardOnDataDependentSymNode):

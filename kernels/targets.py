@@ -115,16 +115,20 @@ def register(target: Target) -> Target:
     Raises: FrittataError if the name is taken.
     """
     if target.name in _TARGET_BY_NAME:
-        raise FrittataError(
-            f"a target named {target.name!r} exists already", do="give it another name, or unregister it"
-        )
+        own = "" if _TARGET_BY_NAME[target.name] in (CPU, CUDA) else ", or unregister that one"
+        raise FrittataError(f"a target named {target.name!r} exists already", do=f"give it another name{own}")
     _TARGET_BY_NAME[target.name] = target
     return target
 
 
 def unregister(name: str) -> None:
-    """Remove a target that `register` added."""
-    _TARGET_BY_NAME.pop(by_name(name).name)
+    """Remove a target that `register` added.
+
+    Raises: FrittataError if there is none of that name, or it comes with the package.
+    """
+    if by_name(name) in (CPU, CUDA):
+        raise FrittataError(f"target {name!r} comes with the package", do="register another under a name of its own")
+    del _TARGET_BY_NAME[name]
 
 
 def by_name(name: str) -> Target:

@@ -112,7 +112,7 @@ def check(family: Family, seed: int = 0, attempts: int = ATTEMPTS) -> tuple[Audi
     wrong = [one for one in found if one.failure]
     if wrong:
         where = ", ".join(str(one.rule.location) for one in wrong)
-        do = "correct the rule, lower its level, or guard it"
+        do = "correct the rule, lower its level, or guard it; a rule that is to change the meaning is written ~>"
         if not any(one.counterexample for one in wrong):
             do = f"loosen the guard: extents are drawn up to {max(DIMS)} and as its integers up to {MOST_SIZE} are, "
             do += f"ranks up to {MOST_RANK}, constants from halves up to 10, powers of two up to 65536, "

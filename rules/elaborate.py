@@ -213,9 +213,9 @@ def _attributes(tree: Tree, scope: Scope, op: Op, node: ast.Call, at_root: bool)
         elif op.name == "build" and at_root and not scope.binding:
             out.append(None)
         elif default is REQUIRED:
-            raise tree.source.error(
-                tree.offset(node), f"{op.name} needs the attribute {label!r}", "write a name to match any value"
-            )
+            every = ", ".join(name for name, _ in op.attrs)
+            do = "write a name to match any value" if scope.binding else f"its attributes are {every}"
+            raise tree.source.error(tree.offset(node), f"{op.name} needs the attribute {label!r}", do)
         else:
             out.append(_constant(default))
     return tuple(out)

@@ -27,20 +27,24 @@ def apply_transforms(model: Model, rules: Iterable[Rule]) -> Model:
     def rewrite(term: Term, args: tuple[Term, ...]) -> Term:
         new = term if args == term.args else registry.make(term.op, term.sort, args, term.attrs)
         for rule in transforms:
-            new = _replaced(rule, new)
+            new = replacement(rule, new) or new
         return new
 
     return model.rewritten(rewrite)
 
 
-def _replaced(rule: Rule, term: Term) -> Term:
+def replacement(rule: Rule, term: Term) -> Term | None:
+    """Return what one transform puts in the place of a term; None if it does not match, or its result has no value.
+
+    Raises: as `apply_transforms`.
+    """
     found = match_rule(rule, term)
     if found is None:
-        return term
+        return None
     try:
         (new,) = results(rule.right, found).values()
     except NotApplicable:
-        return term
+        return None
     except ModelError as error:
         raise RuleError(f"{rule.full_name} makes an ill-typed term: {error.what}", str(rule.location)) from error
     if new.type != term.type:

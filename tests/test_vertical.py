@@ -293,3 +293,14 @@ def test_padding_meets_infinite_weights_as_in_eager(form: str, cache: Path) -> N
         expected = module(x)
     fast = ft.optimize(module, (x,), machine=REFERENCE, cache=cache, form=form)
     torch.testing.assert_close(fast(x), expected, equal_nan=True, rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_written_both_ways_round_is_computed_once(cache: Path) -> None:
+    def both(a: Any, b: Any, w: Any) -> Any:
+        return (a * b) @ w, np.maximum(b * a, a + b) + (b * a) @ w, np.maximum(b + a, a * b)
+
+    a, b, w = (np.random.default_rng(seed).standard_normal((24, 24)) for seed in range(3))
+    fast = ft.optimize(both, (a, b, w), machine=REFERENCE, cache=cache)
+    assert [kernel.template for kernel in fast.kernels].count("contraction") == 1
+    for found, expected in zip(fast(a, b, w), both(a, b, w), strict=True):
+        np.testing.assert_allclose(found, expected, 1e-12, 1e-12)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 import keyword
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from frittata.egraph import dtypes, terms
 from frittata.egraph.errors import ModelError, NarrowError, UnsupportedOpError
@@ -60,12 +62,16 @@ _BUILT_IN: set[str] = set()
 def register(op: Op) -> Op:
     """Add a row.
 
-    Raises: ModelError if the name is taken, or cannot be written in rules and scripts.
+    Raises: ModelError if the name is taken, or cannot be written in rules and scripts; if there is no such sort.
     """
+    if op.sort not in _TYPE_BY_SORT:
+        raise ModelError(f"operator {op.name} of sort {op.sort!r}", do='give "tensor" or "element"')
     if not op.name.isidentifier() or (keyword.iskeyword(op.name) and op.name not in RESERVED):
         raise ModelError(f"an operator cannot be named {op.name!r}", do="take a word that Python does not reserve")
     if op.key in _OP_BY_KEY:
-        raise ModelError(f"operator {op.name} of sort {op.sort} is registered already", do="choose another name")
+        own = "" if op.key in _BUILT_IN else f", or call frittata.ops.unregister({op.name!r}) before"
+        what = f"operator {op.name} of sort {op.sort} is registered already"
+        raise ModelError(what, do=f"choose another name{own}")
     _OP_BY_KEY[op.key] = op
     return op
 
@@ -136,10 +142,23 @@ def every() -> list[Op]:
 
 
 def nearest(name: str, sort: Sort | None = None) -> str | None:
-    """Return the operator whose name is most like `name`."""
+    """Return the operator most like `name`: one misspelled, that begins it (max, maximum), or a little alike."""
     candidates = sorted({op.name for op in _OP_BY_KEY.values() if sort in (None, op.sort)} - _MADE)
-    found = difflib.get_close_matches(name, candidates, 1, 0.5)
+    begins = [one for one in candidates if len(one) > 2 and name.startswith(one)]
+    misspelled = difflib.get_close_matches(name, candidates, 1, 0.8)
+    found = misspelled or sorted(begins, key=len)[-1:] or difflib.get_close_matches(name, candidates, 1, 0.5)
     return found[0] if found else None
+
+
+def write(function: Callable[..., Any], arrays: Iterable[Any], result: np.ndarray[Any, Any]) -> None:
+    """Let what an operator `writes` write its result.
+
+    Raises: ModelError if it returns another array instead.
+    """
+    found = function(*arrays, result)
+    if isinstance(found, np.ndarray) and not np.may_share_memory(found, result):  # pyright: ignore[reportUnknownArgumentType]
+        name = getattr(function, "__name__", type(function).__name__)
+        raise ModelError(f"{name} returned an array, and may not have written its result", do="write result[...] = ...")
 
 
 def make(name: str, sort: Sort, args: tuple[Term, ...], attrs: tuple[Any, ...]) -> Term:

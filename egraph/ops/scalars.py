@@ -161,8 +161,18 @@ _ROWS: tuple[tuple[str, int, Callable[..., Any], DtypeRule, float], ...] = (
     ("where", 3, np.where, _where, 1),
 )
 
+_FORMULAS = {
+    "pow": "x ** y",
+    "fma": "x * y + z",
+    "rsqrt": "1 / sqrt(x)",
+    "reciprocal": "1 / x",
+    "erf": "The error function",
+    "sigmoid": "1 / (1 + exp(-x))",
+}
+
 for _row in _ROWS:
-    _scalar(*_row)
+    _formula = _FORMULAS.get(_row[0]) or f"numpy.{_row[2].__name__}"
+    _scalar(*_row, doc=f"{_formula}, value by value, with broadcasting.")
 _scalar(
     "cast",
     1,

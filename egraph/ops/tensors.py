@@ -209,7 +209,8 @@ for _name, _reference, _doc in (
     ("silu", _silu, "x * sigmoid(x)"),
 ):
     register(Op(_name, "tensor", _tensors("x"), (), _activation, _reference, doc=_doc))
-register(Op("softmax", "tensor", _tensors("x"), (("axis", -1),), _softmax, softmax_numpy))
+_doc = "exp(x) divided by its sum along an axis; the largest is subtracted before."
+register(Op("softmax", "tensor", _tensors("x"), (("axis", -1),), _softmax, softmax_numpy, doc=_doc))
 register(
     Op(
         "layer_norm",

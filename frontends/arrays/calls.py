@@ -55,7 +55,8 @@ def _registered(function: Destination, count: int, reference: Callable[..., Arra
     found = registry.find(name, "tensor")
     if found is not None:
         if found.writes is not function or len(found.operands) != count:
-            raise ModelError(f"there is another operator {name!r}", do="give the function another __name__")
+            own = f", or call frittata.ops.unregister({name!r}) before" if registry.is_own(name) else ""
+            raise ModelError(f"there is another operator {name!r}", do=f"give the function another __name__{own}")
         return name
     operands: tuple[tuple[str, Sort], ...] = tuple((f"x{i}", "tensor") for i in range(count))
 
@@ -65,7 +66,7 @@ def _registered(function: Destination, count: int, reference: Callable[..., Arra
             return np.asarray(reference(*arrays))
         result = np.empty(shape, dtypes.to_numpy(dtype))
         typed = (x.astype(dtypes.to_numpy(kind)) for x, kind in zip(arrays, given.split(), strict=True))
-        function(*typed, result)  # which may know no other dtypes than those it was declared with
+        registry.write(function, typed, result)  # which may know no other dtypes than those it was declared with
         return result
 
     doc = (function.__doc__ or "").strip().partition("\n")[0]

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from frittata.egraph import indexing
+from frittata.egraph import indexing, shapes
 from frittata.egraph.errors import ModelError
 from frittata.egraph.indexing import Affine, IndexMap
 from frittata.egraph.ops.registry import element, tensor
@@ -108,7 +108,7 @@ class Value(Tensor):
         if not all(isinstance(place, Index | int | np.integer) for place in places):
             return Value(indexed(x.term, unwrapped(tuple(places))))
         sources = tuple(place.affine if isinstance(place, Index) else Affine(int(place)) for place in places)
-        for axis, (at, extent) in enumerate(zip(sources, x.shape, strict=True)):
+        for axis, (at, extent) in enumerate(zip(sources, shapes.concrete(x.shape), strict=True)):
             low, high = at.bounds()
             if low < 0 or high >= extent:
                 raise ModelError(
@@ -210,6 +210,8 @@ def _value(function: Callable[..., Any], space: _Space, count: int) -> Tensor:
     try:
         rank = len(space.extents)
         found = function(*(_index(indexing.var(i - rank, space.extents[i])) for i in range(count)))
+        if found is None or isinstance(found, list | tuple):
+            raise ModelError(f"the value at an index is {found!r:.80}", do="return one number; build each result alone")
         _check_numbers("the result", [found])
         value = as_tensor(found)
     finally:

@@ -25,11 +25,13 @@ def constant(value: Any) -> Term:
     >>> constant(np.float32(2)).op
     'full'
 
-    Raises: ModelError if there is no element type for its dtype.
+    Raises: ModelError if it is none, or there is no element type for its dtype.
     """
     if isinstance(value, np.matrix | np.ma.MaskedArray):
         raise ModelError(f"a constant is a {type(value).__name__}", do="give a plain array: numpy.asarray(x)")
-    array = np.array(value)
+    array = np.array(np.asarray(value))  # torch has no `__array__` that takes `copy`
+    if array.dtype == object:
+        raise ModelError(f"a {type(value).__name__} is no tensor: {value!r:.80}", do="give tensors, arrays and numbers")
     dtype = dtypes.from_numpy(array.dtype)
     if not array.ndim:
         return idioms.scalar(array.item(), dtype)

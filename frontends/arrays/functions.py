@@ -128,7 +128,7 @@ def _flat(x: Term) -> Term:
 
 
 def _ints(value: Any) -> tuple[int, ...]:
-    return (int(value),) if isinstance(value, int | np.integer) else tuple(map(int, value))
+    return (int(value),) if isinstance(value, int | np.integer) else tuple(map(int, shapes.concrete(value)))
 
 
 def _reshape(a: Term, shape: Any, order: str = "C") -> Term:

@@ -10,7 +10,7 @@ import numpy as np
 
 from frittata.egraph.errors import ModelError
 from frittata.egraph.ops import registry
-from frittata.egraph.terms import Scalar
+from frittata.egraph.terms import Scalar, Term
 from frittata.frontends import idioms
 from frittata.frontends.arrays.tensor import Tensor, as_tensor
 
@@ -18,8 +18,8 @@ from frittata.frontends.arrays.tensor import Tensor, as_tensor
 def operator(name: str) -> Callable[..., Tensor]:
     """Return an operator as a function of its operands, then its attributes.
 
-    Operands are tensors, arrays, or numbers, which take the dtype of the first tensor. An axis, of the first operand,
-    may be counted from the left too.
+    Operands are tensors, terms, arrays, or numbers, which take the dtype of the first tensor. An axis, of the first
+    operand, may be counted from the left too.
 
     Raises: UnsupportedOpError that names the nearest if there is none.
     """
@@ -39,7 +39,7 @@ def operator(name: str) -> Callable[..., Tensor]:
         except TypeError as error:
             raise ModelError(f"{name}{signature}: {error}", do="give its operands, then its attributes") from error
         bound.apply_defaults()
-        given = list(bound.arguments.values())
+        given = [as_tensor(x) if isinstance(x, Term) else x for x in bound.arguments.values()]
         dtype = next((x.dtype for x in given[:count] if hasattr(x, "dtype")), np.dtype(np.float32))
         operands = [as_tensor(_number(name, x, dtype)).term for x in given[:count]]
         rank = len(operands[0].shape) if operands else 0

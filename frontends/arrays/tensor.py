@@ -210,11 +210,13 @@ for _name in _METHODS.split():
 
 
 def input(name: str, shape: Sequence[Any], dtype: Any = "f32") -> Tensor:
-    """Return an argument of a function; `dtype` is numpy's, or a name such as "f32"."""
+    """Return an argument of a function; `dtype` is numpy's, or a name such as "f32"; a name is a symbolic dim."""
     given: Any = shape
-    if not isinstance(given, tuple | list) or not all(isinstance(dim, Sym) or is_extent(dim) for dim in shape):
-        raise ModelError(f"input {name!r} of shape {shape!r}", do="give a tuple of extents, each at least 1")
-    return Tensor(tensor("input", name=name, shape=tuple(shape), dtype=dtype_named(dtype)))
+    dims = [Sym(dim) if isinstance(dim, str) else dim for dim in given] if isinstance(given, tuple | list) else [0]
+    if not all(isinstance(dim, Sym) or is_extent(dim) for dim in dims):
+        do = 'give a tuple of extents, each at least 1, or names: ("n", 784)'
+        raise ModelError(f"input {name!r} of shape {shape!r}", do=do)
+    return Tensor(tensor("input", name=name, shape=tuple(dims), dtype=dtype_named(dtype)))
 
 
 def dtype_named(dtype: Any) -> DType:
@@ -239,8 +241,10 @@ def is_extent(dim: Any) -> bool:
 
 
 def as_tensor(value: Any) -> Tensor:
-    """Return an array or a number as a tensor whose values are known."""
-    return value if isinstance(value, Tensor) else Tensor(constant(value))
+    """Return an array or a number as a tensor whose values are known, a term as the tensor that it is."""
+    if isinstance(value, Tensor):
+        return value
+    return Tensor(value if isinstance(value, Term) else constant(value))
 
 
 def unwrapped(value: Any) -> Any:

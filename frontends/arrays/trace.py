@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,7 @@ from frittata.frontends.arrays.trees import Path
 from frittata.frontends.calls import STATELESS, TENSOR, Call, State
 
 _ARRAYS = (np.ndarray, np.generic)
+_MOST_NAMED = 4
 
 
 def _is_array(leaf: Any) -> bool:
@@ -59,17 +60,15 @@ class ImportedFunction:
         """
         given = dict(trees.leaves(self._as_imported(_bound(self.function, args, kwargs or {}))))
         if given.keys() != self._leaves.keys():
-            different = ", ".join(sorted({trees.name_of(path) for path in given.keys() ^ self._leaves.keys()}))
+            different = sorted({trees.name_of(path) for path in given.keys() ^ self._leaves.keys()})
+            named, more = ", ".join(different[:_MOST_NAMED]), len(different) - _MOST_NAMED
             raise ModelError(
-                f"the call has another structure than the example arguments: {different}",
+                f"the call has another structure than the example arguments: {named}{f' and {more} more' * (more > 0)}",
                 do="give the arguments nested as the example arguments were, or optimize again",
             )
         for path, leaf in self._leaves.items():
             if leaf is not TENSOR and not _same(given[path], leaf):
-                raise ModelError(
-                    f"argument {trees.name_of(path)} is {given[path]!r} and was {leaf!r}",
-                    do="optimize again with this value; only arrays may have others at each call",
-                )
+                raise _changed(trees.name_of(path), given[path], leaf)
         return [given[path] for path, leaf in self._leaves.items() if leaf is TENSOR]
 
     def _as_imported(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -77,12 +76,19 @@ class ImportedFunction:
         if given.keys() == self.arguments.keys():
             return given
         defaults = _defaults(self.function)
-        kept = {
-            name: value
-            for name, value in given.items()
-            if name in self.arguments or name not in defaults or not _same_trees(value, defaults[name])
-        }
+        apart = {name: value for name, value in given.items() if name in defaults and name not in self.arguments}
+        for name, value in apart.items():
+            if not _same_trees(value, defaults[name]):
+                raise _changed(name, value, defaults[name])
+        kept = {name: value for name, value in given.items() if name not in apart}
         return {name: defaults[name] for name in defaults if name in self.arguments} | kept
+
+    def again(self, arguments: dict[str, Any]) -> ImportedFunction:
+        """Trace the function once more, with arguments by name.
+
+        Raises: as `from_function`.
+        """
+        return _traced(self.function, arguments)
 
     def unflatten(self, outputs: Iterable[Any]) -> Any:
         """Return the outputs of `model.main` in the structure that the function returns."""
@@ -101,6 +107,13 @@ class ImportedFunction:
         return Call(self.model, bound.args, bound.kwargs, self.result, names if is_plain else ())
 
 
+def _changed(name: str, value: Any, before: Any) -> ModelError:
+    do = "optimize again with this value; only arrays among the example arguments may be others at each call"
+    is_array = _is_array(value) and _is_array(before)
+    what = "another array than its default" if is_array else f"{value!r:.80} and was {before!r:.80}"
+    return ModelError(f"argument {name} is {what}", do=do)
+
+
 def from_function(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
 ) -> ImportedFunction:
@@ -115,12 +128,19 @@ def from_function(
 
     Raises: ModelError for what cannot be traced; what the function itself raises.
     """
-    bound = _bound(function, args, kwargs or {})
+    return _traced(function, _bound(function, args, kwargs or {}))
+
+
+def _traced(function: Callable[..., Any], bound: dict[str, Any]) -> ImportedFunction:
     inputs: dict[Path, Tensor] = {}
     for path, leaf in trees.leaves(bound):
         if isinstance(leaf, np.matrix | np.ma.MaskedArray):
             what = f"argument {trees.name_of(path)} is a {type(leaf).__name__}"
             raise ModelError(what, do="give a plain array: numpy.asarray(x)")
+        found: Any = leaf
+        if is_dataclass(found) and any(_is_array(getattr(found, one.name, None)) for one in fields(found)):
+            what = f"argument {trees.name_of(path)} is a {type(leaf).__name__} of arrays, whose values would be fixed"
+            raise ModelError(what, do="give arrays in tuples, lists and dicts")
         if _is_array(leaf):
             array = leaf if isinstance(leaf, _ARRAYS) else np.from_dlpack(leaf)
             inputs[path] = input(_fresh(trees.name_of(path), inputs.values()), array.shape, array.dtype)

@@ -29,7 +29,8 @@ def _kind(x: Any) -> Any:
     if isinstance(x, Term):
         return dtypes.to_numpy(x.dtype)
     if not isinstance(x, bool | int | float | complex | list | tuple):
-        raise ModelError(f"arithmetic with a {type(x).__name__}", do="give tensors, arrays and numbers")
+        kind = f"{type(x).__module__}.{type(x).__name__}".removeprefix("builtins.")
+        raise ModelError(f"arithmetic with a {kind}", do="give tensors, arrays and numbers: numpy.asarray(x)")
     return type(x) if type(x) in (int, float) else np.result_type(x)
 
 

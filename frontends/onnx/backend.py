@@ -13,6 +13,7 @@ from onnx import ModelProto
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType
 
 from frittata.egraph import dtypes
+from frittata.egraph.errors import ModelError
 from frittata.frontends.onnx.importer import asked_at_import, from_onnx
 
 
@@ -26,10 +27,14 @@ class InterpretedModel(BackendRep):
         """Import the model for inputs of these shapes and interpret it in float64.
 
         Inputs that are shapes, axes and the like are known to the import.
+
+        Raises: ModelError for more or fewer inputs than the model has; as `from_onnx`.
         """
         given: Sequence[Any] = inputs if isinstance(inputs, Sequence) else [inputs]
         initialized = {initializer.name for initializer in self._model.graph.initializer}
         names = [value.name for value in self._model.graph.input if value.name not in initialized]
+        if len(given) != len(names):
+            raise ModelError(f"the model takes {len(names)} inputs, got {len(given)}", do=f"give {', '.join(names)}")
         array_by_name = {name: np.asarray(array) for name, array in zip(names, given, strict=True)}
         asked = asked_at_import(self._model)
         known = {name: array for name, array in array_by_name.items() if name in asked}

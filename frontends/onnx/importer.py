@@ -211,7 +211,7 @@ class _Importer:
         if extent is None:
             raise ModelError(
                 f"{what} has the symbolic extent {dim.dim_param or '?'}",
-                do="give example arguments, or from_onnx(..., dims={name: extent})",
+                do="give example arguments, or from_onnx(..., dims={name: extent}); on the command line --dim NAME=N",
             )
         if given is not None and given != extent:
             raise ModelError(f"{what} is {extent}, not {given}", do="give arguments that fit")

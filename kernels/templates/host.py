@@ -83,7 +83,7 @@ def _write(
     given = [operands[position].view() for position in order]
     for array in given:
         array.flags.writeable = False
-    function(*given, results[0])
+    registry.write(function, given, results[0])
 
 
 OPAQUE = OpaqueTemplate()

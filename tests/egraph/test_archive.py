@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import subprocess
 import sys
@@ -33,6 +34,20 @@ def turned() -> Term:
     moved = make("reindex", "element", (element("load", x()),), (mapping,))
     more = element("add", moved, element("const", value=Scalar.of(-0.0, "f32")))
     return tensor("build", more, shape=(8, 4))
+
+
+def test_copies_and_pickles_of_terms_are_the_terms() -> None:
+    body = turned()
+    assert copy.copy(body) is body and copy.deepcopy(body) is body
+    assert pickle.loads(pickle.dumps([body, x()])) == [body, x()]
+    model = ft.parse(SCRIPT)
+    assert copy.deepcopy(model) == model and pickle.loads(pickle.dumps(model)) == model
+
+
+def test_a_pickled_term_is_the_same_in_another_process() -> None:
+    code = f"import frittata as ft; print(pickle.loads({pickle.dumps(ft.parse(SCRIPT))!r}) == ft.parse({SCRIPT!r}))"
+    done = subprocess.run([sys.executable, "-c", f"import pickle; {code}"], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
 
 
 def test_terms_are_read_back_as_the_same_objects() -> None:

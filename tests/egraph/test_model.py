@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 import frittata as ft
 from frittata.egraph.errors import ModelError
@@ -47,11 +48,39 @@ def test_names_stay_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "message"), [({"y": B}, "no input 'y'"), ({"x": B}, "input 'x' is"), ({"b": B.astype(float)}, "f64")]
+    ("values", "message"), [({"y": B}, "or param 'y'"), ({"x": B}, "input 'x' is"), ({"b": B.astype(float)}, "f64")]
 )
 def test_what_does_not_fit_is_not_bound(model: Model, values: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         model.detach()[0].bind(values)
+
+
+def test_params_of_a_script_are_bound_to_values(model: Model) -> None:
+    read = ft.parse(str(model))
+    with pytest.raises(ModelError, match="no value for param"):
+        read.interpret(X)
+    np.testing.assert_array_equal(read.bind(model.params).interpret(X)[0], X @ W + B)
+    with pytest.raises(ModelError, match="param 'b' is"):
+        read.bind({"b": W})
+
+
+def test_a_model_is_told_in_a_line_and_shown_as_script(model: Model) -> None:
+    assert repr(model) == "Model(main(x: f32[2, 3]) -> f32[2, 4]; other(b_: f32[4]) -> f32[4])"
+    shown = model._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    assert shown.startswith("<pre>def main(") and "-&gt; f32[2, 4]" in shown
+
+
+def test_values_that_are_bound_are_copies_and_may_be_tensors(model: Model) -> None:
+    apart, _ = model.detach()
+    bias = B.copy()
+    weight = torch.nn.Parameter(torch.tensor(W))
+    whole = apart.bind({"fc_weight": weight, "b": bias})
+    bias[:] = 9
+    with torch.no_grad():
+        weight.zero_()
+    np.testing.assert_array_equal(whole.interpret(X)[0], X @ W + B)
+    with pytest.raises(ModelError, match=r"detach\(\) spelled it 'fc_weight'"):
+        apart.bind({"fc.weight": W})
 
 
 def test_a_table_has_a_row_for_each_tensor(model: Model, capsys: pytest.CaptureFixture[str]) -> None:

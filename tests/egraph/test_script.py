@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frittata.egraph import script, script_parser
-from frittata.egraph.dtypes import NAMES, itemsize
+from frittata.egraph.dtypes import NAMES, itemsize, to_numpy
 from frittata.egraph.errors import ModelError
 from frittata.egraph.indexing import Affine, IndexMap, Quot, Rem, Var, compose, permute_map, reshape_map, slice_map
 from frittata.egraph.model import Function, Model
@@ -164,6 +164,24 @@ def test_params_come_back_without_values() -> None:
     assert not again.params
 
 
+@pytest.mark.parametrize("dtype", NAMES)
+def test_params_come_back_with_their_data_on_request(dtype: str) -> None:
+    shapes = {"fc.w": (3, 2), 'both " and \'': (), "a\\": (5,)}
+    leaves = [leaf(name, *shape, op="param", dtype=dtype) for name, shape in shapes.items()]
+    bits = np.random.default_rng(0).integers(0, 2, 64)
+    values = {
+        name: np.resize(bits, shape).T.reshape(shape, order="F").astype(to_numpy(dtype))
+        for name, shape in shapes.items()
+    }
+    written = Model({"main": Function((), tuple(leaves))}, values)
+    again = parse(written.script(data=True))
+    assert again == written and again.params.keys() == values.keys()
+    for name, value in values.items():
+        assert again.params[name].dtype == value.dtype
+        np.testing.assert_array_equal(again.params[name], value)
+    assert parse(f"{again.script(data=True)}\ndef other() -> ():\n    return ()\n")["other"] == Function((), ())
+
+
 def test_leaves_whose_names_collide_as_words_keep_their_names() -> None:
     leaves = [leaf("a.b", 2), leaf("a_b", 2), leaf("a b", 2), leaf("a_b", 2, op="param"), leaf("", 2, op="param")]
     root = leaves[0]
@@ -219,6 +237,7 @@ def other() -> ():
 
 
 HEAD = "def main(x: f32[2, 3]) -> f32[2, 3]:\n"
+PARAM = "def main(param w: f32[2]) -> f32[2]:\n    return w\n"
 
 
 @pytest.mark.parametrize(
@@ -260,6 +279,12 @@ HEAD = "def main(x: f32[2, 3]) -> f32[2, 3]:\n"
         (HEAD + "    return " + "relu(" * 250 + "x" + ")" * 250, "2:", "nest"),
         (HEAD + "    return x\nv1 = x", "3:1", "outside of a function"),
         (HEAD + "    return x\n" + HEAD + "    return x", "3:1", "defined twice"),
+        (HEAD + "    v1 = relu(x)\n    return v1", "2:10", r"element operator 'relu'(.|\n)*`v1: f32\[2, n\] = relu\("),
+        (HEAD + "    return add(x, 0.5)", "2:19", r"this is no tensor(.|\n)*f32\(0.5\)"),
+        (HEAD + '    return x\ndata "w" = "AAAA"', "3:1", "no function has a param 'w'"),
+        (PARAM + 'data "w" = "AAAA"\n', "3:1", r"has 3 bytes, and f32\[2\] has 8"),
+        (PARAM + 'data "w" = "AAA"\n', "3:1", "is no base64"),
+        (PARAM + 'data "w": f32[2]\n', "3:1", "this is no line of data"),
         (
             HEAD + "    return build(reindex(load(x), map=index_map((2,), (3,), (a1,))), shape=(3,))",
             "2:39",

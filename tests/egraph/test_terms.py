@@ -11,6 +11,7 @@ from frittata.egraph import terms
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.indexing import permute_map, slice_map
 from frittata.egraph.model import Function, Model
+from frittata.egraph.ops import registry
 from frittata.egraph.ops.registry import element, make, tensor
 from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import ElementType, Scalar, TensorType
@@ -35,6 +36,15 @@ def test_equal_terms_are_one_object() -> None:
     assert tensor("add", x, x) is tensor("add", leaf("x", 2, 3), x)
     assert tensor("add", x, x) is not tensor("sub", x, x)
     assert leaf("x", 2, 3) is not leaf("x", 2, 3, dtype="f64")
+
+
+def test_terms_are_substituted_by_others_of_their_type() -> None:
+    x, y = leaf("x", 2, 3), leaf("y", 2, 3)
+    root = tensor("add", tensor("exp", x), x)
+    assert terms.substitute(root, {x: y}) is tensor("add", tensor("exp", y), y)
+    assert terms.substitute(root, {tensor("exp", x): y}) is tensor("add", y, x)
+    with pytest.raises(ModelError, match=r"exp of type f32\[2, 3\] is replaced by input of type f32\[3\]"):
+        terms.substitute(root, {tensor("exp", x): leaf("z", 3)})
 
 
 def test_the_two_sorts_of_one_operator_are_apart() -> None:
@@ -168,6 +178,24 @@ def test_reindex_mentions_the_axes_that_its_map_needs() -> None:
 def test_terms_that_make_no_sense_are_refused(build: Any, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         build(leaf("x", 4, 3))
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"), [("maximum", "max"), ("subtract", "sub"), ("matmull", "matmul"), ("logsoftmax", "softmax")]
+)
+def test_the_nearest_operator_is_a_misspelled_one_or_one_that_a_longer_name_begins_with(asked: str, named: str) -> None:
+    assert registry.nearest(asked, "tensor") == named
+
+
+def test_every_operator_on_tensors_says_what_it_is() -> None:
+    assert not [name for name in registry.names() if not registry.get(name).doc]
+    assert registry.get("max").doc == "numpy.maximum, value by value, with broadcasting."
+
+
+def test_an_operator_is_of_a_sort_that_there_is() -> None:
+    row: Any = registry.Op("odd", "tens", (), (), lambda types, attrs: types[0])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ModelError, match="of sort 'tens'"):
+        registry.register(row)
 
 
 def test_an_unknown_operator_names_the_nearest() -> None:

@@ -6,6 +6,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx.parser
 import pytest
@@ -84,7 +85,7 @@ def test_a_model_comes_from_a_function_in_a_file(
         (["optimize", "nothing.txt"], "cannot open the script"),
         (["optimize", "nothing.py:f"], "there is no such file"),
         (["optimize", "nothing.onnx"], "there is no such file"),
-        (["optimize", "nothing.txt", "--dim", "n=3"], "dims for nothing.txt"),
+        (["optimize", "nothing.py:f", "--dim", "n=3"], "dims for nothing.py:f"),
         (["optimize", "nothing"], "does not name a model"),
         (["optimize", "no.such.module:f"], "cannot import no.such.module"),
         (["rules", "check", "nothing"], "families are"),
@@ -115,6 +116,22 @@ def test_an_onnx_model_is_a_file(tmp_path: Path, options: list[str], capsys: pyt
     assert "x: f32[3, 4]" in capsys.readouterr().out
     assert main(["optimize", str(path), *options]) == 1
     assert "N" in capsys.readouterr().err
+
+
+def test_a_script_has_data_and_dims_and_is_saved(
+    tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, saved = tmp_path / "model.txt", tmp_path / "model.frt"
+    path.write_text(
+        "def main(x: f32[n, 2], param w: f32[2]) -> f32[n, 2]:\n    v1: f32[n, 2] = mul(x, w)\n    return v1\n"
+        'data "w" = "AAAAQAAAQEA="\n'
+    )
+    assert main(["optimize", str(path), *options, "--dim", "n=3", "--save", str(saved)]) == 0
+    assert f"written to {saved}" in capsys.readouterr().out
+    assert frittata.load(saved)(np.ones((3, 2), np.float32)).tolist() == [[2, 3]] * 3
+    for dims, said in (([], "--dim NAME=N"), (["--dim", "m=3"], "no input has a dim m"), (["--dim", "n=3"], "")):
+        assert main(["optimize", str(path), *options, *dims]) == bool(said)
+        assert said in capsys.readouterr().err
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:

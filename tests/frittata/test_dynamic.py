@@ -54,6 +54,7 @@ def test_a_module_runs_at_every_batch(options: dict[str, Any]) -> None:
     module = mlp()
     fast = ft.optimize(module, (torch.zeros(4, 6),), dynamic_shapes=({0: BATCH},), **options)
     assert list(fast.ranges) == ["batch"] and not fast.programs
+    assert repr(fast) == "Dynamic(batch from 1 to 64: 0 programs)"
     with torch.no_grad():
         for batch in (5, 17, 64, 5):
             x = torch.randn(batch, 6)
@@ -143,10 +144,76 @@ def test_sizes_must_agree(options: dict[str, Any]) -> None:
 def test_what_has_no_such_dims_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ModelError, match="no dim of the model is symbolic"):
         ft.optimize(mlp(), (torch.zeros(4, 6),), dynamic_shapes=True, **options)
-    with pytest.raises(ModelError, match="dynamic_shapes for a function"):
-        ft.optimize(lambda x: x, (np.ones(3),), dynamic_shapes={"x": {0: 1}}, **options)
+    with pytest.raises(ModelError, match="dynamic_shapes=True for a function"):
+        ft.optimize(lambda x: x, (np.ones(3),), dynamic_shapes=True, **options)
     with pytest.raises(ModelError, match="dynamic_shapes=True"):
         ft.optimize(ft.parse("def main(x: f32[n]) -> f32[n]:\n    return x\n"), **options)
+
+
+def centred(x: Any, params: dict[str, Any], parts: int = 2) -> Any:
+    """A function that does with sizes what it likes."""
+    hidden = x @ params["w"] / len(x) + np.arange(x.shape[0])[:, None]
+    return hidden.reshape(-1, parts), (hidden[1:] if len(x) > 3 else hidden).mean(0)
+
+
+NAMED = [
+    ({0: "n"}, None),
+    [("n", None), {}],
+    {"x": {0: torch.export.Dim("n", min=2, max=9)}},
+    {"x": ("n", "d"), "params": {"w": {0: "d"}}},
+]
+
+
+@pytest.mark.parametrize("dims", NAMED)
+def test_a_function_of_arrays_is_traced_for_each_size(dims: Any, options: dict[str, Any]) -> None:
+    params = {"w": np.linspace(-1, 1, 24).reshape(6, 4)}
+    fast = ft.optimize(centred, (np.ones((5, 6)), params), dynamic_shapes=dims, **options)
+    assert set(fast.ranges) <= {"n", "d"}
+    for n in (2, 7):
+        x = np.random.default_rng(n).standard_normal((n, 6))
+        for found, expected in zip(fast(x, params), centred(x, params), strict=True):
+            np.testing.assert_allclose(found, expected, 1e-12)
+    if fast.ranges["n"] == (2, 9):
+        with pytest.raises(ModelError, match="n is 10, and the model holds from 2 to 9"):
+            fast(np.ones((10, 6)), params)
+    with pytest.raises(ModelError, match=r"\(n, 6\)|d is 6 in one argument and 5|d is 5 in one argument and 6"):
+        fast(np.ones((3, 5)), params)
+
+
+@pytest.mark.parametrize(
+    ("dims", "message"),
+    [
+        ({"y": {0: "n"}}, "dynamic_shapes={'y'"),
+        (({0: "n"}, None, None, None), r"dynamic_shapes=\("),
+        ("n", "dynamic_shapes='n'"),
+        ({"x": "n"}, "dynamic_shapes of x, which has 2 axes"),
+        ({"x": {2: "n"}}, "dynamic_shapes of x, which has 2 axes: {2: 'n'}"),
+        ({"x": {0: 3}}, "dynamic_shapes of x"),
+        ({"x": {0: 2 * BATCH}}, "dynamic_shapes of x"),
+        ({"x": ("n", "n")}, "n is 5 in one argument and 6"),
+        ({}, "no dim of the model is symbolic"),
+    ],
+)
+def test_dims_of_a_function_fit_its_arguments(dims: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        ft.optimize(centred, (np.ones((5, 6)), {"w": np.ones((6, 4))}), dynamic_shapes=dims)
+
+
+def test_a_model_built_by_hand_has_dims_by_name(options: dict[str, Any]) -> None:
+    builder = ft.Builder()
+    with builder.function("main"):
+        x = builder.input("x", ("n", 6))
+        weight = builder.param("w", np.linspace(-1, 1, 18, dtype=np.float32).reshape(6, 3))
+        builder.output(ft.ops.softmax(x @ weight))
+        with pytest.raises(ModelError, match=r"dim n of .* has no number here"):
+            x.reshape(x.shape[0], 2, 3)
+        with pytest.raises(ModelError, match=r"dim n of .* has no number here"):
+            ft.build(6, lambda j: x[0, j])
+    model = builder.model()
+    assert str(model.main.outputs[0].type) == "f32[n, 3]"
+    fast = ft.optimize(model, dynamic_shapes=True, **options)
+    for n in (1, 4):
+        assert fast(np.ones((n, 6), np.float32)).shape == (n, 3)
 
 
 def test_dims_that_are_known_have_to_fit() -> None:

@@ -201,3 +201,17 @@ def test_a_dim_without_a_name_has_that_of_its_place(options: dict[str, Any]) -> 
     assert list(fast.ranges) == ["n", "x_0"]
     with pytest.raises(ModelError, match="x_0 is 1, and the model holds from 2"):
         fast(torch.ones(1, 3), torch.ones(4, 3))
+
+
+class Counted(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return x.relu(), x.shape[0], {"twice": x.shape[0] * 2 + 1, "half": x.shape[0] / 2}
+
+
+def test_numbers_made_of_sizes_are_results(options: dict[str, Any]) -> None:
+    fast = ft.optimize(Counted().eval(), (torch.zeros(4, 3),), dynamic_shapes=({0: Dim("n", max=64)},), **options)
+    for n in (2, 9):
+        x = torch.randn(n, 3)
+        assert fast(x)[1:] == Counted()(x)[1:]
+    saved = ft.load(fast.at(n=9).save(options["cache"] / "counted.frt"))
+    assert saved(torch.zeros(9, 3))[1:] == (9, {"twice": 19, "half": 4.5})

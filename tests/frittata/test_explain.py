@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,6 +48,15 @@ def test_the_fusing_equation_is_named(fast: Optimized) -> None:
 def test_what_is_one_operator_is_not_fused(cache: Path) -> None:
     fast = ft.optimize(np.exp, (np.ones(8, np.float32),), machine=REFERENCE, cache=cache)
     assert fast.explain("exp").fusing_rules == ()
+
+
+@pytest.mark.parametrize("without", [{"opt_level": 0}, {"disable": ["fusion"]}])
+def test_without_fusion_that_is_why_neighbours_are_apart(cache: Path, without: dict[str, Any]) -> None:
+    fast = ft.optimize(ft.parse(SHARED), machine=REFERENCE, cache=cache, **without)
+    found = fast.explain("exp").boundaries
+    assert {b.consumer for b in found} == {"add", "mul"}
+    assert all("nothing is fused, for fusion/index-built took no part" in b.reason for b in found)
+    assert fast.explain_rule("fusion/index-built").absent
 
 
 def test_the_operators_held_are_those_of_the_model(fast: Optimized) -> None:

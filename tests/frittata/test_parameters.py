@@ -239,3 +239,20 @@ def main(w_x: f32[2, 3], param w.x: f32[3, 3]) -> f32[2, 3]:
     np.testing.assert_array_equal(fast(x), x)
     values["w.x"][0, 0] = 3
     np.testing.assert_array_equal(fast(x), x @ values["w.x"])
+
+
+@pytest.mark.parametrize("dims", [(2, None), ("n", True)])
+def test_params_of_a_model_alone_are_copied(dims: tuple[int | str, bool | None], cache: Path) -> None:
+    read = ft.parse(
+        f"def main(x: f32[{dims[0]}, 4], param w: f32[4, 3], param b: f32[3]) -> f32[{dims[0]}, 3]:\n"
+        f"    v1: f32[{dims[0]}, 3] = matmul(x, w)\n    v2: f32[{dims[0]}, 3] = add(v1, b)\n    return v2\n"
+    )
+    params = {"w": np.ones((4, 3), np.float32), "b": np.zeros(3, np.float32)}
+    source = Model(read.functions, params)
+    fast = ft.optimize(source, dynamic_shapes=dims[1], machine=REFERENCE, cache=cache)
+    before = fast(X.numpy())
+    for value in params.values():
+        value[:] = 7
+    np.testing.assert_array_equal(fast(X.numpy()), before)
+    if dims[1]:
+        np.testing.assert_array_equal(fast(X[:1].numpy()), before[:1])

@@ -66,6 +66,20 @@ def test_a_transform_of_terms_and_one_with_arguments(model: Model, options: dict
     assert (scaled.info.name, scaled.info.opt_level, scaled.info.requires) == ("times", 1, ("square_for_relu",))
 
 
+def test_a_transform_may_write_with_tensors(model: Model) -> None:
+    @ft.transform
+    def leaky(term: Term) -> Any:
+        return np.maximum(x := ft.as_tensor(term.args[0]), x * 0.1) if term.op == "relu" else None
+
+    @ft.transform
+    def smooth(term: Term) -> Any:
+        return ft.ops.gelu(*term.args) if term.op == "relu" else None
+
+    product = X @ W
+    np.testing.assert_allclose(leaky(model).interpret(X)[0], np.maximum(product, product * 0.1) * 3, 1e-5)
+    assert "gelu(v1)" in str(smooth(model))
+
+
 def test_a_transform_is_called_with_a_model(model: Model) -> None:
     once = square_for_relu(model)
     assert "square" in str(once) and "relu" in str(model)

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -391,8 +392,25 @@ def test_a_default_may_be_given_or_not() -> None:
         assert without.flatten(args, {**kwargs, "w": M}) == [M]
         assert given.flatten(args, kwargs) == [M, M]
     for args, kwargs in (((M, 3.0), {}), ((M,), {"shape": (7, 5)}), ((M,), {"w": M + 1}), ((M,), {"rest": 1})):
-        with pytest.raises(ModelError, match="another structure"):
+        with pytest.raises(ModelError, match=r"argument (scale|shape|rest) is .* and was|w is another array"):
             without.flatten(args, kwargs)
+    with pytest.raises(ModelError, match="another structure than the example arguments: x, x_0, x_1, x_10 and 31 more"):
+        without.flatten((list(range(34)),))
+
+
+@dataclass
+class Pair:
+    x: Any
+    y: Any
+
+
+def test_dataclasses_of_arrays_are_refused_and_others_are_constants() -> None:
+    with pytest.raises(ModelError, match="argument pair is a Pair of arrays, whose values would be fixed"):
+        from_function(lambda pair: pair.x + pair.y, (Pair(M, M),))
+    scaled = from_function(lambda x, pair: x * pair.x, (M, Pair(2.0, 1.0)))
+    assert scaled.flatten((M, Pair(2.0, 1.0))) == [M]
+    with pytest.raises(ModelError, match="argument pair is"):
+        scaled.flatten((M, Pair(3.0, 1.0)))
 
 
 def test_an_object_beside_arrays_may_hold_anything() -> None:

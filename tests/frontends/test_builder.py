@@ -184,8 +184,30 @@ def test_a_call_is_an_alternative_by_a_rule(tmp_path: Path) -> None:
     )
     fast = ft.optimize(lambda x: x @ W, (X,), rules=rules, machine=REFERENCE, cache=tmp_path)
     assert any(node.op == "product" for nodes in fast.compilation.saturation.snapshot.nodes for node in nodes)
+    assert "host" in [rival.template for rival in fast.explain("matmul").rivals]  # with its price
     np.testing.assert_allclose(fast(X), X @ W, 1e-5)
     ft.ops.unregister("product")
+
+
+def test_a_call_that_returns_its_result_is_refused(tmp_path: Path) -> None:
+    def doubled(x: Array, result: Array) -> Array:
+        return x * 2
+
+    def tripled(x: Array, result: Array) -> Array:
+        return np.multiply(x, 3, out=result)
+
+    def call(function: Any) -> Any:
+        traced = lambda x: ft.extern(function, (x,), out=(x.shape, x.dtype))  # noqa: E731
+        return ft.optimize(traced, (X,), machine=REFERENCE, cache=tmp_path)
+
+    fast = call(doubled)
+    with pytest.raises(ModelError, match="doubled returned an array"):
+        fast(X)
+    with pytest.raises(ModelError, match="doubled returned an array"):
+        fast.compilation.model.interpret(X)
+    np.testing.assert_array_equal(call(tripled)(X), X * 3)
+    ft.ops.unregister("doubled")
+    ft.ops.unregister("tripled")
 
 
 def test_a_call_cannot_change_what_it_reads(tmp_path: Path) -> None:
@@ -197,6 +219,10 @@ def test_a_call_cannot_change_what_it_reads(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match="read-only"):
         fast(X)
-    with pytest.raises(ModelError, match="another operator 'spoil'"):
+    with pytest.raises(ModelError, match=r"another operator 'spoil'(.|\n)*unregister\('spoil'\)"):
         ft.extern(spoil, (X, X), out=((3,), "f32"))
+    with pytest.raises(ModelError, match=r"spoil of sort tensor is registered already(.|\n)*unregister\('spoil'\)"):
+        ft.ops.register(ft.ops.get("spoil"))
+    with pytest.raises(ModelError, match=r"choose another name$"):
+        ft.ops.register(ft.ops.get("relu"))
     ft.ops.unregister("spoil")

@@ -125,6 +125,8 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a row": (lambda a: ft.build((5, 7), lambda i, j: a[0]), "index whole tensors"),
     "a tensor beside a number": (lambda a: ft.build((5, 7), lambda i, j: a * a[i, j]), "index whole tensors"),
     "an array beside a number": (lambda a: ft.build(5, lambda i: a[i, 0] * V), "index whole tensors"),
+    "no number": (lambda a: ft.build(5, lambda i: None), "value at an index is None"),
+    "two numbers": (lambda a: ft.build(5, lambda i: (a[i, 0], a[i, 1])), "return one number"),
     "no extent": (lambda a: ft.build((-5,), lambda i: 0.0), "each at least 1"),
     "half an extent": (lambda a: ft.build((2.5,), lambda i: 0.0), "each at least 1"),  # pyright: ignore
     "no extents": (lambda a: ft.fold("sum", None, lambda r: 0.0), "fold of shape None"),  # pyright: ignore

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch._dynamo.exc import BackendCompilerFailed
 
 import frittata
-from frittata.egraph.errors import ModelError
+from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.machine import REFERENCE
 
 
@@ -185,6 +185,30 @@ def test_what_is_empty_is_run_by_torch(compile: Any, compiled: Any) -> None:
                     same(found, expected)
             module.scale.mul_(3)
     assert compiled
+
+
+class Noisy(nn.Module):
+    """Draws random numbers, which a caller may keep out of the graph."""
+
+    def __init__(self, draw: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.draw, self.fc = draw, nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(x.relu()) + self.draw(x) * 0
+
+
+def test_what_is_refused_stays_out_of_the_graph_if_it_is_disabled(compile: Any) -> None:
+    def draw(x: Tensor) -> Tensor:
+        return torch.rand(x.shape[0], 2)
+
+    x = torch.randn(4, 3)
+    with torch.no_grad(), pytest.raises(UnsupportedOpError, match=r"under @torch\.compiler\.disable"):
+        compile(Noisy(draw))(x)
+    disabled: Any = torch.compiler.disable(draw)
+    kept = Noisy(disabled)
+    with torch.no_grad():
+        torch.testing.assert_close(compile(kept)(x), kept(x))
 
 
 def test_gradients_are_refused(compile: Any) -> None:

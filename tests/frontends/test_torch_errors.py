@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -125,3 +126,17 @@ def test_tensors_without_values_are_overwritten(name: str) -> None:
     fast = ft.optimize(LOSSES[name], (X,), machine=REFERENCE)
     torch.testing.assert_close(fast(X), LOSSES[name](X))
     assert not fast.report.externs
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "do"),
+    [
+        (nn.Linear(4, 2).eval(), (np.ones((3, 4), np.float32),), "give torch tensors as example arguments"),
+        (lambda x: ft.ops.softmax(x), (X,), "numpy's, and frittata's, are for functions whose example arguments are"),
+        (lambda x: np.tanh(x.numpy()), (X,), "call torch's functions"),
+    ],
+)
+def test_what_is_for_arrays_says_so(function: Any, args: tuple[Any, ...], do: str) -> None:
+    with pytest.raises(FrittataError) as error:
+        ft.optimize(function, args, machine=REFERENCE)
+    assert do in error.value.do

@@ -168,6 +168,29 @@ def test_a_converter_that_fails_is_named_with_its_node(convert: Any, message: st
     assert "node 'cosh' (torch.cosh)" in error.value.where
 
 
+@pytest.mark.parametrize(
+    ("target", "convert", "message"),
+    [
+        (3, lambda x: x, "a converter is for 3"),
+        ("rleu", lambda x: x, "a converter is for 'rleu'"),
+        ("relu", "gelu", "the converter for 'relu' is 'gelu'"),
+    ],
+)
+def test_a_converter_is_a_function_for_what_graphs_call(target: Any, convert: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        from_fx(fx.symbolic_trace(lambda x: x.relu()), [(2,)], converters={target: convert})
+    with pytest.raises(ModelError, match=message):
+        converter(target)(convert)
+
+
+def test_a_converter_may_write_with_tensors() -> None:
+    table = {"relu": lambda x: ft.as_tensor(x) * 2 + 1, torch.cosh: ft.ops.tanh}
+    graph = fx.symbolic_trace(lambda x: torch.cosh(x.relu()))
+    assert [t.op for t in from_fx(graph, [(2,)], converters=table).model.main.walk()] == [
+        *("input", "full", "mul", "full", "add", "tanh")
+    ]
+
+
 def test_the_mode_of_the_modules_that_are_called_counts() -> None:
     module = Own()
     module.eval()
@@ -185,5 +208,5 @@ def test_optimize_takes_graphs_exported_programs_and_what_is_imported(tmp_path: 
         fast = ft.optimize(source, (x,), machine=REFERENCE, cache=tmp_path)
         with torch.no_grad():
             torch.testing.assert_close(fast(x), module(x), rtol=1e-5, atol=1e-6)
-    with pytest.raises(ModelError, match="cannot import a float"):
+    with pytest.raises(ModelError, match=r"cannot import 1\.0, of type float"):
         ft.optimize(1.0)

@@ -49,6 +49,15 @@ def test_a_third_party_adds_a_target(tmp_path: Path) -> None:
         targets.by_name("mine")
 
 
+@pytest.mark.parametrize("name", ["cpu", "cuda"])
+def test_targets_of_the_package_stay(name: str) -> None:
+    with pytest.raises(FrittataError, match="comes with the package"):
+        targets.unregister(name)
+    with pytest.raises(FrittataError, match=r"give it another name$"):
+        targets.register(replace(targets.CPU, name=name))
+    assert targets.by_name(name)
+
+
 def test_cuda_has_no_plain_form() -> None:
     with pytest.raises(FrittataError, match="no form 'plain'"):
         ft.optimize(MODEL, target="cuda", form="plain")

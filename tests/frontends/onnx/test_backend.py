@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto, numpy_helper
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from frittata.egraph import dtypes
 from frittata.egraph.errors import ModelError, UnsupportedOpError
@@ -87,3 +88,12 @@ def test_the_cases_of_operators_with_a_row_are_right_or_refused_for_a_reason_tha
 def test_only_the_cpu_is_supported() -> None:
     assert backend.supports_device("CPU")
     assert not backend.supports_device("CUDA")
+
+
+def test_as_many_inputs_are_given_as_the_model_has() -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 2]) for name in "xy")
+    model = helper.make_model(helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y]))
+    (found,) = backend.run_model(model, [np.array([[-1, 2]], np.float32)])
+    assert found.tolist() == [[0, 2]]
+    with pytest.raises(ModelError, match="the model takes 1 inputs, got 2"):
+        backend.run_model(model, [found, found])
