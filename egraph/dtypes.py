@@ -75,6 +75,11 @@ def is_float(dtype: DType) -> bool:
     return wide(dtype) in ("f32", "f64")
 
 
+def is_half(dtype: DType) -> bool:
+    """Whether values of `dtype` are floats that are stored in 16 bits."""
+    return is_narrow(dtype) and is_float(dtype)
+
+
 def is_integer(dtype: DType) -> bool:
     """Whether values of `dtype` are integers (bool is not)."""
     return wide(dtype) in ("i32", "i64")

@@ -66,6 +66,10 @@ class CompileError(FrittataError):
     """numba or LLVM refused a generated kernel."""
 
 
+class SharedMemoryError(ModelError):
+    """What a call changes shares memory with what else it reads."""
+
+
 class StaleParametersError(FrittataError):
     """A frozen parameter was changed after `optimize`."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from os import PathLike
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from frittata import arguments
-from frittata.egraph.errors import FrittataError, ModelError
+from frittata.egraph.errors import FrittataError, IndexRangeError, ModelError
 from frittata.egraph.model import Model
 from frittata.egraph.program import Program
 from frittata.egraph.torch_arrays import tensor_of
@@ -59,6 +60,8 @@ class Optimized:
         self._guard = Guard(tensors, source) if freeze is None else Guard({}, None)
         self._parameters = tuple(lambda value=value: value for value in parameters)
         self._parameters = self._parameters or readers(imported, source, freeze)
+        self._changing = threading.Lock()
+        """Held by calls that change something: each begins with what the one before has left."""
         self._takes_own = not self._parameters and imported.is_flat
         self._direct: TensorCalls | None = None
         """What runs a call whose arguments are the program's own, in its order, once there was one with tensors."""
@@ -94,19 +97,27 @@ class Optimized:
     def _flat_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
         given = self.compilation.imported.flatten(args, kwargs)
         values = [*given, *(read() for read in self._parameters)]
-        changes = self.compilation.imported.state.changes
+        imported = self.compilation.imported
+        changes = imported.state.changes
         if not changes:
             return self._on(given, values)
-        check_changes(values, changes)
-        outputs = self._on(given, values)
-        for place, new in zip(changes, outputs, strict=False):
-            write(values[place], new)
+        with self._changing:
+            check_changes(values, changes, len(given), [*imported.parameters.values()])
+            try:
+                outputs = self._on(given, values)
+            except IndexRangeError:  # some may have been written over before
+                for place in changes:
+                    write(values[place], values[place])
+                raise
+            for place, new in zip(changes, outputs, strict=False):
+                write(values[place], new)
         return outputs[len(changes) :]
 
     def _on(self, given: Sequence[Any], values: list[Any]) -> Sequence[Any]:
-        """Run on what the program takes; return arrays of the library of the arguments that were given."""
-        if given and not (isinstance(given[0], _NUMPY) and all(map(_is_numpy, given))):
-            other = next(value for value in given if not _is_numpy(value))
+        """Run on what the program takes; return arrays of the library of the arguments, if any, else of all that."""
+        told = given or values
+        if told and not (isinstance(told[0], _NUMPY) and all(map(_is_numpy, told))):
+            other = next(value for value in told if not _is_numpy(value))
             return self._on_tensors(values) if hasattr(other, "detach") else self._on_others(values, other)
         self._guard.check()
         return self._run(*self._as_arguments(values))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from frittata.egraph import dtypes
-from frittata.egraph.errors import ModelError, StaleParametersError
+from frittata.egraph.errors import ModelError, SharedMemoryError, StaleParametersError
 from frittata.egraph.model import Model
 from frittata.egraph.program import Program
 from frittata.egraph.terms import Term
@@ -60,7 +60,6 @@ class Home:
         if found is None:
             raise StaleParametersError(f"parameter {'.'.join(self.path)!r} is not there any more", do=_AGAIN)
         return found
-
 
     def read_beside(self, others: Sequence[Home]) -> Any:
         """Return the tensor that is there now, and was the same one in other places when it was imported.
@@ -171,21 +170,36 @@ def _reader(
     return lambda: part_of(name, home.read_beside(others))
 
 
-def check_changes(values: Sequence[Any], changes: Sequence[int]) -> None:
+def check_changes(values: Sequence[Any], changes: Sequence[int], given: int, folded: Sequence[Any]) -> None:
     """Check that what a call changes can be written to, and shares no memory with what else the call reads.
 
-    Raises: ModelError.
+    The first `given` values are arguments; `folded` are tensors of the source that are not among the values.
+
+    Raises: ModelError, SharedMemoryError.
     """
-    for value in (values[place] for place in changes):
+    arguments = [values[place] for place in changes if place < given]
+    for value in arguments:
         if not (value.flags.writeable if isinstance(value, np.ndarray) else hasattr(value, "copy_")):
             what = f"the call changes an argument in place, and this {type(value).__name__} cannot be written to"
             raise ModelError(what, do="give a torch tensor, or a numpy array that may be written to")
+        if getattr(value, "requires_grad", False) and _wants_gradients():
+            what = "the call changes an argument in place of which gradients are wanted: none flow through a call"
+            raise ModelError(what, do="call it under torch.no_grad()")
+        if any(_may_overlap([value, parameter], [0]) for parameter in folded):
+            what = "the call changes an argument in place that shares memory with a parameter of the model"
+            raise SharedMemoryError(what, do="give it memory of its own: x.clone()")
     if not _may_overlap(values, changes):
         return
     for place in changes:
         if any(other != place and _share_memory(values[place], value) for other, value in enumerate(values)):
             what = "the call changes a tensor in place that shares memory with another that it takes"
-            raise ModelError(what, do="give it memory of its own: x.clone()")
+            raise SharedMemoryError(what, do="give it memory of its own: x.clone()")
+
+
+def _wants_gradients() -> bool:
+    import torch
+
+    return torch.is_grad_enabled()
 
 
 def _may_overlap(values: Sequence[Any], changes: Sequence[int]) -> bool:
@@ -201,10 +215,17 @@ def _may_overlap(values: Sequence[Any], changes: Sequence[int]) -> bool:
 
 def _share_memory(one: Any, other: Any) -> bool:
     try:
-        arrays = [value if isinstance(value, np.ndarray) else array_of(value) for value in (one, other)]
+        arrays = [value if isinstance(value, np.ndarray) else array_of(_as_it_lies(value)) for value in (one, other)]
         return np.shares_memory(*arrays, max_work=_MOST_WORK)  # pyright: ignore[reportArgumentType]
     except (TypeError, np.exceptions.TooHardError):  # on a device, or with strides that tell nothing soon
         return True
+
+
+def _as_it_lies(tensor: Any) -> Any:
+    """Return a tensor that is negated when it is read as it is in memory."""
+    import torch
+
+    return torch._neg_view(tensor) if tensor.is_neg() else tensor  # pyright: ignore
 
 
 def _span(value: Any) -> tuple[int, int]:
@@ -224,7 +245,7 @@ def write(old: Any, new: Any) -> None:
     import torch
 
     if old is new:
-        if not old.is_inference():
+        if isinstance(old, torch.Tensor) and not old.is_inference():
             torch.autograd.graph.increment_version(old)
         return
     if isinstance(old, np.ndarray):

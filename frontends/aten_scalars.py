@@ -80,16 +80,12 @@ def _rounds_up(x: Term, y: Term, rest: Term) -> Term:
 
 def _floor_divide(x: Operand, y: Operand) -> Term:
     left, right = _divided(x, y)
-    if not _is_half(left):
+    if not dtypes.is_half(left.dtype):
         return tensor("floordiv", left, right)
     kind, (left, right) = idioms.widened(left, right)
     if _is_single(y):
         return idioms.cast(tensor("floordiv", left, idioms.typed(y, left.dtype)), kind)
     return _floor_of_halves(left, right, kind)
-
-
-def _is_half(x: Term) -> bool:
-    return dtypes.is_narrow(x.dtype) and dtypes.is_float(x.dtype)
 
 
 def _is_single(y: Operand) -> bool:
@@ -122,7 +118,7 @@ def truncate(x: Term) -> Term:
 
 def _truncated_quotient(x: Operand, y: Operand) -> Term:
     left, right = _divided(x, y)
-    if _is_half(left):
+    if dtypes.is_half(left.dtype):
         kind, (left, right) = idioms.widened(left, right)
         if _is_single(y):
             return idioms.cast(truncate(tensor("div", left, idioms.typed(y, left.dtype))), kind)

@@ -195,7 +195,7 @@ def part_of(name: str, value: Any) -> Any:
     kind = getattr(value, "is_complex", None)
     if not (kind() if kind is not None else np.iscomplexobj(value)):
         return value
-    return getattr(value.resolve_conj() if kind is not None else value, name.rpartition(".")[2])
+    return getattr(value, name.rpartition(".")[2])
 
 
 def taken(leaf: Any, values: Iterator[Any]) -> Any:

@@ -17,8 +17,11 @@ _DEEPEST, _OBJECT = 64, 16
 
 _COLLECTIONS = (list, tuple, deque, dict)
 
-_TORCHS = frozenset(vars(torch.nn.Module())) - {"training"}
-"""What torch keeps in every module: hooks, parameters, buffers and other modules."""
+_TORCHS = frozenset(vars(torch.nn.Module())) - {"training", "_forward_hooks", "_forward_pre_hooks"}
+"""What torch keeps in every module: parameters, buffers, other modules, and what has no part in a call."""
+
+_ATOMS = (torch.Tensor, ModuleType, type, str, bytes, int, float, complex, type(None))
+"""What nothing lies in."""
 
 UNSET: Any = object()
 """Stands for nothing."""
@@ -71,20 +74,31 @@ def _held(path: str, value: Any, depth: int, kind: type, seen: dict[int, int]) -
 def containers_of(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     """Visit a module and its parts, and the lists, dicts, objects and functions that lie in them, with a name for each.
 
-    What torch keeps in a module is left out, and torch's own objects.
+    What torch keeps in a module is left out, and torch's own objects and functions, and ours.
     """
     seen: dict[int, int] = {}
     for path, part in module.named_modules():
-        yield from _containers(".".join(filter(None, ("self", path))), part, _DEEPEST, seen)
+        name = ".".join(filter(None, ("self", path)))
+        yield from _containers(name, part, _DEEPEST, seen)
+        forward = getattr(type(part), "forward", None)
+        if isinstance(forward, FunctionType) and not _is_known(forward):
+            yield from _containers(f"{name}.forward", forward, _DEEPEST, seen)
 
 
 def _containers(name: str, value: Any, depth: int, seen: dict[int, int]) -> Iterator[tuple[str, Any]]:
     if not _is_looked_into(value, depth, seen):
         return
-    yield name, value
+    if not isinstance(value, tuple):
+        yield name, value
     for key, part in own_parts(value).items():
-        if not isinstance(part, torch.nn.Module) and type(part).__module__.partition(".")[0] != "torch":
+        if not isinstance(part, (*_ATOMS, torch.nn.Module)) and not _is_known(part):
             yield from _containers(name_in(name, value, key), part, _left(depth, value), seen)
+
+
+def _is_known(value: Any) -> bool:
+    """Whether something is torch's or ours."""
+    home = value.__module__ if isinstance(value, FunctionType) else type(value).__module__
+    return (home or "").partition(".")[0] in ("torch", "frittata")
 
 
 def own_parts(value: Any) -> dict[Any, Any]:
@@ -110,7 +124,7 @@ def put(value: Any, parts: Mapping[Any, Any]) -> None:
     for key, part in parts.items():
         if isinstance(value, dict):
             value.pop(key, None) if part is UNSET else value.update({key: part})
-        elif isinstance(value, FunctionType | MethodType):
+        elif isinstance(value, FunctionType | MethodType) and key not in vars(value):
             _rebind(value, key, part)
         elif part is not UNSET:
             object.__setattr__(value, key, part)
@@ -129,8 +143,7 @@ def _rebind(function: Any, name: str, value: Any) -> None:
 
 def _is_looked_into(value: Any, depth: int, seen: dict[int, int]) -> bool:
     """Whether something may hold others, and was not looked into as deep before; it is noted."""
-    is_atom = isinstance(value, torch.Tensor | ModuleType | type | str | int | float)
-    if is_atom or depth <= seen.get(id(value), 0):
+    if isinstance(value, _ATOMS) or depth <= seen.get(id(value), 0):
         return False
     seen[id(value)] = depth
     return True
@@ -149,7 +162,7 @@ def _parts(value: Any) -> Iterable[tuple[Any, Any]]:
     if isinstance(value, partial):
         return {"func": value.func, "args": value.args, **value.keywords}.items()
     if isinstance(value, FunctionType | MethodType):
-        return _names_in(value).items()
+        return {**_names_in(value), **vars(value)}.items()
     kinds = [vars(kind) for kind in type(value).__mro__ if "__slots__" in vars(kind)]
     slots = [name for own in kinds for name, slot in own.items() if isinstance(slot, MemberDescriptorType)]
     filled = {name: getattr(value, name, None) for name in slots}

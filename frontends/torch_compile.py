@@ -10,7 +10,13 @@ from typing import Any
 
 import torch
 
-from frittata.egraph.errors import EmptyError, ModelError, StaleParametersError, UnsupportedOpError
+from frittata.egraph.errors import (
+    EmptyError,
+    ModelError,
+    SharedMemoryError,
+    StaleParametersError,
+    UnsupportedOpError,
+)
 
 Optimize = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 """Compiles a graph for example arguments."""
@@ -50,11 +56,13 @@ class CapturedGraph:
         self._placeholders = [Placeholder.of(node) for node in graph.graph.nodes if node.op == "placeholder"]
         self._program_by_key: dict[tuple[Any, ...], Callable[..., Any]] = {}
         self._returns = bool(graph.graph.output_node().args[0])
+        self._views = _views(graph.graph)
 
     def __call__(self, *args: Any) -> Any:
         """Run the program for these arguments; compile it if there is none, or if its parameters were changed.
 
-        Where tensors are empty, as what a mask selects may be, or nothing is returned, torch runs the graph itself.
+        Where tensors are empty, as what a mask selects may be, nothing is returned, or what the graph changes shares
+        memory with what else it reads, torch runs the graph itself.
 
         Raises: ModelError if gradients are wanted; as `optimize`.
         """
@@ -63,8 +71,15 @@ class CapturedGraph:
                 "gradients are wanted, and this backend is for inference",
                 do="call the compiled model under torch.no_grad() or torch.inference_mode()",
             )
-        if not self._returns:
+        if not self._returns or self._views is None:
             return self._graph(*args)
+        try:
+            results = self._results(args)
+        except SharedMemoryError:
+            return self._graph(*args)
+        return [self._views[at].of(args) if at in self._views else result for at, result in enumerate(results)]
+
+    def _results(self, args: Sequence[Any]) -> Sequence[Any]:
         pairs = list(zip(self._placeholders, args, strict=True))
         given = [value for placeholder, value in pairs if _is_given(placeholder, value)]
         key = tuple(_key(placeholder, value) for placeholder, value in pairs)
@@ -82,6 +97,44 @@ class CapturedGraph:
             error.do = "keep them out of the graph: call them in a function under @torch.compiler.disable"
             raise
         return self._program_by_key[key](*given)
+
+
+@dataclass(frozen=True)
+class _View:
+    """A result that is a view of an argument: what is written to one, later, is written to both."""
+
+    argument: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+    def of(self, args: Sequence[Any]) -> torch.Tensor:
+        argument = args[self.argument]
+        return argument.as_strided(self.size, self.stride, argument.storage_offset() + self.offset)
+
+
+def _views(graph: torch.fx.Graph) -> dict[int, _View] | None:
+    """Return the results that are views of arguments, by number; None if the size of one is not known."""
+    examples = [node.meta.get("example_value") for node in graph.nodes if node.op == "placeholder"]
+    number_by_memory = {_memory(value): number for number, value in enumerate(examples)}
+    found: dict[int, _View] = {}
+    for at, result in enumerate(graph.output_node().args[0]):  # type: ignore[arg-type]
+        value: Any = result.meta.get("example_value") if isinstance(result, torch.fx.Node) else None
+        argument = number_by_memory.get(_memory(value)) if _memory(value) is not None else None
+        if argument is None:
+            continue
+        size, stride = tuple(value.shape), tuple(value.stride())
+        offset = value.storage_offset() - examples[argument].storage_offset()
+        if not all(isinstance(part, int) for part in (*size, *stride, offset)):
+            return None
+        found[at] = _View(argument, size, stride, offset)
+    return found
+
+
+def _memory(value: Any) -> int | None:
+    """Return which memory a tensor has, if any."""
+    is_dense = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return value.untyped_storage()._cdata if is_dense else None  # pyright: ignore[reportPrivateUsage]
 
 
 def bound(source: torch.fx.GraphModule, values: Sequence[tuple[Placeholder, Any]]) -> torch.fx.GraphModule:

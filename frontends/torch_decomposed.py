@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 
-from frittata.egraph.errors import ModelError
+from frittata.egraph.errors import ModelError, SharedMemoryError
 from frittata.frontends import aten, torch_running
 from frittata.frontends.torch_extern import is_left_to_torch
 from frittata.frontends.torch_inplace import in_place_calls
@@ -49,9 +49,9 @@ def _decomposed(program: torch.export.ExportedProgram, table: Mapping[Any, Any])
             name = line.removeprefix("Constant ").partition(" ")[0]
             what = f"the module changes {name} in place, and it is no buffer"
             do = "keep it in a buffer: self.register_buffer(name, tensor)"
-        elif "compiled_fn to be GraphModule" in line:
-            what = "the module changes a tensor in place that shares memory with another of its tensors"
-            do = "read it by one name, or give each memory of its own"
+        elif "compiled_fn to be GraphModule" in line or "view input mutations" in line:
+            what = "the module changes a tensor in place that shares memory with another that it reads"
+            raise SharedMemoryError(what, do="read it by one name, or give each memory of its own") from error
         elif "user_output" in line:
             what = "the module writes one value to two of its buffers or arguments, which torch cannot export"
             do = "write a copy to one of them: x.copy_(y.clone())"

@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from frittata.egraph.errors import ModelError
 from frittata.frontends import draws
-from frittata.frontends.torch_state import Attributes, keeping_tensors
+from frittata.frontends.torch_state import Attributes, Registered, keeping_tensors
 from frittata.frontends.torch_statistics import WrittenOut
 
 _LOCK = threading.RLock()
@@ -28,6 +28,8 @@ _LOGGERS = tuple(
     for name in ("_subclasses.fake_tensor", "fx.experimental.symbolic_shapes", "export._trace")
 )
 """Those that tell of an error beside raising it."""
+
+
 def _silent(*_: Any, **__: Any) -> None:
     """Print nothing."""
 
@@ -102,11 +104,23 @@ def steady(
         numbers; what `export` raises.
     """
     name = type(module).__name__
+    registered = Registered(module)
+    hooks = [
+        module.register_forward_pre_hook(registered.begin),
+        module.register_forward_hook(registered.end),
+        module.register_forward_hook(lambda *_: attributes.note()),  # before torch puts back most of it
+    ]
     attributes = Attributes(module)
-    hook = module.register_forward_hook(lambda *_: attributes.note())  # before torch puts back most of it
     try:
         with draws.refused(name):
-            program = export()
+            try:
+                program = export()
+            finally:
+                if registered.wrong:
+                    raise ModelError(
+                        f"{name} {registered.wrong} while it runs, which torch cannot export",
+                        do="register it in __init__ as it will be, and write to it: self.buffer.copy_(value)",
+                    )
             changed = attributes.changed
             is_same = not changed or _is_next_the_same(program, attributes, export)
             if not is_same and not _gives_the_same(module, args, kwargs, attributes):
@@ -116,8 +130,10 @@ def steady(
                     "changes as an argument, and return it",
                 )
     finally:
-        hook.remove()
         attributes.restore()
+        registered.restore()
+        for hook in hooks:
+            hook.remove()
     return program
 
 

@@ -13,7 +13,9 @@ from torch.utils import _pytree as pytree
 
 from frittata.frontends.torch_closures import UNSET, containers_of, name_in, own_parts, put
 
-_PLAIN = (int, float, bool, str)
+_PLAIN = (int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device)
+
+_REGISTERED = ("_buffers", "_parameters", "_modules")
 
 
 @dataclass(frozen=True)
@@ -75,23 +77,82 @@ class Attributes:
             put(value, parts)
 
 
+class Registered:
+    """The buffers, parameters and parts of a module as they are when it is made; what a call does to them is noted.
+
+    Buffers that it writes to or replaces are what torch.export tells of.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module = module
+        self._first = self._now()
+        self._start = self._first
+        self.wrong = ""
+        """What the module did, and cannot do in an export."""
+
+    def begin(self, *_: Any) -> None:
+        """Look at the module before a call: while it is exported its tensors are others."""
+        self._start = self._now()
+
+    def end(self, *_: Any) -> None:
+        """Look at the module after a call."""
+        for start, now in zip(self._start, self._now(), strict=False):
+            path, has = start[0], now[2]
+            for kind, before in start[2].items():
+                for key in dict.fromkeys((*before, *has[kind])):
+                    old, new = before.get(key), has[kind].get(key)
+                    name = ".".join(filter(None, (path, key)))
+                    if old is not new and (kind != "_buffers" or not _is_alike(old, new)):
+                        self.wrong = self.wrong or f"{_KIND[kind]} {name}"
+
+    def restore(self) -> list[str]:
+        """Let the module have what it had at first; return the names under which it had others."""
+        replaced: list[str] = []
+        for _, part, had, temporary in self._first:
+            for kind, before in had.items():
+                has = getattr(part, kind)
+                replaced += [key for key in {**before, **has} if has.get(key) is not before.get(key)]
+                has.clear()
+                has.update(before)
+            part._non_persistent_buffers_set = set(temporary)  # pyright: ignore[reportPrivateUsage]
+        return replaced
+
+    def _now(self) -> list[tuple[str, torch.nn.Module, dict[str, dict[str, Any]], set[str]]]:
+        found: list[tuple[str, torch.nn.Module, dict[str, dict[str, Any]], set[str]]] = []
+        for path, part in self._module.named_modules():
+            temporary = set(part._non_persistent_buffers_set)  # pyright: ignore[reportPrivateUsage]
+            found.append((path, part, {kind: dict(getattr(part, kind)) for kind in _REGISTERED}, temporary))
+        return found
+
+
+_KIND = {
+    "_buffers": "registers, drops, reshapes or casts the buffer",
+    "_parameters": "replaces the parameter",
+    "_modules": "replaces the part",
+}
+
+
+def _is_alike(old: Any, new: Any) -> bool:
+    """Whether a buffer may become another tensor: one of the same type, whose shape does not depend on arguments."""
+    if old is None or new is None or any(isinstance(size, torch.SymInt) for size in new.shape):
+        return False
+    return old.dtype == new.dtype and old.shape == new.shape
+
+
 @contextmanager
 def keeping_tensors(module: torch.nn.Module) -> Generator[list[str]]:
     """Run a module, which may write to its tensors, and leave them as they were.
 
-    What it yields names buffers in whose place the module has put others, once it has run.
+    What it yields names what the module has put in the place of another, once it has run.
     """
-    every = [part._buffers for part in module.modules()]  # pyright: ignore[reportPrivateUsage]
-    before = [(buffers, dict(buffers)) for buffers in every]
+    registered = Registered(module)
     counted = (tensor for tensor in (*module.parameters(), *module.buffers()) if not tensor.is_inference())
     copies = [(tensor, tensor._version, tensor.detach().clone()) for tensor in counted]
     replaced: list[str] = []
     try:
         yield replaced
     finally:
-        replaced += [name for has, had in before for name, tensor in had.items() if has.get(name) is not tensor]
-        for has, had in before:
-            has.update(had)
+        replaced += registered.restore()
         with torch.no_grad():
             for tensor, version, values in copies:
                 if tensor._version != version:
@@ -107,10 +168,9 @@ def _changes(had: Mapping[Any, Any], has: Mapping[Any, Any]) -> Iterator[tuple[A
 
 
 def _known(value: Any) -> list[Any]:
-    """Return what is compared of a value: what numbers and texts are, and which tensors."""
-    leaves = pytree.tree_leaves(value)
-    plain = [(type(leaf), leaf) for leaf in leaves if isinstance(leaf, _PLAIN)]
-    return [*plain, *(id(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor))]
+    """Return what is compared of a value: how it is nested, what numbers and texts are, and which objects."""
+    leaves, spec = pytree.tree_flatten(value)
+    return [spec, *((type(leaf), leaf if isinstance(leaf, _PLAIN) else id(leaf)) for leaf in leaves)]
 
 
 def _extent(size: Any) -> int:

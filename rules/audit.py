@@ -235,7 +235,7 @@ def _draws(rule: Rule, instance: Instance, left: Term, right: Term, rng: Dice) -
     if single:
         moderate = [number for number in numbers if abs(number) < MOST_EDGE]
         yield _Draw(draw_edges(leaves, rng, moderate, large=True), "native", np.inf, finite_only=True)
-    if rule.level.kind == "reassoc" and any(term.op == "cast" and _is_half(term.dtype) for term in every):
+    if rule.level.kind == "reassoc" and any(term.op == "cast" and dtypes.is_half(term.dtype) for term in every):
         yield _Draw(plain, "halves", tolerance, finite_only=True, mostly=True)
 
 
@@ -245,16 +245,12 @@ def _numbers(every: list[Term]) -> set[float]:
     return {number for number in constants if 1 <= abs(number) < np.inf}
 
 
-def _is_half(dtype: str) -> bool:
-    return dtypes.is_narrow(dtype) and dtypes.is_float(dtype)
-
-
 class _Halves(Interpreter):
     """Computes in float64, and rounds what has a narrow dtype."""
 
     def _rounded(self, value: Any, dtype: str) -> Array:
         exact = super()._rounded(value, dtype)
-        return exact.astype(dtypes.to_numpy(dtype)).astype(np.float64) if _is_half(dtype) else exact
+        return exact.astype(dtypes.to_numpy(dtype)).astype(np.float64) if dtypes.is_half(dtype) else exact
 
 
 def _points(left: Term, right: Term, rng: np.random.Generator) -> dict[int, Array] | None:

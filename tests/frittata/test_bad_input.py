@@ -149,6 +149,9 @@ class Holds(nn.Module):
         self.plain = torch.zeros(3)
         self.register_buffer("one", torch.zeros(3))
         self.register_buffer("other", torch.zeros(3))
+        self.register_buffer("none", None)
+        self.weight = nn.Parameter(torch.ones(3))
+        self.left, self.right = nn.ReLU(), nn.Tanh()
 
     def forward(self, x: Tensor) -> Any:
         self.function(self, x)
@@ -164,8 +167,39 @@ def writes_one_value_twice(self: Any, x: Tensor) -> None:
     self.other = self.one
 
 
+def registers(self: Any, x: Tensor) -> None:
+    if "made" not in self._buffers:
+        self.register_buffer("made", torch.arange(3.0), persistent=False)
+
+
+def fills(self: Any, x: Tensor) -> None:
+    self.none = x * 2 if self.none is None else self.none
+
+
+def grows(self: Any, x: Tensor) -> None:
+    self.other = torch.cat([self.other, x])
+
+
+def casts(self: Any, x: Tensor) -> None:
+    self.other = self.other.double() + x
+
+
+def exchanges_parts(self: Any, x: Tensor) -> None:
+    self.left, self.right = self.right, self.left
+
+
+def replaces_a_parameter(self: Any, x: Tensor) -> None:
+    self.weight = nn.Parameter(self.weight * 2)
+
+
 STATES: dict[str, tuple[Callable[[Any, Tensor], Any], str]] = {
     "no buffer": (lambda self, x: self.plain.add_(x), r"changes plain in place(.|\n)*register_buffer"),
+    "a new buffer": (registers, r"the buffer made(.|\n)*__init__"),
+    "a buffer that was none": (fills, "the buffer none"),
+    "a buffer that grows": (grows, "the buffer other"),
+    "a buffer of another dtype": (casts, "the buffer other"),
+    "parts": (exchanges_parts, "replaces the part left"),
+    "a parameter": (replaces_a_parameter, "replaces the parameter weight"),
     "a buffer that becomes an argument": (replaces_a_buffer_by_an_argument, r"replaces its buffer one(.|\n)*copy_"),
     "one value of two buffers": (writes_one_value_twice, r"one value to two of its buffers(.|\n)*clone"),
 }
@@ -175,10 +209,12 @@ STATES: dict[str, tuple[Callable[[Any, Tensor], Any], str]] = {
 def test_state_that_torch_cannot_export_is_refused_with_advice(name: str) -> None:
     function, message = STATES[name]
     module = Holds(function).eval()
-    before = module.one
+    before = module.state_dict(keep_vars=True), dict(module.named_children())
     with pytest.raises(ModelError, match=message):
         ft.optimize(module, (torch.ones(3),))
-    assert module.one is before and not before.any()
+    assert all(value is module.state_dict(keep_vars=True)[name] for name, value in before[0].items())
+    assert dict(module.named_children()) == before[1] and list(dict(module.named_buffers())) == ["one", "other"]
+    assert not module.one.any()
 
 
 def test_a_buffer_that_is_read_by_another_name_when_it_was_changed_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import frittata as ft
-from frittata.egraph.errors import IndexRangeError, ModelError, StaleParametersError
+from frittata.egraph.errors import IndexRangeError, ModelError, SharedMemoryError, StaleParametersError
 from frittata.egraph.machine import REFERENCE
 from frittata.kernels.updates import written_over
 from frittata.optimized import Optimized
@@ -351,6 +352,87 @@ def test_guards_of_other_models_see_what_a_call_changes() -> None:
         fast(drawn(3))
     with pytest.raises(StaleParametersError):
         reader(drawn(3))
+
+
+class Weighs(nn.Module):
+    """Changes its argument, and reads a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x.add_(1)
+        return x * self.weight
+
+
+@pytest.mark.parametrize("freeze", [None, True, False])
+def test_a_parameter_is_no_argument_that_is_changed(freeze: bool | None) -> None:
+    module = Weighs().eval()
+    fast = ft.optimize(module, (drawn(3),), machine=REFERENCE, freeze=freeze)
+    with torch.no_grad(), pytest.raises(SharedMemoryError):
+        fast(module.weight)
+    assert module.weight.tolist() == [1, 1, 1]
+
+
+def test_gradients_do_not_flow_through_what_is_changed() -> None:
+    fast = ft.optimize(Weighs().eval(), (drawn(3),), machine=REFERENCE)
+    x = drawn(3).requires_grad_() * 2
+    with pytest.raises(ModelError, match=r"gradients are wanted(.|\n)*no_grad"):
+        fast(x)
+    with torch.no_grad():
+        fits(fast(x), drawn(3) * 2 + 1)
+
+
+def test_views_that_are_conjugated_or_negated_are_changed_where_they_lie() -> None:
+    fast = ft.optimize(lambda z: z.add_(1j), (torch.zeros(2, dtype=torch.complex64),), machine=REFERENCE)
+    z = torch.zeros(2, dtype=torch.complex64)
+    fast(z.conj())
+    assert z.tolist() == [-1j, -1j]
+    sums = ft.optimize(lambda x, y: x.add_(1) + y, (drawn(3), drawn(3)), machine=REFERENCE)
+    z = torch.zeros(3, dtype=torch.complex64)
+    with pytest.raises(SharedMemoryError):
+        sums(z.imag, z.conj().imag)
+    sums(z.real, z.conj().imag)
+    assert z.tolist() == [1, 1, 1]
+
+
+def test_what_a_refused_call_may_have_changed_is_counted() -> None:
+    def writes(cache: Tensor, places: Tensor, x: Tensor) -> None:
+        cache.index_copy_(0, places, x)
+
+    cache = torch.zeros(4, 2)
+    fast = ft.optimize(writes, (cache, torch.tensor([0, 1]), drawn(2, 2)), machine=REFERENCE)
+    version = cache._version
+    with pytest.raises(IndexRangeError):
+        fast(cache, torch.tensor([0, 9]), drawn(2, 2))
+    assert cache._version > version and not cache[1:].any()
+
+
+def test_threads_change_state_one_after_the_other() -> None:
+    module = Counts().eval()
+    fast = ft.optimize(module, (drawn(3),), machine=REFERENCE)
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: fast(drawn(3).numpy()), range(100)))
+    assert module.total == 100
+
+
+class Clock(nn.Module):
+    """Takes nothing."""
+
+    time: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("time", torch.zeros(2))
+
+    def forward(self) -> Tensor:
+        return self.time.add_(1) * 2
+
+
+def test_a_module_that_takes_nothing_returns_tensors() -> None:
+    own = Clock().eval()
+    compare(ft.optimize(own, (), machine=REFERENCE), own, Clock().eval(), lambda _: ())
 
 
 def test_what_cannot_be_written_to_is_refused() -> None:

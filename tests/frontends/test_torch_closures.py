@@ -50,6 +50,7 @@ class Held(nn.Module):
 
 HELD = Held().eval()
 
+
 class Spare:
     """A class that has a layer."""
 

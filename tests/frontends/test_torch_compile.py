@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._dynamo.exc import BackendCompilerFailed
+from torch.utils import _pytree as pytree
 
 import frittata
 from frittata.egraph.errors import ModelError, UnsupportedOpError
@@ -240,3 +241,50 @@ def test_modes_of_torch_are_options(
 def test_a_mode_that_torch_does_not_have_is_refused() -> None:
     with torch.no_grad(), pytest.raises(BackendCompilerFailed, match="no mode 'fastest'"):
         torch.compile(nn.Linear(3, 2), backend="frittata", mode="fastest")(torch.randn(4, 3))
+
+
+def changes_a_view(x: Tensor) -> Any:
+    part = x[1:]
+    part.add_(1)
+    print(end="")  # a graph break
+    part.mul_(2)
+    return x * 1
+
+
+def changes_what_it_returns(x: Tensor) -> Any:
+    x.add_(1)
+    return x
+
+
+def returns_a_transpose(x: Tensor) -> Any:
+    turned = x.t()
+    print(end="")
+    turned.add_(3)
+    return x + 1, x.sum(0)
+
+
+def returns_rows(x: Tensor) -> Any:
+    y = torch.cumsum(x, 0)
+    x.mul_(y)
+    return x[0], y[0], x
+
+
+VIEWS: dict[str, Callable[[Tensor], Any]] = {
+    "a part that is changed in two graphs": changes_a_view,
+    "an argument": changes_what_it_returns,
+    "a transpose": returns_a_transpose,
+    "rows": returns_rows,
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", VIEWS)
+def test_results_that_are_views_of_arguments_stay_views(name: str, dynamic: bool | None, tmp_path: Path) -> None:
+    torch.compiler.reset()
+    options: Any = {"machine": REFERENCE, "cache": tmp_path}
+    fast = torch.compile(VIEWS[name], backend="frittata", options=options, dynamic=dynamic)
+    x, expected = torch.ones(3, 3), torch.ones(3, 3)
+    with torch.no_grad():
+        for found, wanted in zip(*map(pytree.tree_leaves, (fast(x), VIEWS[name](expected))), strict=True):
+            same(found.mul_(5), wanted.mul_(5))
+    same(x, expected)

@@ -17,7 +17,7 @@ from frittata.egraph.errors import ModelError
 from frittata.egraph.machine import REFERENCE
 from frittata.frontends.torch_export import as_module, from_module
 
-calls_of_all = 0
+calls_of_all, calls_of_modules = 0, [0]
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
@@ -73,7 +73,7 @@ class Slots:
     __slots__ = ("count",)
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count: Any = 0
 
 
 class Remembers(nn.Module):
@@ -119,6 +119,19 @@ def counts_in_an_object(self: Any, x: Tensor) -> Tensor:
     return x * self.object.count
 
 
+def makes_an_object(self: Any, x: Tensor) -> Tensor:
+    if self.last is None:
+        self.last = Slots()
+        self.last.count = x * 0
+    self.last.count = self.last.count + x
+    return self.last.count * 1
+
+
+def counts_for_all(self: Any, x: Tensor) -> Tensor:
+    calls_of_modules[0] += 1
+    return x * calls_of_modules[0]
+
+
 def keeps_the_first(self: Any, x: Tensor) -> Tensor:
     self.last = x * 2 if self.last is None else self.last
     return x + self.last
@@ -137,6 +150,8 @@ KEPT: dict[str, tuple[Callable[[Any, Tensor], Tensor], str]] = {
     "a number in a list in a dict": (counts, r"self.nested\['deep'\]\[0\]"),
     "a queue": (queues, r"self.queue\[1\]"),
     "a number in an object": (counts_in_an_object, "self.object.count"),
+    "an object that was none": (makes_an_object, "self.last"),
+    "a global list": (counts_for_all, r"calls_of_modules\[0\]"),
     "a tensor that was none": (keeps_the_first, "self.last"),
 }
 
@@ -150,7 +165,7 @@ def test_what_the_next_call_would_compute_otherwise_is_refused(name: str) -> Non
         from_module(module, (X,))
     assert all(a is b for a, b in zip((module.seen, module.list, module.list[0]), before, strict=True))
     assert (len(module.list), module.nested, module.last) == (1, {"deep": [0]}, None)
-    assert (list(module.queue), module.object.count) == ([1.0], 0)
+    assert (list(module.queue), module.object.count, calls_of_modules) == ([1.0], 0, [0])
 
 
 def test_functions_that_change_what_they_have_from_elsewhere_are_refused() -> None:
@@ -203,10 +218,25 @@ def test_tables_that_the_first_call_makes_are_constants(name: str) -> None:
     torch.testing.assert_close(fast(X * 2), module(X * 2))
 
 
+def test_modules_whose_hooks_count_are_refused() -> None:
+    calls = [0]
+
+    def hook(_: nn.Module, __: Any, result: Tensor) -> Tensor:
+        calls[0] += 1
+        return result * calls[0]
+
+    module = nn.Sequential(nn.Linear(4, 4))
+    module[0].register_forward_hook(hook)
+    with pytest.raises(ModelError, match=r"Sequential changes calls\[0\]"):
+        from_module(module.eval(), (X,))
+    assert calls == [0]
+
+
 def test_a_module_may_keep_tensors_that_no_call_reads() -> None:
     def kept(self: Any, x: Tensor) -> Tensor:
         self.last = {"twice": x * 2}
         self.list.append(x)
+        self.object = Slots()
         return x + self.last["twice"]
 
     module = Remembers(kept).eval()
