@@ -18,7 +18,8 @@ _DEEPEST, _OBJECT = 64, 16
 _COLLECTIONS = (list, tuple, deque, dict)
 
 _TORCHS = frozenset(vars(torch.nn.Module())) - {"training", "_forward_hooks", "_forward_pre_hooks"}
-"""What torch keeps in every module: parameters, buffers, other modules, and what has no part in a call."""
+_TORCHS |= {"_flat_weights", "_flat_weight_refs"}
+"""What torch keeps in modules: parameters, recurrent layers twice, buffers, parts, and what has no part in a call."""
 
 _ATOMS = (torch.Tensor, ModuleType, type, str, bytes, int, float, complex, type(None))
 """What nothing lies in."""
