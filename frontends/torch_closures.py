@@ -17,8 +17,9 @@ _DEEPEST, _OBJECT = 64, 16
 
 _COLLECTIONS = (list, tuple, deque, dict)
 
-_TORCHS = frozenset(vars(torch.nn.Module())) - {"training", "_forward_hooks", "_forward_pre_hooks"}
-_TORCHS |= {"_flat_weights", "_flat_weight_refs"}
+_ASIDE = {"training", "_forward_hooks", "_forward_pre_hooks"}
+
+_TORCHS = frozenset({*vars(torch.nn.Module()), "_flat_weights", "_flat_weight_refs"}) - _ASIDE
 """What torch keeps in modules: parameters, recurrent layers twice, buffers, parts, and what has no part in a call."""
 
 _ATOMS = (torch.Tensor, ModuleType, type, str, bytes, int, float, complex, type(None))
