@@ -58,8 +58,7 @@ class Optimized:
         freeze, imported = compilation.options.freeze, compilation.imported
         tensors = imported.parameters
         self._guard = Guard(tensors, source) if freeze is None else Guard({}, None)
-        self._parameters = tuple(lambda value=value: value for value in parameters)
-        self._parameters = self._parameters or readers(imported, source, freeze)
+        self._parameters = tuple(lambda value=value: value for value in parameters) or readers(imported, source, freeze)
         self._changing = threading.Lock()
         """Held by calls that change something: each begins with what the one before has left."""
         self._takes_own = not self._parameters and imported.is_flat
@@ -95,9 +94,9 @@ class Optimized:
         )
 
     def _flat_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
-        given = self.compilation.imported.flatten(args, kwargs)
-        values = [*given, *(read() for read in self._parameters)]
         imported = self.compilation.imported
+        given = imported.flatten(args, kwargs)
+        values = [*given, *(read() for read in self._parameters)]
         changes = imported.state.changes
         if not changes:
             return self._on(given, values)

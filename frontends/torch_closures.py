@@ -25,6 +25,8 @@ _TORCHS = frozenset({*vars(torch.nn.Module()), "_flat_weights", "_flat_weight_re
 _ATOMS = (torch.Tensor, ModuleType, type, str, bytes, int, float, complex, type(None))
 """What nothing lies in."""
 
+_APART = (*_ATOMS, torch.nn.Module)
+
 UNSET: Any = object()
 """Stands for nothing."""
 
@@ -93,7 +95,7 @@ def _containers(name: str, value: Any, depth: int, seen: dict[int, int]) -> Iter
     if not isinstance(value, tuple):
         yield name, value
     for key, part in own_parts(value).items():
-        if not isinstance(part, (*_ATOMS, torch.nn.Module)) and not _is_known(part):
+        if not isinstance(part, _APART) and not _is_known(part):
             yield from _containers(name_in(name, value, key), part, _left(depth, value), seen)
 
 

@@ -114,7 +114,10 @@ class _View:
 
 
 def _views(graph: torch.fx.Graph) -> dict[int, _View] | None:
-    """Return the results that are views of arguments, by number; None if the size of one is not known."""
+    """Return the results that are views of arguments, by number.
+
+    None if the size of one is not known, or it is read otherwise than the argument: conjugated, or as another dtype.
+    """
     examples = [node.meta.get("example_value") for node in graph.nodes if node.op == "placeholder"]
     number_by_memory = {_memory(value): number for number, value in enumerate(examples)}
     found: dict[int, _View] = {}
@@ -125,10 +128,15 @@ def _views(graph: torch.fx.Graph) -> dict[int, _View] | None:
             continue
         size, stride = tuple(value.shape), tuple(value.stride())
         offset = value.storage_offset() - examples[argument].storage_offset()
-        if not all(isinstance(part, int) for part in (*size, *stride, offset)):
+        is_known = all(isinstance(part, int) for part in (*size, *stride, offset))
+        if not is_known or _reading(value) != _reading(examples[argument]):
             return None
         found[at] = _View(argument, size, stride, offset)
     return found
+
+
+def _reading(value: torch.Tensor) -> tuple[torch.dtype, bool, bool]:
+    return value.dtype, value.is_conj(), value.is_neg()
 
 
 def _memory(value: Any) -> int | None:

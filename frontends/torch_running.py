@@ -115,12 +115,10 @@ def steady(
         with draws.refused(name):
             try:
                 program = export()
-            finally:
-                if registered.wrong:
-                    raise ModelError(
-                        f"{name} {registered.wrong} while it runs, which torch cannot export",
-                        do="register it in __init__ as it will be, and write to it: self.buffer.copy_(value)",
-                    )
+            except Exception:
+                registered.check()
+                raise
+            registered.check()
             changed = attributes.changed
             is_same = not changed or _is_next_the_same(program, attributes, export)
             if not is_same and not _gives_the_same(module, args, kwargs, attributes):
@@ -180,8 +178,11 @@ def _gives_the_same(
             after = results(others)
     except Exception:  # the module runs on values that it may not be meant for
         return False
-    pairs = zip(pytree.tree_leaves(examples), pytree.tree_leaves(others), strict=True)
-    return not all(_is_equal(*pair) for pair in pairs) and all(map(_is_equal, before, after))
+    return not _are_equal(*map(pytree.tree_leaves, (examples, others))) and _are_equal(before, after)
+
+
+def _are_equal(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    return len(some) == len(others) and all(map(_is_equal, some, others))
 
 
 def _address(value: Any) -> int | None:

@@ -11,11 +11,17 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from frittata.egraph.errors import ModelError
 from frittata.frontends.torch_closures import UNSET, containers_of, name_in, own_parts, put
 
 _PLAIN = (int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device)
 
-_REGISTERED = ("_buffers", "_parameters", "_modules")
+_DONE = {
+    "_buffers": "registers, drops, reshapes or casts the buffer",
+    "_parameters": "replaces the parameter",
+    "_modules": "replaces the part",
+}
+"""What a module does to what it has registered, and no export can tell."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,7 @@ class _Change:
 class Attributes:
     """What a module has beside its buffers, as it is when this is made; what calls change of it is noted.
 
-    Numbers, texts, truth values and tensors count, and tuples, lists and dicts of them.
+    Of numbers and texts, and of tuples, lists and dicts of them, the values count, of all else which object it is.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -77,6 +83,21 @@ class Attributes:
             put(value, parts)
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A part of a module with what it has registered, by kind and name, and the buffers that are not to be saved."""
+
+    path: str
+    module: torch.nn.Module
+    kinds: dict[str, dict[str, Any]]
+    temporary: set[str]
+
+    @staticmethod
+    def of(path: str, module: torch.nn.Module) -> _Part:
+        temporary = set(module._non_persistent_buffers_set)  # pyright: ignore[reportPrivateUsage]
+        return _Part(path, module, {kind: dict(getattr(module, kind)) for kind in _DONE}, temporary)
+
+
 class Registered:
     """The buffers, parameters and parts of a module as they are when it is made; what a call does to them is noted.
 
@@ -85,10 +106,8 @@ class Registered:
 
     def __init__(self, module: torch.nn.Module) -> None:
         self._module = module
-        self._first = self._now()
-        self._start = self._first
-        self.wrong = ""
-        """What the module did, and cannot do in an export."""
+        self._first = self._start = self._now()
+        self._wrong: list[str] = []
 
     def begin(self, *_: Any) -> None:
         """Look at the module before a call: while it is exported its tensors are others."""
@@ -97,39 +116,35 @@ class Registered:
     def end(self, *_: Any) -> None:
         """Look at the module after a call."""
         for start, now in zip(self._start, self._now(), strict=False):
-            path, has = start[0], now[2]
-            for kind, before in start[2].items():
-                for key in dict.fromkeys((*before, *has[kind])):
-                    old, new = before.get(key), has[kind].get(key)
-                    name = ".".join(filter(None, (path, key)))
+            for kind, had in start.kinds.items():
+                has = now.kinds[kind]
+                for key in dict.fromkeys((*had, *has)):
+                    old, new = had.get(key), has.get(key)
                     if old is not new and (kind != "_buffers" or not _is_alike(old, new)):
-                        self.wrong = self.wrong or f"{_KIND[kind]} {name}"
+                        self._wrong.append(f"{_DONE[kind]} {'.'.join(filter(None, (start.path, key)))}")
+
+    def check(self) -> None:
+        """Raise ModelError if a call did what no export can tell."""
+        if self._wrong:
+            raise ModelError(
+                f"{type(self._module).__name__} {self._wrong[0]} while it runs, which torch cannot export",
+                do="register it in __init__ as it will be, and write to it: self.buffer.copy_(value)",
+            )
 
     def restore(self) -> list[str]:
         """Let the module have what it had at first; return the names under which it had others."""
         replaced: list[str] = []
-        for _, part, had, temporary in self._first:
-            for kind, before in had.items():
-                has = getattr(part, kind)
-                replaced += [key for key in {**before, **has} if has.get(key) is not before.get(key)]
+        for part in self._first:
+            for kind, had in part.kinds.items():
+                has = getattr(part.module, kind)
+                replaced += [key for key in {**had, **has} if has.get(key) is not had.get(key)]
                 has.clear()
-                has.update(before)
-            part._non_persistent_buffers_set = set(temporary)  # pyright: ignore[reportPrivateUsage]
+                has.update(had)
+            part.module._non_persistent_buffers_set = set(part.temporary)  # pyright: ignore[reportPrivateUsage]
         return replaced
 
-    def _now(self) -> list[tuple[str, torch.nn.Module, dict[str, dict[str, Any]], set[str]]]:
-        found: list[tuple[str, torch.nn.Module, dict[str, dict[str, Any]], set[str]]] = []
-        for path, part in self._module.named_modules():
-            temporary = set(part._non_persistent_buffers_set)  # pyright: ignore[reportPrivateUsage]
-            found.append((path, part, {kind: dict(getattr(part, kind)) for kind in _REGISTERED}, temporary))
-        return found
-
-
-_KIND = {
-    "_buffers": "registers, drops, reshapes or casts the buffer",
-    "_parameters": "replaces the parameter",
-    "_modules": "replaces the part",
-}
+    def _now(self) -> list[_Part]:
+        return [_Part.of(path, part) for path, part in self._module.named_modules()]
 
 
 def _is_alike(old: Any, new: Any) -> bool:

@@ -288,3 +288,22 @@ def test_results_that_are_views_of_arguments_stay_views(name: str, dynamic: bool
         for found, wanted in zip(*map(pytree.tree_leaves, (fast(x), VIEWS[name](expected))), strict=True):
             same(found.mul_(5), wanted.mul_(5))
     same(x, expected)
+
+
+READ_OTHERWISE: dict[str, tuple[Callable[[Tensor], Any], torch.dtype]] = {
+    "conjugated": (lambda z: (z.conj(), z * 2), torch.complex64),
+    "a part": (lambda z: (z.imag, z * 2), torch.complex64),
+    "as integers": (lambda x: (x.view(torch.int32), x * 2), torch.float32),
+}
+
+
+@pytest.mark.parametrize("name", READ_OTHERWISE)
+def test_views_that_read_an_argument_otherwise_are_what_torch_makes(name: str, tmp_path: Path) -> None:
+    torch.compiler.reset()
+    function, dtype = READ_OTHERWISE[name]
+    options: Any = {"machine": REFERENCE, "cache": tmp_path}
+    fast = torch.compile(function, backend="frittata", options=options)
+    x = torch.randn(3, 4, dtype=dtype)
+    with torch.no_grad():
+        for found, wanted in zip(fast(x), function(x), strict=True):
+            assert torch.equal(found, wanted) and found.dtype == wanted.dtype

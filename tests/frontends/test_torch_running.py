@@ -79,7 +79,7 @@ class Slots:
 class Remembers(nn.Module):
     """Has tensors and numbers that are no buffers."""
 
-    def __init__(self, forward: Callable[[Any, Tensor], Tensor]) -> None:
+    def __init__(self, forward: Callable[[Any, Tensor], Any]) -> None:
         super().__init__()
         self.seen, self.list, self.nested, self.last = torch.zeros(4), [torch.zeros(4)], {"deep": [0]}, None
         self.queue, self.object = deque([1.0], maxlen=2), Slots()
@@ -132,6 +132,11 @@ def counts_for_all(self: Any, x: Tensor) -> Tensor:
     return x * calls_of_modules[0]
 
 
+def returns_more(self: Any, x: Tensor) -> Any:
+    self.list.append(torch.ones(4))
+    return [x + part for part in self.list]
+
+
 def keeps_the_first(self: Any, x: Tensor) -> Tensor:
     self.last = x * 2 if self.last is None else self.last
     return x + self.last
@@ -142,7 +147,7 @@ def sums_beside_a_gradient(self: Any, x: Tensor) -> Tensor:
     return torch.func.grad(lambda y: (y * self.seen).sin().sum())(x)
 
 
-KEPT: dict[str, tuple[Callable[[Any, Tensor], Tensor], str]] = {
+KEPT: dict[str, tuple[Callable[[Any, Tensor], Any], str]] = {
     "a tensor": (sums, "self.seen"),
     "a tensor beside a gradient": (sums_beside_a_gradient, "self.seen"),
     "a tensor in a list": (sums_in_a_list, r"self.list\[0\]"),
@@ -150,6 +155,7 @@ KEPT: dict[str, tuple[Callable[[Any, Tensor], Tensor], str]] = {
     "a number in a list in a dict": (counts, r"self.nested\['deep'\]\[0\]"),
     "a queue": (queues, r"self.queue\[1\]"),
     "a number in an object": (counts_in_an_object, "self.object.count"),
+    "more results": (returns_more, r"self.list\[1\]"),
     "an object that was none": (makes_an_object, "self.last"),
     "a global list": (counts_for_all, r"calls_of_modules\[0\]"),
     "a tensor that was none": (keeps_the_first, "self.last"),
