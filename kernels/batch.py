@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from frittata.egraph.errors import CompileError
 from frittata.kernels import driver
@@ -25,6 +25,30 @@ log = logging.getLogger(__name__)
 _FEWEST_TO_FORK = 4
 _PATIENCE_S = 60.0
 _NUMBER_BYTES = 4
+
+
+Compiled = TypeVar("Compiled", covariant=True)
+
+
+class Compilable(Protocol[Compiled]):
+    """Source that is compiled to something that a cache keeps under `digest`."""
+
+    @property
+    def source(self) -> str:
+        """The text."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """The content key."""
+        ...
+
+    def compile(self, cache: KernelCache | None) -> Compiled:
+        """Compile it in this process, or load it.
+
+        Raises: CompileError.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -47,11 +71,11 @@ class KernelSource:
 
 
 def compile_kernels(
-    sources: Sequence[KernelSource], cache: KernelCache | None = None, processes: int | None = None
-) -> list[CompiledKernel]:
+    sources: Sequence[Compilable[Compiled]], cache: KernelCache | None = None, processes: int | None = None
+) -> list[Compiled]:
     """Compile kernels, equal ones once, in as many processes as there are processors unless told.
 
-    Raises: CompileError if numba or LLVM refuses one of them.
+    Raises: CompileError if a compiler refuses one of them.
     """
     unique = {source.digest: source for source in sources}
     if cache is None:
@@ -63,8 +87,8 @@ def compile_kernels(
 
 
 def _compile_unique(
-    unique: Mapping[str, KernelSource], cache: KernelCache, processes: int | None
-) -> dict[str, CompiledKernel]:
+    unique: Mapping[str, Compilable[Compiled]], cache: KernelCache, processes: int | None
+) -> dict[str, Compiled]:
     missing = [source for digest, source in unique.items() if not cache.has(digest)]
     count = min(processes or os.cpu_count() or 1, len(missing))
     if count > 1 and len(missing) >= _FEWEST_TO_FORK and _may_fork():
@@ -73,7 +97,7 @@ def _compile_unique(
     return {digest: source.compile(cache) for digest, source in unique.items()}
 
 
-def _compile_in_children(sources: Sequence[KernelSource], cache: KernelCache, count: int) -> None:
+def _compile_in_children(sources: Sequence[Compilable[Any]], cache: KernelCache, count: int) -> None:
     """Let children compile, each the next that none has begun, the longest first; this process keeps its memory."""
     order = sorted(range(len(sources)), key=lambda n: -len(sources[n].source))
     with TemporaryFile() as queue:  # after a fork all processes read on from one place
@@ -88,7 +112,7 @@ def _may_fork() -> bool:
     return sys.platform == "linux" and threading.active_count() == 1 + driver.asleep()
 
 
-def _compile_in_child(sources: Sequence[KernelSource], cache: KernelCache, queue: int) -> int:
+def _compile_in_child(sources: Sequence[Compilable[Any]], cache: KernelCache, queue: int) -> int:
     with warnings.catch_warnings():
         # Python warns of threads that libraries have started; the child runs nothing but the compiler
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -94,7 +94,7 @@ def _cuda_templates(form: str, library: bool) -> tuple[Template, ...]:
 def _cuda_build(program: Program, value_by_param: Mapping[str, Array], cache: KernelCache) -> Runnable:
     from frittata.kernels.cuda.runtime import build
 
-    return build(program, value_by_param)
+    return build(program, value_by_param, cache)
 
 
 def _cuda_source(kernel: Kernel) -> str:

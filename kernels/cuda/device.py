@@ -24,6 +24,8 @@ _WAYS_OUT = (
     "run on a machine with an NVIDIA GPU and `pip install frittata[cuda]`; "
     "or set NUMBA_ENABLE_CUDASIM=1 before anything imports numba, which simulates the device, slowly"
 )
+ALIGNMENT = 16
+"""Where arguments start, in bytes: at a multiple of this, as all memory on the device does."""
 _NUMBA_DTYPES = {
     **{"bool": "uint8", "u8": "uint8", "i8": "int8", "u16": "uint16", "i16": "int16"},
     **{"i32": "int32", "i64": "int64", "f32": "float32", "f64": "float64"},
@@ -64,16 +66,17 @@ def require(*states: State) -> None:
         raise CompileError(f'target="cuda" {what} no device here: numba finds none', do=_WAYS_OUT)
 
 
-def load(kernel: CudaKernel, stream: Stream) -> Any:
-    """Return a function of a kernel's arrays that launches it in a stream; numba compiles it at the first call."""
-    require("device", "simulator")
+def simulated(kernel: CudaKernel) -> Any:
+    """Return a function of a kernel's arrays that runs it in the simulator."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Grid size")  # small results have small grids
-        return _function(kernel)[kernel.blocks, kernel.threads, stream.numba]
+        return _function(kernel)[kernel.blocks, kernel.threads]
 
 
 def ptx(kernel: CudaKernel, capability: tuple[int, int] = (9, 0)) -> str:
     """Compile a kernel to PTX for a compute capability; needs the CUDA toolkit's compiler, no device.
+
+    The kernel takes a pointer for each of its arrays.
 
     Raises: CompileError if there is no compiler, or if it refuses the source.
     """
@@ -82,13 +85,21 @@ def ptx(kernel: CudaKernel, capability: tuple[int, int] = (9, 0)) -> str:
 
     compiler: Any = cuda  # numba-cuda replaces the module that type checkers see
     dtypes = [*kernel.dtypes, *(["i64"] if kernel.status_words else [])]
-    signature = tuple(types.Array(getattr(types, _NUMBA_DTYPES[dtype]), 1, "C") for dtype in dtypes)
+    signature = tuple(types.CPointer(getattr(types, _NUMBA_DTYPES[dtype])) for dtype in dtypes)
+    options = {"device": False, "abi": "numba", "output": "ptx", "launch_bounds": (kernel.threads,)}
     function = _function(kernel).py_func
     try:
-        text, _ = compiler.compile(function, signature, cc=capability, device=False, abi="numba", output="ptx")
+        text, _ = compiler.compile(function, signature, cc=capability, **options)
     except Exception as error:  # numba, libnvvm and the search for it have errors of their own
         raise CompileError(f"kernel {kernel.name} does not compile: {error}", where=_filename(kernel)) from error
     return text
+
+
+def capability() -> tuple[int, int]:
+    """Return the compute capability of the current device, whose context becomes the calling thread's."""
+    from numba import cuda
+
+    return cuda.current_context().device.compute_capability
 
 
 def _filename(kernel: CudaKernel) -> str:
@@ -135,14 +146,13 @@ def empty(size: int, dtype: Any) -> Any:
     return cuda.device_array(size, dtype)
 
 
-def fresh(size: int, dtype: Any, like: Any) -> tuple[Any, Any]:
-    """Return fresh memory and the tensor that owns it, which is torch's if `like` is a tensor, else None."""
+def fresh(size: int, dtype: Any, like: Any) -> Any:
+    """Return fresh memory, which is a tensor of torch's if `like` is one."""
     if like is None:
-        return empty(size, dtype), None
+        return empty(size, dtype)
     import torch
 
-    owner = torch.empty(size, dtype=getattr(torch, np.dtype(dtype).name), device=like.device)
-    return borrow(owner), owner
+    return torch.empty(size, dtype=getattr(torch, np.dtype(dtype).name), device=like.device)
 
 
 def upload(array: Array) -> Any:
@@ -156,6 +166,7 @@ def upload(array: Array) -> Any:
 
 def download(array: Any, stream: Stream) -> Array:
     """Copy a flat array from the device, once all launches before in the stream are done."""
+    array = borrow(array)
     if isinstance(array, np.ndarray):
         return array.copy()
     host = array.copy_to_host(stream=stream.numba)
@@ -166,6 +177,7 @@ def download(array: Any, stream: Stream) -> Array:
 
 def copy(target: Any, source: Any, stream: Stream) -> None:
     """Copy between flat arrays on the device."""
+    target, source = borrow(target), borrow(source)
     if isinstance(target, np.ndarray):
         target[...] = source
     else:
@@ -173,17 +185,43 @@ def copy(target: Any, source: Any, stream: Stream) -> None:
 
 
 def borrow(value: Any) -> Any:
-    """Return another library's array as a flat one of numba's; without a copy if it is contiguous."""
+    """Return contiguous memory on the device as a flat array of numba's, without a copy."""
+    if isinstance(value, np.ndarray):  # the simulator's
+        return value
     from numba import cuda
 
     if is_torch(value):
         import torch
 
-        value = value.detach().contiguous().reshape(-1)
-        value = value.view(torch.uint8) if value.dtype == torch.bool else value
-        return cuda.as_cuda_array(value, sync=False)
+        value = value.reshape(-1)
+        return cuda.as_cuda_array(value.view(torch.uint8) if value.dtype == torch.bool else value, sync=False)
     array = cuda.as_cuda_array(value)
     return (array.view(np.uint8) if array.dtype == np.bool_ else array).reshape(array.size)
+
+
+def address(value: Any) -> int:
+    """Return where memory on the device starts."""
+    return value.data_ptr() if is_torch(value) else value.__cuda_array_interface__["data"][0] or 0
+
+
+def settled(value: Any) -> Any:
+    """Return an array on the device row-major and aligned for vector loads: itself, or a copy."""
+    if is_torch(value):
+        value = value.detach()
+        return value.contiguous() if value.data_ptr() % ALIGNMENT == 0 else value.clone().contiguous()
+    array = borrow(value)
+    if isinstance(array, np.ndarray) or address(array) % ALIGNMENT == 0:
+        return array
+    aligned = empty(array.size, array.dtype)
+    aligned.copy_to_device(array)
+    return aligned
+
+
+def enter() -> int:
+    """Make the current device's context the calling thread's, and return the device's number."""
+    from numba import cuda
+
+    return 0 if state() == "simulator" else cuda.current_context().device.id
 
 
 def shaped(array: Any, shape: tuple[int, ...], dtype: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,11 @@ from frittata.egraph.errors import CompileError, ModelError
 from frittata.egraph.program import Kernel, Program
 from frittata.egraph.terms import TensorType, Term, size_bytes
 from frittata.kernels import lookups
+from frittata.kernels.batch import compile_kernels
+from frittata.kernels.cache import KernelCache
 from frittata.kernels.cuda import device, templates
 from frittata.kernels.cuda.kernel import CudaKernel
+from frittata.kernels.cuda.launch import Launch, Launches, PtxSource, loaded
 from frittata.kernels.lowered import HostStep
 from frittata.kernels.plain import flat
 from frittata.kernels.plan import (
@@ -33,8 +37,8 @@ Array = NDArray[Any]
 Step = CudaKernel | HostStep
 
 
-def build(program_: Program, value_by_param: Mapping[str, Array]) -> CudaExecutable:
-    """Write every kernel of a program, each distinct one once, and lay out its buffers.
+def build(program_: Program, value_by_param: Mapping[str, Array], cache: KernelCache | None = None) -> CudaExecutable:
+    """Write and compile every kernel of a program, each distinct one once, and lay out its buffers.
 
     Raises: LoweringError; CompileError if there is neither a device, nor the simulator, nor a compiler; ModelError if a
         param has no value.
@@ -48,7 +52,14 @@ def build(program_: Program, value_by_param: Mapping[str, Array]) -> CudaExecuta
         if key not in known:
             known[key] = _written(kernel.template, kernel.name, bodies)
         steps.append(known[key])
-    return CudaExecutable(program_, tuple(steps), evaluate_constants(program_, value_by_param))
+    constants = evaluate_constants(program_, value_by_param)
+    written = dict.fromkeys(step for step in known.values() if isinstance(step, CudaKernel))
+    if device.state() != "device":
+        return CudaExecutable(program_, tuple(steps), constants, {}, len(written))
+    sources = [PtxSource(kernel, device.capability()) for kernel in written]
+    missing = {source.digest for source in sources if cache is None or not cache.has(source.digest)}
+    compiled = dict(zip(sources, compile_kernels(sources, cache), strict=True))
+    return CudaExecutable(program_, tuple(steps), constants, compiled, len(missing))
 
 
 def kernel_source(kernel: Kernel) -> str:
@@ -69,53 +80,42 @@ def _bodies(kernel: Kernel) -> tuple[Term, ...]:
 
 @dataclass(frozen=True)
 class _Buffer:
-    """A part of memory: from element `start` on, in an argument, an output, a constant, or at a byte of the arena."""
+    """A part of memory: `start` bytes into one of the memories of a call."""
 
-    place: InArena | InArgument | InConstant | InOutput
+    memory: int
+    start: int
     type: TensorType
 
-    @property
-    def size(self) -> int:
-        """How many elements there are."""
-        return shapes.size(self.type.shape)
+    def of(self, memories: Sequence[Any]) -> Any:
+        """Return it as a flat array on the device."""
+        whole = device.borrow(memories[self.memory])
+        dtype = _memory_dtype(self.type)
+        if self.memory == _ARENA:
+            return whole[self.start : self.start + size_bytes(self.type)].view(dtype)
+        size, first = shapes.size(self.type.shape), self.start // dtype.itemsize
+        return whole if whole.size == size else whole[first : first + size]
 
-    @property
-    def dtype(self) -> Any:
-        """The numpy dtype in memory."""
-        return _memory_dtype(self.type)
 
-    def of(self, whole: Any) -> Any:
-        """Return the part of the memory that it lies in."""
-        if isinstance(self.place, InArena):
-            return whole[self.place.offset : self.place.offset + size_bytes(self.type)].view(self.dtype)
-        start = self.place.offset // self.dtype.itemsize
-        return whole if whole.size == self.size else whole[start : start + self.size]
+_ARENA, _STATUS = 0, 1
+"""The first of a call's memories; then there are constants, arguments and outputs."""
+
+
+@dataclass(eq=False)
+class _Context:
+    """What one call at a time may use: an arena, words for what kernels refuse, and launches."""
+
+    arena: Any
+    status: Any
+    launches: Launches
 
 
 @dataclass(eq=False)
 class _Call:
     """The memory of one call."""
 
-    arena: Any
-    constants: Mapping[str, Any]
-    arguments: list[Any]
-    outputs: list[Any]
-    owners: list[Any]
-    """Of the outputs: torch's tensors if the arguments are some, otherwise None."""
-    status: Any
+    context: _Context
+    memories: list[Any]
     stream: device.Stream
-
-    def array(self, buffer: _Buffer) -> Any:
-        """Return a buffer as a flat array on the device."""
-        match buffer.place:
-            case InArgument(index=index):
-                return buffer.of(self.arguments[index])
-            case InOutput(index=index):
-                return buffer.of(self.outputs[index])
-            case InConstant(name=name):
-                return buffer.of(self.constants[name])
-            case InArena():
-                return buffer.of(self.arena)
 
 
 class CudaExecutable:
@@ -124,16 +124,28 @@ class CudaExecutable:
     Arguments that lie on the device stay there, and so do the results; numpy arrays are copied there and back.
     """
 
-    def __init__(self, program_: Program, steps: tuple[Step, ...], constants: Mapping[str, Array]) -> None:
+    def __init__(
+        self,
+        program_: Program,
+        steps: tuple[Step, ...],
+        constants: Mapping[str, Array],
+        compiled: Mapping[PtxSource, bytes],
+        newly_compiled: int,
+    ) -> None:
         self.program = program_
         self.lowered = steps
+        self.newly_compiled = newly_compiled
         self.plan = plan_buffers(program_, {})
+        self._compiled = compiled
         self._types = program_.types()
-        self._host_constants = constants
-        self._constants: dict[str, Any] | None = None
-        self._functions: dict[tuple[CudaKernel, int], Any] = {}
+        self._host_constants = dict(constants)
+        self._constants: list[Any] | None = None
+        self._device = 0
+        self._first_argument = _STATUS + 1 + len(constants)
+        self._first_output = self._first_argument + len(program_.inputs)
         self._buffers = [self._buffers_of(kernel) for kernel in program_.kernels]
-        self._free: dict[int, list[Any]] = {}
+        self._words = [step.status_words if isinstance(step, CudaKernel) else 0 for step in steps]
+        self._free: dict[int, list[_Context]] = {}
 
     @property
     def steps(self) -> int:
@@ -144,11 +156,6 @@ class CudaExecutable:
     def distinct_kernels(self) -> int:
         """How many of them differ."""
         return len({step.source for step in self.lowered if isinstance(step, CudaKernel)})
-
-    @property
-    def newly_compiled(self) -> int:
-        """How many were written for this program: numba compiles each when it is first launched."""
-        return self.distinct_kernels
 
     @property
     def arena_bytes(self) -> int:
@@ -176,13 +183,12 @@ class CudaExecutable:
             CompileError if there is no device.
         """
         call = self._start(arrays)
-        try:
-            for number in range(self.steps):
-                self._launch(number, call)
-            self._check(call)
-            return self._results(call, arrays)
-        finally:
-            self._release(call)
+        for first, count in self._segments:
+            self._run(first, count, call)
+        self._check(call)
+        results = self._results(call, arrays)
+        self._free[call.stream.handle].append(call.context)  # not after an error: its status would outlive the call
+        return results
 
     def measure(self, *arrays: Any, repeats: int = 10) -> NDArray[np.float64]:
         """Return the least time of each step over `repeats` runs, in seconds, by the device's own clock.
@@ -196,89 +202,136 @@ class CudaExecutable:
 
         call = self._start(arrays)
         least = np.full(self.steps, np.inf)
-        for _ in range(repeats + 1):  # the first run compiles
+        for _ in range(repeats + 1):  # the first run loads
             for number in range(self.steps):
                 start, end = cuda.event(), cuda.event()
                 start.record(call.stream.numba)
-                self._launch(number, call)
+                self._run(number, 1, call)
                 end.record(call.stream.numba)
                 end.synchronize()
                 least[number] = min(least[number], start.elapsed_time(end) / 1e3)
         self._check(call)
-        self._release(call)
+        self._free[call.stream.handle].append(call.context)
         return least
 
     # ---- a call ------------------------------------------------------------------------------------------------------
 
+    @cached_property
+    def _segments(self) -> list[tuple[int, int]]:
+        """The first step and the number of steps of each run of kernels, and of each step in Python."""
+        out: list[tuple[int, int]] = []
+        for number, step in enumerate(self.lowered):
+            if out and not isinstance(step, HostStep) and not isinstance(self.lowered[number - 1], HostStep):
+                first, count = out.pop()
+                out.append((first, count + 1))
+            else:
+                out.append((number, 1))
+        return out
+
     def _start(self, arrays: Sequence[Any]) -> _Call:
         device.require("device", "simulator")
+        number = device.enter()
         inputs = self.program.inputs.items()
-        arguments = [_argument(array, *pair) for array, pair in zip(self._counted(arrays), inputs, strict=True)]
+        arguments = [_argument(array, *pair, number) for array, pair in zip(self._counted(arrays), inputs, strict=True)]
         if self._constants is None:
-            self._constants = self._uploaded()
+            self._constants, self._device = self._uploaded(), number
+        if self._device != number:
+            raise CompileError(
+                f"the program was loaded on device {self._device}, the current one is {number}",
+                do="optimize once more for that one",
+            )
         # memory that a stream still works in is only used again by what comes later in the same stream
         like = next(filter(device.is_torch, arrays), None)
         stream = device.stream_of(like)
         free = self._free.setdefault(stream.handle, [])
-        arena = free.pop() if free else device.empty(max(1, self.arena_bytes), np.uint8)
-        memory = [device.fresh(shapes.size(t.shape), _memory_dtype(t), like) for t in self._output_types()]
-        words = self._status_words()
-        status = device.upload(np.zeros(sum(words), np.int64)) if sum(words) else None
-        outputs, owners = [array for array, _ in memory], [owner for _, owner in memory]
-        return _Call(arena, self._constants, arguments, outputs, owners, status, stream)
+        context = free.pop() if free else self._new_context()
+        outputs = [device.fresh(shapes.size(t.shape), _memory_dtype(t), like) for t in self._output_types()]
+        call = _Call(context, [context.arena, context.status, *self._constants, *arguments, *outputs], stream)
+        if self._compiled:
+            context.launches.point(np.array([device.address(memory) for memory in call.memories], np.int64))
+        return call
 
-    def _release(self, call: _Call) -> None:
-        self._free[call.stream.handle].append(call.arena)
+    def _new_context(self) -> _Context:
+        arena = device.empty(max(1, self.arena_bytes), np.uint8)
+        status = device.upload(np.zeros(max(1, sum(self._words)), np.int64))
+        compiled = {source.kernel: (source, ptx) for source, ptx in self._compiled.items()}
+        launches: list[Launch] = []
+        pointers: list[tuple[int, int]] = []
+        for step, buffers, word in zip(self.lowered, self._buffers, np.cumsum([0, *self._words]), strict=False):
+            if step not in compiled:
+                launches.append(Launch(0, 0, 0, 0))
+                continue
+            places = [(buffer.memory, buffer.start) for buffer in buffers]
+            if step.status_words:
+                places.append((_STATUS, 8 * int(word)))
+            pointers += places
+            launches.append(Launch(loaded(*compiled[step], self._device), step.blocks, step.threads, len(places)))
+        return _Context(arena, status, Launches(launches, pointers))
 
     def _counted(self, arrays: Sequence[Any]) -> Sequence[Any]:
         if len(arrays) != len(self.program.inputs):
             raise ModelError(f"the program takes {len(self.program.inputs)} arguments, got {len(arrays)}")
         return arrays
 
-    def _uploaded(self) -> dict[str, Any]:
+    def _uploaded(self) -> list[Any]:
         known: dict[int, Any] = {}
         for array in self._host_constants.values():
             if id(array) not in known:
                 known[id(array)] = device.upload(flat(array))
-        return {name: known[id(array)] for name, array in self._host_constants.items()}
+        return [known[id(array)] for array in self._host_constants.values()]
 
     def _output_types(self) -> list[TensorType]:
         return [self._types[name] for name in self.program.outputs]
 
-    def _status_words(self) -> list[int]:
-        return [step.status_words if isinstance(step, CudaKernel) else 0 for step in self.lowered]
-
     def _buffers_of(self, kernel: Kernel) -> list[_Buffer]:
         leaves = [leaf.attrs[0] for leaf in program.operands_of(*_bodies(kernel))]
-        names = [*leaves, *(output.name for output in kernel.outputs)]
-        return [_Buffer(self.plan.place_by_name[name], self._types[name]) for name in names]
+        return [self._buffer(name) for name in (*leaves, *(output.name for output in kernel.outputs))]
 
-    def _launch(self, number: int, call: _Call) -> None:
-        step, buffers = self.lowered[number], self._buffers[number]
-        arrays = [call.array(buffer) for buffer in buffers]
+    def _buffer(self, name: str) -> _Buffer:
+        match self.plan.place_by_name[name]:
+            case InArena(offset=start):
+                memory = _ARENA
+            case InConstant(name=constant, offset=start):
+                memory = _STATUS + 1 + list(self._host_constants).index(constant)
+            case InArgument(index=index, offset=start):
+                memory = self._first_argument + index
+            case InOutput(index=index, offset=start):
+                memory = self._first_output + index
+        return _Buffer(memory, start, self._types[name])
+
+    def _run(self, first: int, count: int, call: _Call) -> None:
+        """Run some steps: kernels, or one in Python."""
+        step = self.lowered[first]
         if isinstance(step, HostStep):
-            _run_on_host(step, buffers, arrays, len(self.program.kernels[number].outputs), call.stream)
-            return
+            buffers = self._buffers[first]
+            arrays = [buffer.of(call.memories) for buffer in buffers]
+            _run_on_host(step, buffers, arrays, len(self.program.kernels[first].outputs), call.stream)
+        elif self._compiled:
+            call.context.launches.run(first, count, call.stream.handle)
+        else:
+            for number in range(first, first + count):
+                self._simulate(number, call)
+
+    def _simulate(self, number: int, call: _Call) -> None:
+        step = self.lowered[number]
+        assert isinstance(step, CudaKernel)
+        arrays = [buffer.of(call.memories) for buffer in self._buffers[number]]
         if step.status_words:
-            words = self._status_words()
-            first = sum(words[:number])
-            arrays.append(call.status[first : first + step.status_words])
-        key = step, call.stream.handle
-        if key not in self._functions:
-            self._functions[key] = device.load(step, call.stream)
-        self._functions[key](*arrays)
+            first = sum(self._words[:number])
+            arrays.append(call.context.status[first : first + step.status_words])
+        device.simulated(step)(*arrays)
 
     def _check(self, call: _Call) -> None:
         """Raise what the first kernel that was given a wrong index has noted."""
-        if call.status is None:
+        if not any(self._words):
             return
         checks = [
             check
-            for kernel, words in zip(self.program.kernels, self._status_words(), strict=True)
+            for kernel, words in zip(self.program.kernels, self._words, strict=True)
             if words
             for check in lookups.checks(kernel)
         ]
-        for check, index in zip(checks, device.download(call.status, call.stream), strict=True):
+        for check, index in zip(checks, device.download(call.context.status, call.stream), strict=True):
             if index:
                 raise check.error(int(index))
 
@@ -286,10 +339,9 @@ class CudaExecutable:
         stays = any(map(device.is_on_device, arrays))
         out: list[Any] = []
         for index, (name, type_) in enumerate(zip(self.program.outputs, self._output_types(), strict=True)):
+            found = call.memories[self._first_output + index]
             if index in self.plan.copied_outputs:
-                source = call.array(_Buffer(self.plan.place_by_name[name], type_))
-                device.copy(call.outputs[index], source, call.stream)
-            found = call.outputs[index] if call.owners[index] is None else call.owners[index]
+                device.copy(found, self._buffer(name).of(call.memories), call.stream)
             shape = shapes.concrete(type_.shape)
             out.append(device.shaped(found, shape, type_.dtype) if stays else _to_host(found, type_, call.stream))
         return tuple(out)
@@ -300,10 +352,10 @@ def _memory_dtype(type_: TensorType) -> Any:
     return np.dtype(np.uint8) if type_.dtype == "bool" else dtypes.to_numpy(type_.dtype)
 
 
-def _argument(value: Any, name: str, type_: TensorType) -> Any:
-    """Return an argument as a flat array on the device.
+def _argument(value: Any, name: str, type_: TensorType, number: int) -> Any:
+    """Return an argument as contiguous memory on the device of that number.
 
-    Raises: ModelError if it is not of the type.
+    Raises: ModelError if it is not of the type, or on another device.
     """
     shape = shapes.concrete(type_.shape)
     wanted = f"{dtypes.to_numpy(type_.dtype)}{list(shape)}"
@@ -312,7 +364,11 @@ def _argument(value: Any, name: str, type_: TensorType) -> Any:
     given = str(value.dtype).removeprefix("torch.")
     if tuple(value.shape) != shape or given != str(dtypes.to_numpy(type_.dtype)):
         raise ModelError(f"argument {name!r} must be {wanted}, got {given}{list(value.shape)}")
-    return device.upload(flat(value)) if isinstance(value, np.ndarray) else device.borrow(value)
+    if isinstance(value, np.ndarray):
+        return device.upload(flat(value))
+    if device.is_torch(value) and value.device.index != number:
+        raise ModelError(f"argument {name!r} is on {value.device}, the kernels on cuda:{number}", do="move it there")
+    return device.settled(value)
 
 
 def _to_host(array: Any, type_: TensorType, stream: device.Stream) -> Array:
