@@ -1,111 +1,42 @@
 """The one command for a machine with a GPU: are the CUDA kernels right there, and how fast beside torch.
 
-python -m bench.gpu_check [--output FILE]
+python -m bench.gpu_check [--parts PART...] [--output FILE]
 
-First every kernel case by every template against the interpreter, then the three small models against torch; then
-timings of single kernels, interleaved with torch's, with the time that their bytes and flops take at least.
+First every kernel case by every template against the interpreter; calls of all kinds; small models, and the zoo's
+narrow ones, against torch in float64. Then timings of single kernels and whole models, interleaved with torch's.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
 import frittata as ft
-from bench import workloads
+from bench import gpu_timings, workloads
 from bench.machine import description
+from bench.models import MODELS
 from frittata.egraph.machine import REFERENCE_GPU
 from frittata.kernels.cuda import device
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results" / "gpu.json"
-TURNS = 30
-
-
-@dataclass(frozen=True)
-class Workload:
-    """One kernel: a model as script, the same in torch, the shapes of its arguments, and its flops."""
-
-    name: str
-    script: str
-    eager: Callable[..., torch.Tensor]
-    shapes: tuple[tuple[int, ...], ...]
-    flops: float = 0.0
-
-
-def _gelu_chain(x: torch.Tensor, b: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.gelu(x + b) + r
-
-
-WORKLOADS = (
-    Workload(
-        "bias, gelu, residual 16384x4096",
-        """
-def main(x: f32[16384, 4096], b: f32[4096], r: f32[16384, 4096]) -> f32[16384, 4096]:
-    v1: f32[16384, 4096] = add(x, b)
-    v2: f32[16384, 4096] = gelu(v1)
-    v3: f32[16384, 4096] = add(v2, r)
-    return v3
-""",
-        _gelu_chain,
-        ((16384, 4096), (4096,), (16384, 4096)),
-    ),
-    Workload(
-        "softmax 65536x1024",
-        """
-def main(x: f32[65536, 1024]) -> f32[65536, 1024]:
-    v1: f32[65536, 1024] = softmax(x, axis=-1)
-    return v1
-""",
-        lambda x: torch.softmax(x, -1),
-        ((65536, 1024),),
-    ),
-    Workload(
-        "layer norm 65536x1024",
-        """
-def main(x: f32[65536, 1024], w: f32[1024], b: f32[1024]) -> f32[65536, 1024]:
-    v1: f32[65536, 1024] = layer_norm(x, w, b, eps=1e-05)
-    return v1
-""",
-        lambda x, w, b: torch.nn.functional.layer_norm(x, (1024,), w, b, 1e-5),
-        ((65536, 1024), (1024,), (1024,)),
-    ),
-    Workload(
-        "matmul 4096x4096x4096",
-        """
-def main(a: f32[4096, 4096], b: f32[4096, 4096]) -> f32[4096, 4096]:
-    v1: f32[4096, 4096] = matmul(a, b)
-    return v1
-""",
-        torch.matmul,
-        ((4096, 4096), (4096, 4096)),
-        2.0 * 4096**3,
-    ),
-    Workload(
-        "convolution 32x64x56x56, 64 of 3x3",
-        """
-def main(x: f32[32, 64, 56, 56], w: f32[64, 64, 3, 3]) -> f32[32, 64, 56, 56]:
-    v1: f32[32, 64, 56, 56] = conv(x, w, stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1)
-    return v1
-""",
-        lambda x, w: torch.nn.functional.conv2d(x, w, padding=1),
-        ((32, 64, 56, 56), (64, 64, 3, 3)),
-        2.0 * 32 * 56 * 56 * 64 * 64 * 9,
-    ),
-)
+TOLERANCE = 1e-4
 
 
 def main() -> int:
     """Check, time, print and write; return the exit status."""
+    checks = {"cases": _cases, "calls": _calls, "models": _models}
     parser = argparse.ArgumentParser(prog="python -m bench.gpu_check", description=__doc__)
+    parser.add_argument("--parts", nargs="+", choices=[*checks, "kernels", "zoo"], default=[*checks, "kernels", "zoo"])
     parser.add_argument("--output", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     if device.state() != "device" or not torch.cuda.is_available():
@@ -116,20 +47,32 @@ def main() -> int:
         return 1
     torch.set_grad_enabled(False)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    wrong = {**_cases(), **_models()}
+    wrong: dict[str, str] = {}
+    for part in (part for part in checks if part in arguments.parts):
+        wrong |= checks[part]()
     for name, what in wrong.items():
         print(f"WRONG {name}: {what}")
-    copy_bytes_per_s = _copy_rate()
-    rows = [_timed(workload, copy_bytes_per_s) for workload in WORKLOADS]
-    found = {
-        "machine": description() | {"gpu": torch.cuda.get_device_name(), "copy_bytes_per_s": copy_bytes_per_s},
-        "wrong": wrong,
-        "kernels": rows,
-    }
+    found: dict[str, Any] = {"machine": description() | {"gpu": torch.cuda.get_device_name()}, "wrong": wrong}
+    if "kernels" in arguments.parts:
+        found["machine"]["copy_bytes_per_s"] = rate = gpu_timings.copy_rate()
+        found["kernels"] = [gpu_timings.timed_kernel(workload, rate) for workload in gpu_timings.WORKLOADS]
+    if "zoo" in arguments.parts:
+        found["models"] = [gpu_timings.timed_model(name, batch) for name, batch in gpu_timings.TIMED]
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps(found, indent=1) + "\n")
     print(f"{len(wrong)} wrong; wrote {arguments.output.name}")
     return 1 if wrong else 0
+
+
+def _noted(checks: dict[str, Callable[[], object]]) -> dict[str, str]:
+    """Run checks; return what went wrong by name."""
+    wrong: dict[str, str] = {}
+    for name, check in checks.items():
+        try:
+            check()
+        except Exception as error:
+            wrong[name] = f"{type(error).__name__}: {error}"[:500]
+    return wrong
 
 
 # ---- right or wrong --------------------------------------------------------------------------------------------------
@@ -159,71 +102,114 @@ def _cases() -> dict[str, str]:
     return wrong
 
 
-def _models() -> dict[str, str]:
-    """Compare the three small models with torch on the device, their arguments and results there as well."""
-    wrong: dict[str, str] = {}
-    made = {"mlp": workloads.mlp(), "encoder layer": workloads.encoder_layer(), "basic block": workloads.basic_block()}
-    for name, (module, args) in made.items():
-        module, args = module.cuda(), tuple(arg.cuda() for arg in args)
-        expected = module(*args)
-        found = ft.optimize(module, args, target="cuda")(*args)
-        error = float((found - expected).abs().max() / expected.abs().max())
-        print(f"{name}: largest difference from torch {error:.1e}")
-        if not found.is_cuda or not error < 1e-4:
-            wrong[name] = f"differs from torch by {error:.1e}, on {found.device}"
-    return wrong
+def _calls() -> dict[str, str]:
+    """Call one model with arguments of all kinds, from several threads, in a stream, and in a graph."""
+    script = """
+def main(x: f32[33, 130], i: i64[5]) -> (f32[5, 130], f32[33]):
+    v1: f32[33, 130] = softmax(x, axis=-1)
+    v2: f32[5, 130] = take(v1, i, axis=0)
+    v3: f32[33] = reduce_sum(x, axes=(1,))
+    return v2, v3
+"""
+    pure = """
+def main(x: f32[64, 256]) -> f32[64, 256]:
+    v1: f32[64, 256] = gelu(x)
+    v2: f32[64, 256] = softmax(v1, axis=-1)
+    return v2
+"""
+    fast, chain = ft.optimize(ft.parse(script), target="cuda"), ft.optimize(ft.parse(pure), target="cuda")
+    x, i = torch.randn(33, 130), torch.tensor([3, 0, 32, 3, 7])
+    dx, di = x.cuda(), i.cuda()
+    y = torch.randn(64, 256, device="cuda")
 
+    def right(found: Any, x: torch.Tensor = dx, i: torch.Tensor = di) -> None:
+        taken, sums = (torch.as_tensor(result).to("cuda") for result in found)
+        torch.testing.assert_close(taken, torch.softmax(x, -1)[i])
+        torch.testing.assert_close(sums, x.sum(1), rtol=1e-5, atol=1e-4)
 
-# ---- timings ---------------------------------------------------------------------------------------------------------
+    def smooth(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(torch.nn.functional.gelu(x), -1)
 
+    def refused() -> None:
+        try:
+            fast(dx, torch.tensor([0, 1, 2, 3, 33], device="cuda"))
+        except ft.FrittataError:
+            right(fast(dx, di))  # and what comes after is right again
+        else:
+            raise AssertionError("an index beyond the axis was not refused")
 
-def _copy_rate() -> float:
-    """Return the rate at which torch copies a large tensor, read plus write, in bytes/s."""
-    x = torch.empty(1 << 28, device="cuda")
-    y = torch.empty_like(x)
-    return 2 * x.nbytes / statistics.median(_seconds({"copy": lambda: y.copy_(x)})["copy"])
+    def on_a_stream() -> None:
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            found = chain(y * 2)
+        stream.synchronize()
+        torch.testing.assert_close(found, smooth(y * 2))
 
+    def in_a_graph() -> None:
+        given = y.clone()
+        chain(given)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = chain(given)
+        given.copy_(y * 3)
+        graph.replay()
+        torch.cuda.synchronize()
+        torch.testing.assert_close(found, smooth(y * 3))
 
-def _timed(workload: Workload, copy_bytes_per_s: float) -> dict[str, Any]:
-    fast = ft.optimize(ft.parse(workload.script), target="cuda")
-    args = [torch.randn(shape, device="cuda") for shape in workload.shapes]
-    expected = workload.eager(*args)
-    error = float((fast(*args) - expected).abs().max() / expected.abs().max())
-    times = _seconds({"torch": lambda: workload.eager(*args), "ours": lambda: fast(*args)})
-    ratio = statistics.median(a / b for a, b in zip(times["ours"], times["torch"], strict=True))
-    moved = sum(tensor.nbytes for tensor in (*args, expected))
-    ours_s = statistics.median(times["ours"])
-    row: dict[str, Any] = {
-        "name": workload.name,
-        "templates": [kernel.template for kernel in fast.kernels],
-        "ours_s": ours_s,
-        "torch_s": statistics.median(times["torch"]),
-        "ratio": ratio,
-        "predicted_s": fast.report.predicted_s,
-        "bytes_floor_s": moved / copy_bytes_per_s,
-        "tflop_per_s": workload.flops / ours_s / 1e12,
-        "largest_difference": error,
-    }
-    print(
-        f"{workload.name}: ours {ours_s * 1e3:.3f} ms, torch {row['torch_s'] * 1e3:.3f} ms, ratio {ratio:.2f},"
-        f" bytes need {row['bytes_floor_s'] * 1e3:.3f} ms, {row['tflop_per_s']:.1f} TFLOP/s, difference {error:.1e}"
+    def threads() -> None:
+        def some(number: int) -> None:
+            given = y * number
+            for _ in range(50):
+                torch.testing.assert_close(chain(given), smooth(given))
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(some, range(4)))
+
+    def unaligned() -> None:
+        memory = torch.randn(64 * 256 + 1, device="cuda")
+        given = memory[1:].view(64, 256)
+        torch.testing.assert_close(chain(given), smooth(given))
+
+    def numpy() -> None:
+        found = fast(x.numpy(), i.numpy())
+        assert all(isinstance(result, np.ndarray) for result in found)
+        right(found)
+
+    found = _noted(
+        {
+            "tensors on the device": lambda: right(fast(dx, di)),
+            "numpy arrays": numpy,
+            "tensors on the CPU": lambda: right(fast(x, i)),
+            "transposed": lambda: right(fast(dx.t().contiguous().t(), di)),
+            "unaligned": unaligned,
+            "an index beyond": refused,
+            "a stream": on_a_stream,
+            "a graph": in_a_graph,
+            "four threads": threads,
+        }
     )
-    return row
+    print(f"9 kinds of calls, {len(found)} wrong")
+    return found
 
 
-def _seconds(call_by_name: dict[str, Callable[[], object]]) -> dict[str, list[float]]:
-    """Time calls in turns, by the device's clock."""
-    times: dict[str, list[float]] = {name: [] for name in call_by_name}
-    for turn in range(TURNS + 3):
-        for name, call in call_by_name.items():
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            call()
-            end.record()
-            end.synchronize()
-            if turn >= 3:  # the first ones compile and warm up
-                times[name].append(start.elapsed_time(end) / 1e3)
-    return times
+def _models() -> dict[str, str]:
+    """Compare small models, and the zoo's narrow ones, with torch in float64: arguments and results on the device."""
+    made = {"mlp": workloads.mlp, "encoder layer": workloads.encoder_layer, "basic block": workloads.basic_block}
+    made |= {name: lambda entry=entry: entry.make("narrow") for name, entry in MODELS.items()}
+    return _noted({name: lambda name=name, make=make: _agrees(name, *make()) for name, make in made.items()})
+
+
+def _agrees(name: str, module: torch.nn.Module, args: Any) -> None:
+    there = pytree.tree_map(lambda arg: arg.cuda(), args)
+    found = pytree.tree_leaves(ft.optimize(module.cuda(), there, target="cuda")(*there))
+    wide = pytree.tree_map(lambda arg: arg.double() if arg.is_floating_point() else arg, args)
+    expected = pytree.tree_leaves(module.cpu().double()(*wide))
+    scales = [max(1.0, float(law.abs().max())) for law in expected]
+    pairs = zip(found, expected, scales, strict=True)
+    error = max(float((ours.cpu().double() - law).abs().max()) / scale for ours, law, scale in pairs)
+    print(f"{name}: largest difference from float64 {error:.1e}", flush=True)
+    assert all(ours.is_cuda for ours in found), "a result is not on the device"
+    assert error < TOLERANCE, f"differs from float64 by {error:.1e}"
 
 
 if __name__ == "__main__":

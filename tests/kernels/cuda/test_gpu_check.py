@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import frittata as ft
-from bench import gpu_check
+from bench import gpu_check, gpu_timings
 from frittata.kernels.cuda import device
 
 
@@ -20,8 +20,8 @@ def test_without_a_gpu_it_fails_and_says_why(
     assert "No GPU" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("workload", gpu_check.WORKLOADS, ids=lambda workload: workload.name)
-def test_both_sides_of_a_timing_take_and_give_the_same(workload: gpu_check.Workload) -> None:
+@pytest.mark.parametrize("workload", gpu_timings.WORKLOADS, ids=lambda workload: workload.name)
+def test_both_sides_of_a_timing_take_and_give_the_same(workload: gpu_timings.Workload) -> None:
     model = ft.parse(workload.script)
     assert tuple(term.shape for term in model.main.inputs) == workload.shapes
     found = workload.eager(*(torch.empty(shape, device="meta") for shape in workload.shapes))
