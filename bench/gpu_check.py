@@ -13,7 +13,9 @@ import json
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -25,11 +27,27 @@ from bench import gpu_timings, workloads
 from bench.machine import description
 from bench.models import MODELS
 from frittata.egraph.machine import REFERENCE_GPU
-from frittata.kernels.cuda import device
+from frittata.kernels.cache import KernelCache
+from frittata.kernels.cuda import device, runtime
+from frittata.kernels.cuda.library import LIBRARY, gemm
+from frittata.kernels.cuda.templates import TEMPLATES
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results" / "gpu.json"
 TOLERANCE = 1e-4
+LOOK_UP = """
+def main(x: f32[33, 130], i: i64[5]) -> (f32[5, 130], f32[33, 1]):
+    v1: f32[33, 130] = softmax(x, axis=-1)
+    v2: f32[5, 130] = take(v1, i, axis=-2)
+    v3: f32[33, 1] = reduce_sum(x, axis=-1)
+    return v2, v3
+"""
+CHAIN = """
+def main(x: f32[64, 256]) -> f32[64, 256]:
+    v1: f32[64, 256] = gelu(x)
+    v2: f32[64, 256] = softmax(v1, axis=-1)
+    return v2
+"""
 
 
 def main() -> int:
@@ -81,43 +99,30 @@ def _noted(checks: dict[str, Callable[[], object]]) -> dict[str, str]:
 def _cases() -> dict[str, str]:
     """Compare every case by every template with the interpreter; return what went wrong by name."""
     sys.path.append(str(ROOT / "tests" / "support"))
-    from kernel_cases import CASES, RANDOM_CASES, assert_agrees
+    from kernel_cases import CASES, RANDOM_CASES, Case, assert_agrees
 
-    from frittata.kernels.cuda import runtime, templates
-
-    wrong: dict[str, str] = {}
-    count = 0
-    for case in (*CASES, *RANDOM_CASES):
+    def agrees(case: Case, template: str) -> None:
         values = case.values()
-        expected = case.expected(values)
-        for template in templates.TEMPLATES:
-            if template.estimate(case.bodies, frozenset(), REFERENCE_GPU) is None:
-                continue
-            count += 1
-            try:
-                assert_agrees(case, runtime.build(case.program(template.name), {})(*values), expected)
-            except Exception as error:
-                wrong[f"{case.name} {template.name}"] = f"{type(error).__name__}: {error}"[:500]
-    print(f"{count} kernels compared with the interpreter")
+        run = runtime.build(case.program(template), {}, cache)
+        assert_agrees(case, run(*values), case.expected(values))
+
+    library_ = (LIBRARY,) if gemm() else ()
+    taken = [
+        (case, template)
+        for case in (*CASES, *RANDOM_CASES)
+        for template in (*TEMPLATES, *library_)
+        if template.estimate(case.bodies, frozenset(), REFERENCE_GPU) is not None
+    ]
+    with TemporaryDirectory() as folder:
+        cache = KernelCache(Path(folder))
+        wrong = _noted({f"{case.name} {each.name}": partial(agrees, case, each.name) for case, each in taken})
+    print(f"{len(taken)} kernels compared with the interpreter, {len(wrong)} wrong")
     return wrong
 
 
 def _calls() -> dict[str, str]:
     """Call one model with arguments of all kinds, from several threads, in a stream, and in a graph."""
-    script = """
-def main(x: f32[33, 130], i: i64[5]) -> (f32[5, 130], f32[33]):
-    v1: f32[33, 130] = softmax(x, axis=-1)
-    v2: f32[5, 130] = take(v1, i, axis=0)
-    v3: f32[33] = reduce_sum(x, axes=(1,))
-    return v2, v3
-"""
-    pure = """
-def main(x: f32[64, 256]) -> f32[64, 256]:
-    v1: f32[64, 256] = gelu(x)
-    v2: f32[64, 256] = softmax(v1, axis=-1)
-    return v2
-"""
-    fast, chain = ft.optimize(ft.parse(script), target="cuda"), ft.optimize(ft.parse(pure), target="cuda")
+    fast, chain = (ft.optimize(ft.parse(script), target="cuda") for script in (LOOK_UP, CHAIN))
     x, i = torch.randn(33, 130), torch.tensor([3, 0, 32, 3, 7])
     dx, di = x.cuda(), i.cuda()
     y = torch.randn(64, 256, device="cuda")
@@ -125,7 +130,7 @@ def main(x: f32[64, 256]) -> f32[64, 256]:
     def right(found: Any, x: torch.Tensor = dx, i: torch.Tensor = di) -> None:
         taken, sums = (torch.as_tensor(result).to("cuda") for result in found)
         torch.testing.assert_close(taken, torch.softmax(x, -1)[i])
-        torch.testing.assert_close(sums, x.sum(1), rtol=1e-5, atol=1e-4)
+        torch.testing.assert_close(sums, x.sum(1, keepdim=True), rtol=1e-5, atol=1e-4)
 
     def smooth(x: torch.Tensor) -> torch.Tensor:
         return torch.softmax(torch.nn.functional.gelu(x), -1)
@@ -175,21 +180,20 @@ def main(x: f32[64, 256]) -> f32[64, 256]:
         assert all(isinstance(result, np.ndarray) for result in found)
         right(found)
 
-    found = _noted(
-        {
-            "tensors on the device": lambda: right(fast(dx, di)),
-            "numpy arrays": numpy,
-            "tensors on the CPU": lambda: right(fast(x, i)),
-            "transposed": lambda: right(fast(dx.t().contiguous().t(), di)),
-            "unaligned": unaligned,
-            "an index beyond": refused,
-            "a stream": on_a_stream,
-            "a graph": in_a_graph,
-            "four threads": threads,
-        }
-    )
-    print(f"9 kinds of calls, {len(found)} wrong")
-    return found
+    checks: dict[str, Callable[[], object]] = {
+        "tensors on the device": lambda: right(fast(dx, di)),
+        "numpy arrays": numpy,
+        "tensors on the CPU": lambda: right(fast(x, i)),
+        "transposed": lambda: right(fast(dx.t().contiguous().t(), di)),
+        "unaligned": unaligned,
+        "an index beyond": refused,
+        "a stream": on_a_stream,
+        "a graph": in_a_graph,
+        "four threads": threads,
+    }
+    wrong = _noted(checks)
+    print(f"{len(checks)} kinds of calls, {len(wrong)} wrong")
+    return wrong
 
 
 def _models() -> dict[str, str]:

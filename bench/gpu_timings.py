@@ -111,10 +111,13 @@ def copy_rate() -> float:
 def timed_kernel(workload: Workload, copy_bytes_per_s: float) -> dict[str, Any]:
     """Time one kernel beside torch; print and return what was found."""
     fast = ft.optimize(ft.parse(workload.script), target="cuda")
+    alone = ft.optimize(ft.parse(workload.script), target="cuda", library=False)
     args = [torch.randn(shape, device="cuda") for shape in workload.shapes]
     expected = workload.eager(*args)
     error = float((fast(*args) - expected).abs().max() / expected.abs().max())
-    times = _seconds({"torch": lambda: workload.eager(*args), "ours": lambda: fast(*args)})
+    times = _seconds(
+        {"torch": lambda: workload.eager(*args), "ours": lambda: fast(*args), "alone": lambda: alone(*args)}
+    )
     ratio = statistics.median(a / b for a, b in zip(times["ours"], times["torch"], strict=True))
     moved = sum(tensor.nbytes for tensor in (*args, expected))
     ours_s = statistics.median(times["ours"])
@@ -122,6 +125,7 @@ def timed_kernel(workload: Workload, copy_bytes_per_s: float) -> dict[str, Any]:
         "name": workload.name,
         "templates": [kernel.template for kernel in fast.kernels],
         "ours_s": ours_s,
+        "alone_s": statistics.median(times["alone"]),
         "torch_s": statistics.median(times["torch"]),
         "ratio": ratio,
         "predicted_s": fast.report.predicted_s,
@@ -130,7 +134,7 @@ def timed_kernel(workload: Workload, copy_bytes_per_s: float) -> dict[str, Any]:
         "largest_difference": error,
     }
     print(
-        f"{workload.name}: ours {ours_s * 1e3:.3f} ms, torch {row['torch_s'] * 1e3:.3f} ms, ratio {ratio:.2f},"
+        f"{workload.name}: ours {ours_s * 1e3:.3f} ms, without library {row['alone_s'] * 1e3:.3f}, torch {row['torch_s'] * 1e3:.3f} ms, ratio {ratio:.2f},"
         f" bytes need {row['bytes_floor_s'] * 1e3:.3f} ms, {row['tflop_per_s']:.1f} TFLOP/s, difference {error:.1e}"
     )
     return row

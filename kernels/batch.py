@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -119,6 +120,7 @@ def _compile_in_child(sources: Sequence[Compilable[Any]], cache: KernelCache, qu
         child = os.fork()
     if child:
         return child
+    gc.disable()  # what the parent has left to be freed is not the child's: memory on a device, for one
     try:
         while number := os.read(queue, _NUMBER_BYTES):
             sources[int.from_bytes(number, "little")].compile(cache)

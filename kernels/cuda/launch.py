@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import extending, types
+from numba.core import cgutils
 from numpy.typing import NDArray
 
 from frittata.egraph.errors import CompileError
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.compile import kernel_digest
-from frittata.kernels.cuda import device
+from frittata.kernels.cuda import device, library
 from frittata.kernels.cuda.kernel import CudaKernel
 from frittata.kernels.driver import compiled
 
@@ -30,6 +31,10 @@ _intrinsic: Any = extending.intrinsic
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _WORDS = 4
 _WORD_BYTES = 8
+_F32_ONE, _F64_ONE = 0x3F800000, 0x3FF0000000000000
+_SUMS_F64 = 70
+_DEFAULT_WAY = -1
+"""The algorithm that cuBLAS chooses by itself."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +77,16 @@ class PtxSource:
 
 @dataclass(frozen=True)
 class Launch:
-    """A function of the driver, how many threads it is launched with, and how many pointers it takes."""
+    """A function of the driver, how many threads it is launched with, and how many pointers it takes.
+
+    With `product`, what cuBLAS takes besides pointers, it is called instead.
+    """
 
     function: int
     blocks: int
     threads: int
     pointers: int
+    product: tuple[int, ...] = ()
 
 
 class Launches:
@@ -92,11 +101,18 @@ class Launches:
         # the driver takes the address of each parameter
         self._parameters = self._pointers.ctypes.data + _WORD_BYTES * np.arange(len(pointers), dtype=np.int64)
         starts = np.cumsum([0, *(launch.pointers for launch in launches)])[: len(launches)]
+        self._products = [np.array(launch.product, np.int64) for launch in launches]
         rows = [
-            (launch.function, launch.blocks, launch.threads, self._parameters.ctypes.data + _WORD_BYTES * int(start))
-            for launch, start in zip(launches, starts, strict=True)
+            (
+                words.ctypes.data if launch.product else launch.function,
+                launch.blocks,
+                launch.threads,
+                self._parameters.ctypes.data + _WORD_BYTES * int(start),
+            )
+            for launch, words, start in zip(launches, self._products, starts, strict=True)
         ]
         self._rows = np.array(rows, np.int64).reshape(-1, _WORDS)
+        self._calls_library = any(launch.product for launch in launches)
 
     def point(self, starts: NDArray[np.int64]) -> None:
         """Say where the memories start."""
@@ -107,10 +123,13 @@ class Launches:
 
         Raises: CompileError if the driver refuses one.
         """
-        failed = _walk(self._rows.ctypes.data + _WORDS * _WORD_BYTES * first, count, _launcher(), stream)
+        multiplier, handle = (library.gemm(), library.handle(stream)) if self._calls_library else (0, 0)
+        row = self._rows.ctypes.data + _WORDS * _WORD_BYTES * first
+        failed = _walk(row, count, _launcher(), stream, multiplier, handle)
+        if failed < 0:
+            raise CompileError(f"cuBLAS refuses a product: status {-failed}", do="optimize with library=False")
         if failed:
-            driver = _driver()
-            check((driver.CUresult(failed),))
+            check((_driver().CUresult(failed),))
 
 
 @_intrinsic
@@ -132,11 +151,58 @@ def _launch(_context: Any, launcher: Any, row: Any, stream: Any) -> Any:
     return types.int32(types.int64, types.int64, types.int64), generate
 
 
+@_intrinsic
+def _is_product(_context: Any, row: Any) -> Any:
+    """Whether a row is for cuBLAS: it has no blocks."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        words = builder.inttoptr(arguments[0], _I64.as_pointer())
+        return builder.icmp_signed("==", builder.load(builder.gep(words, [_I32(1)])), _I64(0))
+
+    return types.boolean(types.int64), generate
+
+
+@_intrinsic
+def _multiply(_context: Any, multiplier: Any, row: Any, handle: Any) -> Any:
+    """Call `cublasGemmStridedBatchedEx` with what a row says, by the names in `library.WORDS`."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        multiplier, row, handle = arguments
+
+        def word(words: Any, number: int) -> Any:
+            return builder.load(builder.gep(words, [_I32(number)]))
+
+        def pointer(address: Any) -> Any:
+            return builder.inttoptr(address, _I64.as_pointer())
+
+        words, parameters = pointer(word(pointer(row), 0)), pointer(word(pointer(row), 3))
+        a, b, c = (word(pointer(word(parameters, number)), 0) for number in range(3))
+        (transa, transb, m, n, k, a_kind, lda, over_a, b_kind, ldb, over_b, c_kind, ldc, over_c, batches, sums) = (
+            word(words, number) for number in range(len(library.WORDS))
+        )
+        is_wide = builder.icmp_signed("==", sums, _I64(_SUMS_F64))
+        one, zero = cgutils.alloca_once(builder, _I64), cgutils.alloca_once(builder, _I64)
+        builder.store(builder.select(is_wide, _I64(_F64_ONE), _I64(_F32_ONE)), one)
+        builder.store(_I64(0), zero)
+
+        def small(value: Any) -> Any:
+            return builder.trunc(value, _I32)
+
+        taken = [handle, small(transa), small(transb), small(m), small(n), small(k), one]
+        taken += [a, small(a_kind), small(lda), over_a, b, small(b_kind), small(ldb), over_b, zero]
+        taken += [c, small(c_kind), small(ldc), over_c, small(batches), small(sums), _I32(_DEFAULT_WAY)]
+        kind = ir.FunctionType(_I32, [value.type for value in taken])
+        return builder.call(builder.inttoptr(multiplier, kind.as_pointer()), taken)
+
+    return types.int32(types.int64, types.int64, types.int64), generate
+
+
 @compiled
-def _walk(rows: Any, count: Any, launcher: Any, stream: Any) -> Any:
-    """Launch rows; stop at the first that fails, and return what the driver says of it."""
+def _walk(rows: Any, count: Any, launcher: Any, stream: Any, multiplier: Any, handle: Any) -> Any:
+    """Launch rows; stop at the first that fails, and return what the driver says of it, negative if it is cuBLAS."""
     for number in range(count):
-        failed = _launch(launcher, rows + 32 * number, stream)
+        row = rows + 32 * number
+        failed = -_multiply(multiplier, row, handle) if _is_product(row) else _launch(launcher, row, stream)
         if failed != 0:
             return failed
     return 0

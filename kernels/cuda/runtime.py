@@ -20,6 +20,7 @@ from frittata.kernels.cache import KernelCache
 from frittata.kernels.cuda import device, templates
 from frittata.kernels.cuda.kernel import CudaKernel
 from frittata.kernels.cuda.launch import Launch, Launches, PtxSource, loaded
+from frittata.kernels.cuda.library import LIBRARY, LibraryCall
 from frittata.kernels.lowered import HostStep
 from frittata.kernels.plain import flat
 from frittata.kernels.plan import (
@@ -34,7 +35,7 @@ from frittata.kernels.runtime import canonical
 from frittata.kernels.templates import host_by_name
 
 Array = NDArray[Any]
-Step = CudaKernel | HostStep
+Step = CudaKernel | LibraryCall | HostStep
 
 
 def build(program_: Program, value_by_param: Mapping[str, Array], cache: KernelCache | None = None) -> CudaExecutable:
@@ -55,7 +56,7 @@ def build(program_: Program, value_by_param: Mapping[str, Array], cache: KernelC
     constants = evaluate_constants(program_, value_by_param)
     written = dict.fromkeys(step for step in known.values() if isinstance(step, CudaKernel))
     if device.state() != "device":
-        return CudaExecutable(program_, tuple(steps), constants, {}, len(written))
+        return CudaExecutable(program_, tuple(steps), constants, None, len(written))
     sources = [PtxSource(kernel, device.capability()) for kernel in written]
     missing = {source.digest for source in sources if cache is None or not cache.has(source.digest)}
     compiled = dict(zip(sources, compile_kernels(sources, cache), strict=True))
@@ -64,10 +65,14 @@ def build(program_: Program, value_by_param: Mapping[str, Array], cache: KernelC
 
 def kernel_source(kernel: Kernel) -> str:
     """Return the source of a step, with its own names for buffers."""
+    if kernel.template == LIBRARY.name:
+        return LIBRARY.call(kernel.name, _bodies(kernel)).source
     return templates.by_name(kernel.template).write(kernel.name, _bodies(kernel)).source
 
 
 def _written(template: str, name: str, bodies: tuple[Term, ...]) -> Step:
+    if template == LIBRARY.name:
+        return LIBRARY.call(name, bodies)
     on_host = host_by_name(template)
     if on_host is not None:
         return on_host.lower_host(name, bodies)
@@ -129,14 +134,15 @@ class CudaExecutable:
         program_: Program,
         steps: tuple[Step, ...],
         constants: Mapping[str, Array],
-        compiled: Mapping[PtxSource, bytes],
+        compiled: Mapping[PtxSource, bytes] | None,
         newly_compiled: int,
     ) -> None:
         self.program = program_
         self.lowered = steps
         self.newly_compiled = newly_compiled
         self.plan = plan_buffers(program_, {})
-        self._compiled = compiled
+        self._compiled = compiled or {}
+        self._launches = compiled is not None
         self._types = program_.types()
         self._host_constants = dict(constants)
         self._constants: list[Any] | None = None
@@ -247,7 +253,7 @@ class CudaExecutable:
         context = free.pop() if free else self._new_context()
         outputs = [device.fresh(shapes.size(t.shape), _memory_dtype(t), like) for t in self._output_types()]
         call = _Call(context, [context.arena, context.status, *self._constants, *arguments, *outputs], stream)
-        if self._compiled:
+        if self._launches:
             context.launches.point(np.array([device.address(memory) for memory in call.memories], np.int64))
         return call
 
@@ -258,10 +264,15 @@ class CudaExecutable:
         launches: list[Launch] = []
         pointers: list[tuple[int, int]] = []
         for step, buffers, word in zip(self.lowered, self._buffers, np.cumsum([0, *self._words]), strict=False):
-            if step not in compiled:
+            places = [(buffer.memory, buffer.start) for buffer in buffers]
+            if isinstance(step, LibraryCall):
+                chosen = [(buffers[position], start) for position, start in step.places]
+                pointers += [(b.memory, b.start + start * _memory_dtype(b.type).itemsize) for b, start in chosen]
+                launches.append(Launch(0, 0, 0, len(chosen), step.words))
+                continue
+            if not isinstance(step, CudaKernel):
                 launches.append(Launch(0, 0, 0, 0))
                 continue
-            places = [(buffer.memory, buffer.start) for buffer in buffers]
             if step.status_words:
                 places.append((_STATUS, 8 * int(word)))
             pointers += places
@@ -306,7 +317,7 @@ class CudaExecutable:
             buffers = self._buffers[first]
             arrays = [buffer.of(call.memories) for buffer in buffers]
             _run_on_host(step, buffers, arrays, len(self.program.kernels[first].outputs), call.stream)
-        elif self._compiled:
+        elif self._launches:
             call.context.launches.run(first, count, call.stream.handle)
         else:
             for number in range(first, first + count):

@@ -26,3 +26,13 @@ def test_both_sides_of_a_timing_take_and_give_the_same(workload: gpu_timings.Wor
     assert tuple(term.shape for term in model.main.inputs) == workload.shapes
     found = workload.eager(*(torch.empty(shape, device="meta") for shape in workload.shapes))
     assert [term.shape for term in model.main.outputs] == [tuple(found.shape)]
+
+
+def test_the_programs_that_are_called_in_many_ways_compute_what_torch_does() -> None:
+    x, i = torch.randn(33, 130), torch.tensor([3, 0, 32, 3, 7])
+    taken, sums = ft.optimize(ft.parse(gpu_check.LOOK_UP))(x, i)
+    torch.testing.assert_close(taken, torch.softmax(x, -1)[i])
+    torch.testing.assert_close(sums, x.sum(1, keepdim=True))
+    y = torch.randn(64, 256)
+    expected = torch.softmax(torch.nn.functional.gelu(y), -1)
+    torch.testing.assert_close(ft.optimize(ft.parse(gpu_check.CHAIN))(y), expected)
