@@ -135,7 +135,8 @@ def timed_kernel(workload: Workload, copy_bytes_per_s: float) -> dict[str, Any]:
     }
     print(
         f"{workload.name}: ours {ours_s * 1e3:.3f} ms, without library {row['alone_s'] * 1e3:.3f},"
-        f" torch {row['torch_s'] * 1e3:.3f}, ratio {ratio:.2f}, bytes need {row['bytes_floor_s'] * 1e3:.3f} ms, {row['tflop_per_s']:.1f} TFLOP/s, difference {error:.1e}"
+        f" torch {row['torch_s'] * 1e3:.3f}, ratio {ratio:.2f}, bytes need {row['bytes_floor_s'] * 1e3:.3f} ms,"
+        f" {row['tflop_per_s']:.1f} TFLOP/s, difference {error:.1e}"
     )
     return row
 
