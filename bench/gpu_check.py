@@ -175,6 +175,13 @@ def _calls() -> dict[str, str]:
         given = memory[1:].view(64, 256)
         torch.testing.assert_close(chain(given), smooth(given))
 
+    def verified() -> None:
+        fast.verify(dx, di).check()
+
+    def saved() -> None:
+        with TemporaryDirectory() as folder:
+            right(ft.load(fast.save(Path(folder) / "model"))(dx, di))
+
     def numpy() -> None:
         found = fast(x.numpy(), i.numpy())
         assert all(isinstance(result, np.ndarray) for result in found)
@@ -190,6 +197,8 @@ def _calls() -> dict[str, str]:
         "a stream": on_a_stream,
         "a graph": in_a_graph,
         "four threads": threads,
+        "verified": verified,
+        "saved": saved,
     }
     wrong = _noted(checks)
     print(f"{len(checks)} kinds of calls, {len(wrong)} wrong")

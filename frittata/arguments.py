@@ -10,7 +10,7 @@ from frittata.egraph import dtypes, shapes
 from frittata.egraph.errors import ModelError
 from frittata.egraph.program import Program
 from frittata.egraph.torch_arrays import array_of
-from frittata.kernels.cuda.device import is_on_device
+from frittata.kernels.cuda import device
 
 
 def drawn(program: Program) -> list[Any]:
@@ -29,7 +29,12 @@ def of(value: Any, keeps_device_arrays: bool) -> Any:
 
     Raises: ModelError for what is no dense tensor.
     """
-    return value if keeps_device_arrays and is_on_device(value) else _to_numpy(value)
+    return value if keeps_device_arrays and device.is_on_device(value) else _to_numpy(value)
+
+
+def on_host(value: Any) -> Any:
+    """Return an argument as an array in the host's memory, copied there if it lies on a device."""
+    return _to_numpy(device.on_host(value)) if device.is_on_device(value) else of(value, False)
 
 
 def _to_numpy(value: Any) -> Any:

@@ -216,7 +216,7 @@ class Optimized:
         from frittata.verify import verify
 
         given = self._arrays(args, kwargs) if args or kwargs else self._example_arrays()
-        return verify(self.compilation, given)
+        return verify(self.compilation, [arguments.on_host(value) for value in given])
 
     def explain(self, name: str) -> Explanation:
         """Tell of a kernel, named itself or by an operator in it, what it is, what else could be, and why not.
@@ -263,7 +263,7 @@ class Optimized:
 
         self._guard.check()
         target = path_of(path)
-        saved.save(target, self.compilation, lambda: [arguments.of(read(), False) for read in self._parameters])
+        saved.save(target, self.compilation, lambda: [arguments.on_host(read()) for read in self._parameters])
         return target
 
     def show(self, path: str | Path, title: str = "frittata") -> Path:

@@ -233,6 +233,15 @@ def shaped(array: Any, shape: tuple[int, ...], dtype: str) -> Any:
     return (array.view(np.bool_) if dtype == "bool" else array).reshape(shape)
 
 
+def on_host(value: Any) -> Any:
+    """Return a copy in the host's memory: a tensor of torch's if it is one, else an array."""
+    if is_torch(value):
+        return value.detach().cpu()
+    from numba import cuda
+
+    return cuda.as_cuda_array(value).copy_to_host()
+
+
 def is_on_device(value: Any) -> bool:
     """Whether a value is an array on a device, of whatever library."""
     on_cuda = getattr(value, "is_cuda", None)  # torch's interface refuses tensors that require gradients

@@ -20,7 +20,7 @@ from frittata.kernels.cache import KernelCache
 from frittata.kernels.cuda import device, templates
 from frittata.kernels.cuda.kernel import CudaKernel
 from frittata.kernels.cuda.launch import Launch, Launches, PtxSource, loaded
-from frittata.kernels.cuda.library import LIBRARY, LibraryCall
+from frittata.kernels.cuda.library import LIBRARY, LibraryCall, gemm
 from frittata.kernels.lowered import HostStep
 from frittata.kernels.plain import flat
 from frittata.kernels.plan import (
@@ -72,6 +72,8 @@ def kernel_source(kernel: Kernel) -> str:
 
 def _written(template: str, name: str, bodies: tuple[Term, ...]) -> Step:
     if template == LIBRARY.name:
+        if device.state() == "simulator" or (device.state() == "device" and not gemm()):
+            raise CompileError(f"{name} is a call into cuBLAS, which is not here", do="optimize with library=False")
         return LIBRARY.call(name, bodies)
     on_host = host_by_name(template)
     if on_host is not None:
