@@ -59,7 +59,8 @@ def build(program_: Program, value_by_param: Mapping[str, Array], cache: KernelC
         return CudaExecutable(program_, tuple(steps), constants, None, len(written))
     sources = [PtxSource(kernel, device.capability()) for kernel in written]
     missing = {source.digest for source in sources if cache is None or not cache.has(source.digest)}
-    compiled = dict(zip(sources, compile_kernels(sources, cache), strict=True))
+    pairs = zip(sources, compile_kernels(sources, cache), strict=True)
+    compiled = {source.kernel: (source, ptx) for source, ptx in pairs}
     return CudaExecutable(program_, tuple(steps), constants, compiled, len(missing))
 
 
@@ -113,7 +114,8 @@ class _Context:
 
     arena: Any
     status: Any
-    launches: Launches
+    launches: Launches | None
+    """None in the simulator."""
 
 
 @dataclass(eq=False)
@@ -136,15 +138,14 @@ class CudaExecutable:
         program_: Program,
         steps: tuple[Step, ...],
         constants: Mapping[str, Array],
-        compiled: Mapping[PtxSource, bytes] | None,
+        compiled: Mapping[CudaKernel, tuple[PtxSource, bytes]] | None,
         newly_compiled: int,
     ) -> None:
         self.program = program_
         self.lowered = steps
         self.newly_compiled = newly_compiled
         self.plan = plan_buffers(program_, {})
-        self._compiled = compiled or {}
-        self._launches = compiled is not None
+        self._compiled = compiled
         self._types = program_.types()
         self._host_constants = dict(constants)
         self._constants: list[Any] | None = None
@@ -255,31 +256,33 @@ class CudaExecutable:
         context = free.pop() if free else self._new_context()
         outputs = [device.fresh(shapes.size(t.shape), _memory_dtype(t), like) for t in self._output_types()]
         call = _Call(context, [context.arena, context.status, *self._constants, *arguments, *outputs], stream)
-        if self._launches:
+        if context.launches is not None:
             context.launches.point(np.array([device.address(memory) for memory in call.memories], np.int64))
         return call
 
     def _new_context(self) -> _Context:
         arena = device.empty(max(1, self.arena_bytes), np.uint8)
         status = device.upload(np.zeros(max(1, sum(self._words)), np.int64))
-        compiled = {source.kernel: (source, ptx) for source, ptx in self._compiled.items()}
+        return _Context(arena, status, None if self._compiled is None else self._new_launches(self._compiled))
+
+    def _new_launches(self, compiled: Mapping[CudaKernel, tuple[PtxSource, bytes]]) -> Launches:
         launches: list[Launch] = []
         pointers: list[tuple[int, int]] = []
         for step, buffers, word in zip(self.lowered, self._buffers, np.cumsum([0, *self._words]), strict=False):
-            places = [(buffer.memory, buffer.start) for buffer in buffers]
+            places: list[tuple[int, int]] = []
+            launch = Launch(0, 0, 0, 0)
             if isinstance(step, LibraryCall):
-                chosen = [(buffers[position], start) for position, start in step.places]
-                pointers += [(b.memory, b.start + start * _memory_dtype(b.type).itemsize) for b, start in chosen]
-                launches.append(Launch(0, 0, 0, len(chosen), step.words))
-                continue
-            if not isinstance(step, CudaKernel):
-                launches.append(Launch(0, 0, 0, 0))
-                continue
-            if step.status_words:
-                places.append((_STATUS, 8 * int(word)))
+                for position, first in step.places:
+                    buffer = buffers[position]
+                    places.append((buffer.memory, buffer.start + first * _memory_dtype(buffer.type).itemsize))
+                launch = Launch(0, 0, 0, len(places), step.words)
+            elif isinstance(step, CudaKernel):
+                places += [(buffer.memory, buffer.start) for buffer in buffers]
+                places += [(_STATUS, 8 * int(word))] if step.status_words else []
+                launch = Launch(loaded(*compiled[step], self._device), step.blocks, step.threads, len(places))
+            launches.append(launch)
             pointers += places
-            launches.append(Launch(loaded(*compiled[step], self._device), step.blocks, step.threads, len(places)))
-        return _Context(arena, status, Launches(launches, pointers))
+        return Launches(launches, pointers)
 
     def _counted(self, arrays: Sequence[Any]) -> Sequence[Any]:
         if len(arrays) != len(self.program.inputs):
@@ -319,7 +322,7 @@ class CudaExecutable:
             buffers = self._buffers[first]
             arrays = [buffer.of(call.memories) for buffer in buffers]
             _run_on_host(step, buffers, arrays, len(self.program.kernels[first].outputs), call.stream)
-        elif self._launches:
+        elif call.context.launches is not None:
             call.context.launches.run(first, count, call.stream.handle)
         else:
             for number in range(first, first + count):
