@@ -26,6 +26,7 @@ import frittata as ft
 from bench import gpu_timings, workloads
 from bench.machine import description
 from bench.models import MODELS
+from frittata.dynamo import backend
 from frittata.egraph.machine import REFERENCE_GPU
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.cuda import device, runtime
@@ -175,6 +176,11 @@ def _calls() -> dict[str, str]:
         given = memory[1:].view(64, 256)
         torch.testing.assert_close(chain(given), smooth(given))
 
+    def captured() -> None:
+        module, args = workloads.mlp()
+        module, args = module.cuda(), tuple(arg.cuda() for arg in args)
+        torch.testing.assert_close(torch.compile(module, backend=backend)(*args), module(*args), rtol=1e-4, atol=1e-5)
+
     def verified() -> None:
         fast.verify(dx, di).check()
 
@@ -197,6 +203,7 @@ def _calls() -> dict[str, str]:
         "a stream": on_a_stream,
         "a graph": in_a_graph,
         "four threads": threads,
+        "torch.compile": captured,
         "verified": verified,
         "saved": saved,
     }

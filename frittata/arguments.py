@@ -50,7 +50,8 @@ def _to_numpy(value: Any) -> Any:
         return _from_dlpack(value)
     tensor: Any = value
     if tensor.device.type != "cpu":
-        raise ModelError(f"an argument is on {tensor.device}", do="move it to the CPU")
+        or_there = 'optimize with target="cuda", or ' if device.is_on_device(tensor) else ""
+        raise ModelError(f"an argument is on {tensor.device}", do=f"{or_there}move it to the CPU")
     try:
         return array_of(tensor)
     except (TypeError, RuntimeError) as error:

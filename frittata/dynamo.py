@@ -8,6 +8,7 @@ from typing import Any
 import frittata
 from frittata.egraph.errors import FrittataError
 from frittata.frontends.torch_compile import CapturedGraph
+from frittata.kernels.cuda.device import is_on_device
 
 _LONGEST: Mapping[str, Any] = {"pipeline": "max", "tune": "measure"}
 
@@ -24,6 +25,8 @@ def backend(
 ) -> CapturedGraph:
     """Take one graph that torch.compile captured; `options` are those of `frittata.optimize`.
 
+    Where its arguments lie on a GPU, and the options say nothing else, it is compiled for the GPU.
+
     Of torch's modes, "max-autotune" searches longer and measures what it chose among; "reduce-overhead" asks for what
     is always so. Parameters have not come yet, so the graph is compiled at its first call.
 
@@ -32,4 +35,9 @@ def backend(
     if mode not in _OPTIONS_BY_MODE:
         raise FrittataError(f"no mode {mode!r}", do=f"use one of {', '.join(_OPTIONS_BY_MODE)}")
     chosen = {**_OPTIONS_BY_MODE[mode], **(options or {})}
-    return CapturedGraph(graph, lambda module, args: frittata.optimize(module, tuple(args), **chosen))
+
+    def optimize(module: Any, args: Sequence[Any]) -> Any:
+        where = {"target": "cuda"} if any(map(is_on_device, args)) else {}
+        return frittata.optimize(module, tuple(args), **{**where, **chosen})
+
+    return CapturedGraph(graph, optimize)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from frittata import arguments
+import frittata
+from frittata import arguments, dynamo
 from frittata.egraph.errors import ModelError
 
 
@@ -35,7 +36,7 @@ def test_what_lies_on_a_device_is_copied_to_the_host_only_where_that_is_wanted()
     value = torch.randn(3, 5)
     there = OnDevice(value)
     assert arguments.of(there, True) is there
-    with pytest.raises(ModelError, match="on cuda:0"):
+    with pytest.raises(ModelError, match=r'on cuda:0(.|\n)*target="cuda"'):
         arguments.of(there, False)
     found = arguments.on_host(there)
     assert isinstance(found, np.ndarray)
@@ -45,3 +46,17 @@ def test_what_lies_on_a_device_is_copied_to_the_host_only_where_that_is_wanted()
 def test_what_lies_on_the_host_is_not_copied() -> None:
     value = torch.randn(3)
     assert np.shares_memory(arguments.on_host(value), value.numpy())
+
+
+@pytest.mark.parametrize("options", [{}, {"numerics": "exact"}, {"target": "other"}])
+def test_torch_compile_compiles_for_the_device_of_the_arguments(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[dict[str, Any]] = []
+    monkeypatch.setattr(dynamo, "CapturedGraph", lambda graph, optimize: optimize)
+    monkeypatch.setattr(frittata, "optimize", lambda module, args, **options: given.append(options))
+    optimize: Any = dynamo.backend(None, (), options=options)
+    value = torch.randn(3)
+    for args in ([value], [value, OnDevice(value)]):
+        optimize(None, args)
+    assert given == [options, {"target": "cuda", **options}]
