@@ -116,6 +116,8 @@ class _Context:
     status: Any
     launches: Launches | None
     """None in the simulator."""
+    starts: list[int]
+    """Where the arena, the words and the constants begin on the device."""
 
 
 @dataclass(eq=False)
@@ -257,13 +259,17 @@ class CudaExecutable:
         outputs = [device.fresh(shapes.size(t.shape), _memory_dtype(t), like) for t in self._output_types()]
         call = _Call(context, [context.arena, context.status, *self._constants, *arguments, *outputs], stream)
         if context.launches is not None:
-            context.launches.point(np.array([device.address(memory) for memory in call.memories], np.int64))
+            moving = [device.address(memory) for memory in (*arguments, *outputs)]
+            context.launches.point(np.array([*context.starts, *moving], np.int64))
         return call
 
     def _new_context(self) -> _Context:
         arena = device.empty(max(1, self.arena_bytes), np.uint8)
         status = device.upload(np.zeros(max(1, sum(self._words)), np.int64))
-        return _Context(arena, status, None if self._compiled is None else self._new_launches(self._compiled))
+        if self._compiled is None:
+            return _Context(arena, status, None, [])
+        starts = [device.address(memory) for memory in (arena, status, *(self._constants or ()))]
+        return _Context(arena, status, self._new_launches(self._compiled), starts)
 
     def _new_launches(self, compiled: Mapping[CudaKernel, tuple[PtxSource, bytes]]) -> Launches:
         launches: list[Launch] = []
