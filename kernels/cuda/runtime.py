@@ -296,8 +296,8 @@ class CudaExecutable:
 
 
 def _memory_dtype(type_: TensorType) -> Any:
-    """Return the numpy dtype of elements on the device: booleans are bytes."""
-    return np.dtype(np.uint8) if type_.dtype == "bool" else dtypes.to_numpy(type_.dtype)
+    """Return the numpy dtype of elements on the device: booleans are bytes, halves their bits."""
+    return np.dtype(device.MEMORY_DTYPES[type_.dtype])
 
 
 def _argument(value: Any, name: str, type_: TensorType) -> Any:
@@ -317,7 +317,7 @@ def _argument(value: Any, name: str, type_: TensorType) -> Any:
 
 def _to_host(array: Any, type_: TensorType, stream: device.Stream) -> Array:
     values = device.download(array, stream)
-    return (values.view(np.bool_) if type_.dtype == "bool" else values).reshape(shapes.concrete(type_.shape))
+    return values.view(dtypes.to_numpy(type_.dtype)).reshape(shapes.concrete(type_.shape))
 
 
 def _run_on_host(

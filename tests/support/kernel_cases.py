@@ -467,13 +467,11 @@ class _Grower:
 
 CASES: tuple[Case, ...] = (
     *_pointwise(), *_indices(), *_lookups(), *_scans(), *_folds(), *_pools(), *_contractions(), *_windows(),
-    *(case for dtype in ("u8", "i8", "u16", "i16") for case in _narrow(dtype)),
+    *(case for dtype in dtypes.NARROW for case in _narrow(dtype)),
 )  # fmt: skip
-HALF_CASES: tuple[Case, ...] = tuple(case for dtype in ("bf16", "f16") for case in _narrow(dtype))
-"""What targets without halves refuse."""
 RANDOM_CASES: tuple[Case, ...] = tuple(map(random_case, range(4)))
 
 
 def case_named(name: str) -> Case:
     """Return one of the cases that have names."""
-    return next(case for case in (*CASES, *HALF_CASES) if case.name == name)
+    return next(case for case in CASES if case.name == name)

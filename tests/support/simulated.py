@@ -14,6 +14,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,9 @@ def models(ledger: Ledger) -> None:
         "encoder layer": workloads.encoder_layer(16, 2, 20, tokens=5, batch=1),
         "basic block": workloads.basic_block(3, 8, batch=1),
     }
+    for name, dtype in (("mlp", torch.float16), ("encoder layer", torch.bfloat16), ("basic block", torch.bfloat16)):
+        module, args = made[name]
+        made[f"{name} {dtype}"] = deepcopy(module).to(dtype), tuple(arg.to(dtype) for arg in args)
     flat.MOST_THREADS = rows.MOST_THREADS = 32  # type: ignore[misc]
 
     def compare(module: Any, args: Any) -> None:
@@ -118,7 +122,9 @@ def models(ledger: Ledger) -> None:
             expected = module(*args)
         found = fast(*args)
         assert type(found) is torch.Tensor
-        assert float((found - expected).abs().max() / expected.abs().max()) < 1e-5
+        assert found.dtype is expected.dtype
+        tolerance = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}[found.dtype]
+        assert float((found - expected).abs().max() / expected.abs().max()) < tolerance
         assert "@cuda.jit" in fast.kernels[0].source
 
     for name, (module, args) in made.items():

@@ -137,8 +137,8 @@ def test_names_of_buffers_do_not_collide_with_the_kernels_own() -> None:
     assert "def add(x_thread, x_cuda, out):" in flat.write_flat("add", (body,)).source
 
 
-def test_narrow_integers_are_widened_and_halves_are_refused() -> None:
+def test_narrow_values_are_widened_where_they_are_loaded_and_rounded_where_bodies_say() -> None:
     text = templates.by_name("row").write("sum", case_named("sum-u8").bodies).source
     assert "np.int32(x[" in text and "np.int32(np.uint8(" in text
-    with pytest.raises(LoweringError, match="no loop code for bf16 on this target"):
-        templates.by_name("row").write("sum", case_named("sum-bf16").bodies)
+    text = templates.by_name("row").write("sum", case_named("sum-bf16").bodies).source
+    assert "+= bf16_value(x[" in text and "= bf16_bits(bf16_rounded(sum0))" in text
