@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from frittata.egraph import dtypes
 from frittata.egraph.errors import CompileError
-from frittata.kernels.cuda import halves
+from frittata.kernels.cuda import halves, tensor_cores
 from frittata.kernels.cuda.kernel import CudaKernel
 
 Array = NDArray[Any]
@@ -112,11 +112,13 @@ def _scope() -> dict[str, Any]:
     from numba import cuda, int32, uint32
 
     if state() != "simulator":
-        return {"cuda": cuda, "math": math, "np": np, "int32": int32, "uint32": uint32, **halves.compiled()}
+        scope: dict[str, Any] = {"cuda": cuda, "math": math, "np": np, "int32": int32, "uint32": uint32}
+        return scope | halves.compiled() | tensor_cores.compiled()
     # Python's integers stand for indices, and functions that round like the device and raise nothing for math's
     names = ("exp", "log", "tanh", "sqrt", "sin", "cos", "floor", "ceil")
     rounded = SimpleNamespace(erf=lambda x: type(x)(math.erf(x)), **{name: getattr(np, name) for name in names})
-    return {"cuda": cuda, "math": rounded, "np": np, "int32": int, "uint32": int, **halves.simulated()}
+    scope = {"cuda": cuda, "math": rounded, "np": np, "int32": int, "uint32": int}
+    return scope | halves.simulated() | tensor_cores.simulated()
 
 
 def _mend_numpy() -> None:

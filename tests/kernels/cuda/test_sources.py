@@ -141,4 +141,4 @@ def test_narrow_values_are_widened_where_they_are_loaded_and_rounded_where_bodie
     text = templates.by_name("row").write("sum", case_named("sum-u8").bodies).source
     assert "np.int32(x[" in text and "np.int32(np.uint8(" in text
     text = templates.by_name("row").write("sum", case_named("sum-bf16").bodies).source
-    assert "+= bf16_value(x[" in text and "= bf16_bits(bf16_rounded(sum0))" in text
+    assert "bf16_value(x[" in text and "= bf16_bits(bf16_rounded(" in text
