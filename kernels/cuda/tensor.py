@@ -73,7 +73,8 @@ class _Panel:
         leaf, offset = found
         for key, extent in (("k", self.whole_depth), (self.index, self.extent)):
             rest = [factor for atom, factor in offset.terms if not (isinstance(atom, Var) and atom.key == key)]
-            if offset.factor_of(key) == 1 and not any(n % CHUNK for n in (extent, offset.constant, *rest)):
+            is_whole = not any(n % CHUNK for n in (extent, offset.constant, *rest))
+            if offset.factor_of(key) == 1 and offset.factor_of("k") is not None and is_whole:
                 return leaf, offset, key
         return None
 
@@ -91,23 +92,29 @@ class _Panel:
         """The chunks of a line."""
         return (self.depth if self.along_depth else self.rows) // CHUNK
 
+    @property
+    def line(self) -> int:
+        """The halves of a line."""
+        return self.chunks * CHUNK
+
     def place(self, line: str, chunk: str) -> str:
         """Spell where a chunk of a line begins."""
         chunks = self.chunks
         turn = f"({line}) % 8" if chunks >= 8 else f"({line}) // {8 // chunks} % {chunks}"
-        first = f" + {self.first}" if self.first else ""
-        return f"stage{first} + ({line})*{chunks * CHUNK} + (({chunk}) ^ ({turn}))*{CHUNK}"
+        first = f"{self.first} + " if self.first else ""
+        return f"{first}({line})*{self.line} + (({chunk}) ^ ({turn}))*{CHUNK}"
 
-    def matrices(self) -> tuple[str, str]:
-        """Spell which line and chunk a thread names when four matrices are loaded, of 16 of the depth from `part` on.
+    def corner(self, chunk: str) -> str:
+        """Spell where the line of four matrices begins that a thread names, those with chunk number `chunk` of a warp.
 
-        Those of the left side are two above two, those of the right side two beside two.
+        Those of the left side are two above two along its rows, those of the right side two beside two.
         """
-        one, other = ("lane % 16", "lane // 16") if self.name == "left" else ("lane % 8 + lane // 16*8", "lane // 8 % 2")
+        inner, outer = "lane % 8 + lane // 16*8", "lane // 8 % 2"
+        if (self.name == "left") == self.along_depth:
+            inner, outer = "lane % 16", "lane // 16"
         if self.along_depth:
-            return f"{self.name}_first + m*16 + {one}", f"part*2 + {other}"
-        one, other = ("lane % 8 + lane // 16*8", "lane // 8 % 2") if self.name == "left" else ("lane % 16", "lane // 16")
-        return f"part*16 + {one}", f"{self.name}_first // {CHUNK} + m*2 + {other}"
+            return self.place(f"{self.name}_first + {inner}", f"{chunk}*2 + {outer}")
+        return self.place(inner, f"{self.name}_first // {CHUNK} + {chunk}*2 + {outer}")
 
 
 def write_tensor(name: str, work: Contraction, tile: TensorTile) -> CudaKernel:
@@ -160,9 +167,15 @@ class _TensorWriter:
             yield f"g = block // {lines * columns}"
         yield f"first_i = block // {columns} % {lines} * {tile.rows}"
         yield f"first_j = block % {columns} * {tile.columns}"
-        for panel in (self._left, self._right):
-            if panel.copied is not None:
-                yield f"{panel.name}_aligned = is_aligned({self._names[panel.copied[0]]})"
+        for panel, count in ((self._left, tile.m), (self._right, tile.n // 2)):
+            yield f"{panel.name}_at = cuda.local.array({(corners := self._corners(panel, count))}, np.uint32)"
+            yield f"for h in range({corners}):"
+            yield f"    {panel.name}_at[h] = {panel.corner('h')}"
+            yield from self._prepare(panel)
+
+    def _corners(self, panel: _Panel, count: int) -> int:
+        """Return in how many chunks the matrices of a warp begin: where lines run along the depth, in those of it."""
+        return self._tile.depth // 16 if panel.along_depth else count
 
     def _slices(self) -> Iterator[str]:
         tile, ahead = self._tile, self._tile.stages - 1
@@ -173,75 +186,114 @@ class _TensorWriter:
         yield f"        copies_wait{ahead - 1}()"
         yield "    cuda.syncthreads()"
         yield f"    if step < {self._steps - ahead}:"
-        yield f"        stage = (step + {ahead}) % {tile.stages} * {tile.stage}"
-        yield f"        first_k = (step + {ahead}) * {tile.depth}"
+        yield f"        stage = uint32((step + {ahead}) % {tile.stages} * {tile.stage})"
+        yield f"        first_k = {self._at(f'(step + {ahead})*{tile.depth}')}"
         for panel in (self._left, self._right):
-            yield from (source.INDENT * 2 + line for line in self._fill(panel))
+            fill = self._copy(panel, *panel.copied[:2]) if panel.copied is not None else self._evaluate(panel)
+            yield from (source.INDENT * 2 + line for line in fill)
         yield "    copies_end()"
         yield "    if step >= 0:"
-        yield f"        stage = step % {tile.stages} * {tile.stage}"
-        for part in range(tile.depth // 16):
-            yield f"        part = {part}"
-            for panel, count in ((self._left, tile.m), (self._right, tile.n // 2)):
-                line, chunk = panel.matrices()
-                load = "load_matrix" if panel.along_depth else "load_transposed"
-                yield f"        for m in range({count}):"
-                yield f"            {load}({panel.name}s, m*4, tiles, uint32({panel.place(line, chunk)}))"
-            yield f"        for m in range({tile.m}):"
-            yield f"            for n in range({tile.n}):"
-            yield f"                multiply_{self._half}(total, (m*{tile.n} + n)*4, lefts, m*4, rights, n*2)"
+        yield f"        stage = uint32(step % {tile.stages} * {tile.stage})"
+        yield f"        for part in range({tile.depth // 16}):"
+        for panel, count in ((self._left, tile.m), (self._right, tile.n // 2)):
+            load = "load_matrix" if panel.along_depth else "load_transposed"
+            chunk, line = ("part", "m") if panel.along_depth else ("m", "part")
+            yield f"            for m in range({count}):"
+            yield f"                place = stage + {panel.name}_at[{chunk}] + {line}*{16 * panel.line}"
+            yield f"                {load}({panel.name}s, m*4, tiles, uint32(place))"
+        yield f"            for m in range({tile.m}):"
+        yield f"                for n in range({tile.n}):"
+        yield f"                    multiply_{self._half}(total, (m*{tile.n} + n)*4, lefts, m*4, rights, n*2)"
 
-    def _fill(self, panel: _Panel) -> Iterator[str]:
-        """Bring a slice of a side to shared memory."""
-        index, depth, rows = panel.index, panel.depth, panel.rows
+    def _at(self, text: str) -> str:
+        return text if self._writer.wide else f"uint32({text})"
+
+    def _pieces(self, panel: _Panel) -> int:
+        """Return how many chunks of a slice, or halves if it is evaluated, each thread brings to shared memory."""
+        return panel.rows * panel.depth // (CHUNK if panel.copied is not None else 1) // self._tile.threads
+
+    def _piece(self, panel: _Panel) -> Iterator[str]:
+        """Say which one the h-th is: `m` lines or columns and `n` of the depth from the tile's corner."""
         size = CHUNK if panel.copied is not None else 1
-        yield f"for h in range({rows * depth // size // self._tile.threads}):"
-        yield f"    at = h*{self._tile.threads} + thread"
-        fast = (depth if panel.along_depth else rows) // size
-        fast_name, slow_name = ("n", "m") if panel.along_depth else ("m", "n")
+        fast, slow = ("n", "m") if panel.along_depth else ("m", "n")
         step = f"*{size}" if size > 1 else ""
-        yield f"    {fast_name} = at % {fast}{step}"
-        yield f"    {slow_name} = at // {fast}"
-        yield f"    k = first_k + n"
-        yield f"    {index} = first_{index} + m"
+        yield f"at = h*{self._tile.threads} + thread"
+        yield f"{fast} = at % {panel.line // size}{step}"
+        yield f"{slow} = at // {panel.line // size}"
+        yield f"{panel.index} = first_{panel.index} + m"
+
+    def _prepare(self, panel: _Panel) -> Iterator[str]:
+        """Compute once where the chunks of a thread come from in the first slice, and where in a stage they go."""
+        if panel.copied is None:
+            return
+        leaf, offset, key = panel.copied
+        name, count = panel.name, self._pieces(panel)
+        yield f"{name}_aligned = is_aligned({self._names[leaf]})"
+        yield f"{name}_from = cuda.local.array({count}, {'np.int64' if self._writer.wide else 'np.uint32'})"
+        yield f"{name}_to = cuda.local.array({count}, np.uint32)"
+        if self._is_ragged(panel):
+            yield f"{name}_k = cuda.local.array({count}, np.int32)"
+        yield f"for h in range({count}):"
+        lines = list(self._piece(panel))
+        lines.append("k = n")
+        if self._is_ragged(panel):
+            outside = f" if {panel.index} < {panel.extent} else {panel.whole_depth}"
+            lines.append(f"{name}_k[h] = n{outside if key != 'k' and panel.extent % panel.rows else ''}")
+        if key == "k" and panel.extent % panel.rows:
+            lines.append(f"{panel.index} = min({panel.index}, {panel.extent - 1})")
+        lines += self._lines([AssignIndex("offset", offset)])
+        lines.append(f"{name}_from[h] = {self._at('offset')}")
         line, along = ("m", "n") if panel.along_depth else ("n", "m")
-        yield f"    place = {panel.place(line, f'{along} // {CHUNK}')}" + ("" if size > 1 else f" + {along} % {CHUNK}")
-        inside = [f"k < {panel.whole_depth}"] if panel.whole_depth % depth else []
-        if panel.extent % rows:
-            if panel.copied is not None and panel.copied[2] == index:
-                inside += [f"{index} < {panel.extent}"]
-            else:
-                yield f"    {index} = min({index}, {panel.extent - 1})"
-        lines = self._copy(panel, inside) if panel.copied is not None else self._evaluate(panel, inside)
+        lines.append(f"{name}_to[h] = {panel.place(line, f'{along} // {CHUNK}')}")
         yield from (source.INDENT + line for line in lines)
 
-    def _copy(self, panel: _Panel, inside: list[str]) -> Iterator[str]:
+    def _is_ragged(self, panel: _Panel) -> bool:
+        """Whether some chunks that are copied lie outside: of the depth, or of lines along columns."""
         assert panel.copied is not None
-        leaf, offset, _ = panel.copied
-        array = self._names[leaf]
-        yield from self._lines([AssignIndex("offset", offset)])
-        yield f"inside = {' and '.join(inside) or 'True'}"
-        yield f"if {panel.name}_aligned:"
-        yield f"    copy_chunk(tiles, uint32(place), {array}, {self._writer.subscript(unknown('offset'))}, inside)"
-        yield "else:"
-        yield f"    for e in range({CHUNK}):"
-        at = self._writer.subscript(unknown("offset") + unknown("e"))
-        value = f"{array}[{at}]" + (" if inside else np.uint16(0)" if inside else "")
-        yield f"        tiles[uint32(place + e)] = {value}"
+        along_columns = panel.copied[2] != "k" and panel.extent % panel.rows
+        return bool(panel.whole_depth % panel.depth or along_columns)
 
-    def _evaluate(self, panel: _Panel, inside: list[str]) -> Iterator[str]:
+    def _copy(self, panel: _Panel, leaf: Term, offset: Affine) -> Iterator[str]:
+        name, array, count = panel.name, self._names[leaf], self._pieces(panel)
+        lines = [
+            f"place = stage + {name}_to[h]",
+            f"offset = {name}_from[h] + first_k*{offset.factor_of('k')}",
+        ]
+        inside = "True"
+        if self._is_ragged(panel):
+            inside = "inside"
+            lines.append(f"inside = first_k + {name}_k[h] < {panel.whole_depth}")
+        value = f"{array}[{self._at('offset + e')}]" + (" if inside else np.uint16(0)" if inside == "inside" else "")
+        yield f"if {name}_aligned:"
+        yield f"    for h in range({count}):"
+        yield from (source.INDENT * 2 + line for line in lines)
+        yield f"        copy_chunk(tiles, uint32(place), {array}, {self._at('offset')}, {inside})"
+        yield "else:"
+        yield f"    for h in range({count}):"
+        yield from (source.INDENT * 2 + line for line in lines)
+        yield f"        for e in range({CHUNK}):"
+        yield f"            tiles[uint32(place + e)] = {value}"
+
+    def _evaluate(self, panel: _Panel) -> Iterator[str]:
+        yield f"for h in range({self._pieces(panel)}):"
+        lines = list(self._piece(panel))
+        lines.append("k = first_k + n")
+        if panel.extent % panel.rows:
+            lines.append(f"{panel.index} = min({panel.index}, {panel.extent - 1})")
+        line, along = ("m", "n") if panel.along_depth else ("n", "m")
+        lines.append(f"place = stage + {panel.place(line, f'{along} // {CHUNK}')} + {along} % {CHUNK}")
+        ragged = panel.whole_depth % panel.depth != 0
+        if ragged:
+            lines += [f"inside = k < {panel.whole_depth}", f"k = min(k, {panel.whole_depth - 1})"]
         element = panel.side.kept.element
         if element.dtype != self._half:
             element = registry.element("cast", element, dtype=self._half)  # its values are such
-        if inside:
-            yield f"inside = {' and '.join(inside)}"
-            yield f"k = min(k, {panel.whole_depth - 1})"
         body = lower_block([("tiles", unknown("place"), element, panel.side.index)], _INDICES, self._names, {})
-        (store,) = (s for s in body if isinstance(s, Store))
-        if inside:
+        if ragged:
+            (store,) = (s for s in body if isinstance(s, Store))
             zero = Constant(Scalar.of(0, self._half))
             store.value = Apply("where", (Local("inside", "bool"), store.value, zero), self._half)
-        yield from self._lines(body)
+        yield from (source.INDENT + line for line in (*lines, *self._lines(body)))
 
     def _store(self) -> Iterator[str]:
         """Turn the sums of a warp around in shared memory, 16 rows at a time, so that lanes have neighbours."""
