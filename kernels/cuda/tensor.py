@@ -16,10 +16,10 @@ from frittata.egraph import dtypes, shapes
 from frittata.egraph.indexing import Affine, Var
 from frittata.egraph.ops import registry
 from frittata.egraph.terms import Scalar, Term
-from frittata.kernels import source, spelling
+from frittata.kernels import source
 from frittata.kernels.contractions import Contraction, Side, loads_of
 from frittata.kernels.cuda.kernel import CudaKernel, cuda_kernel
-from frittata.kernels.cuda.tensor_tiles import CHUNK, TensorTile
+from frittata.kernels.cuda.tensor_tiles import CHUNK, TENSOR_TILES, TensorTile
 from frittata.kernels.cuda.writing import INDEX_LIMIT, Writer, name_quotients, spell_out, unknown
 from frittata.kernels.loops import Apply, AssignIndex, Constant, Local, Statement, Store
 from frittata.kernels.lower import array_names, lower_block, result_names
@@ -48,6 +48,19 @@ def _half_of(element: Term) -> str | None:
     half = found.pop() if len(found) == 1 else None
     numbers = [part.attrs[0].value for part in parts if part.op == "const"]
     return half if half and all(Scalar.of(n, half).value == n for n in numbers) else None
+
+
+def evaluated_sides(work: Contraction) -> list[Side]:
+    """Return the sides that are computed element by element, not copied."""
+    return [panel.side for panel in _panels(work, TENSOR_TILES[0]) if panel.copied is None]
+
+
+def _panels(work: Contraction, tile: TensorTile) -> tuple[_Panel, _Panel]:
+    half = halves_of(work)
+    assert half is not None
+    shared, first = (half, tile.depth, work.depth), tile.rows * tile.depth
+    left = _Panel(work.left, "left", "i", tile.rows, work.rows, 0, *shared)
+    return left, _Panel(work.right, "right", "j", tile.columns, work.columns, first, *shared)
 
 
 @dataclass(frozen=True)
@@ -124,18 +137,13 @@ def write_tensor(name: str, work: Contraction, tile: TensorTile) -> CudaKernel:
 
 class _TensorWriter:
     def __init__(self, work: Contraction, tile: TensorTile) -> None:
-        half = halves_of(work)
-        assert half is not None
-        self._work, self._tile, self._half = work, tile, half
+        self._work, self._tile = work, tile
         self._names = array_names(work.bodies)
         self._steps = -(-work.depth // tile.depth)
         sizes = [shapes.size(term.shape) for term in (*self._names, *work.bodies)]
         self._writer = Writer(wide=max(sizes) >= INDEX_LIMIT)
-        shared = half, tile.depth, work.depth
-        self._left = _Panel(work.left, "left", "i", tile.rows, work.rows, 0, *shared)
-        self._right = _Panel(
-            work.right, "right", "j", tile.columns, work.columns, tile.rows * tile.depth, *shared
-        )
+        self._left, self._right = _panels(work, tile)
+        self._half = self._left.half
 
     def kernel(self, name: str) -> CudaKernel:
         work, tile = self._work, self._tile
@@ -208,16 +216,11 @@ class _TensorWriter:
     def _at(self, text: str) -> str:
         return text if self._writer.wide else f"uint32({text})"
 
-    def _pieces(self, panel: _Panel) -> int:
-        """Return how many chunks of a slice, or halves if it is evaluated, each thread brings to shared memory."""
-        return panel.rows * panel.depth // (CHUNK if panel.copied is not None else 1) // self._tile.threads
-
     def _piece(self, panel: _Panel) -> Iterator[str]:
-        """Say which one the h-th is: `m` lines or columns and `n` of the depth from the tile's corner."""
+        """Say which one number `at` is: `m` lines or columns and `n` of the depth from the tile's corner."""
         size = CHUNK if panel.copied is not None else 1
         fast, slow = ("n", "m") if panel.along_depth else ("m", "n")
         step = f"*{size}" if size > 1 else ""
-        yield f"at = h*{self._tile.threads} + thread"
         yield f"{fast} = at % {panel.line // size}{step}"
         yield f"{slow} = at // {panel.line // size}"
         yield f"{panel.index} = first_{panel.index} + m"
@@ -227,15 +230,14 @@ class _TensorWriter:
         if panel.copied is None:
             return
         leaf, offset, key = panel.copied
-        name, count = panel.name, self._pieces(panel)
+        name, count = panel.name, panel.rows * panel.depth // CHUNK // self._tile.threads
         yield f"{name}_aligned = is_aligned({self._names[leaf]})"
         yield f"{name}_from = cuda.local.array({count}, {'np.int64' if self._writer.wide else 'np.uint32'})"
         yield f"{name}_to = cuda.local.array({count}, np.uint32)"
         if self._is_ragged(panel):
             yield f"{name}_k = cuda.local.array({count}, np.int32)"
         yield f"for h in range({count}):"
-        lines = list(self._piece(panel))
-        lines.append("k = n")
+        lines = [f"at = h*{self._tile.threads} + thread", *self._piece(panel), "k = n"]
         if self._is_ragged(panel):
             outside = f" if {panel.index} < {panel.extent} else {panel.whole_depth}"
             lines.append(f"{name}_k[h] = n{outside if key != 'k' and panel.extent % panel.rows else ''}")
@@ -254,7 +256,7 @@ class _TensorWriter:
         return bool(panel.whole_depth % panel.depth or along_columns)
 
     def _copy(self, panel: _Panel, leaf: Term, offset: Affine) -> Iterator[str]:
-        name, array, count = panel.name, self._names[leaf], self._pieces(panel)
+        name, array, count = panel.name, self._names[leaf], panel.rows * panel.depth // CHUNK // self._tile.threads
         lines = [
             f"place = stage + {name}_to[h]",
             f"offset = {name}_from[h] + first_k*{offset.factor_of('k')}",
@@ -275,7 +277,7 @@ class _TensorWriter:
         yield f"            tiles[uint32(place + e)] = {value}"
 
     def _evaluate(self, panel: _Panel) -> Iterator[str]:
-        yield f"for h in range({self._pieces(panel)}):"
+        yield f"for at in range(cuda.threadIdx.x, {panel.rows * panel.depth}, {self._tile.threads}):"
         lines = list(self._piece(panel))
         lines.append("k = first_k + n")
         if panel.extent % panel.rows:

@@ -211,7 +211,7 @@ def _simulated_load(transposed: bool) -> Callable[..., None]:
         line, column = lane // 4, lane % 4 * 2
         for n in range(4):
             at = lines[8 * n : 8 * n + 8]
-            pair = (at[column] + line, at[column + 1] + line) if transposed else (at[line] + column, at[line] + column + 1)
+            pair = (at[column] + line, at[column + 1] + line) if transposed else (at[line] + column + e for e in (0, 1))
             low, high = (int(source[where]) for where in pair)
             words[first + n] = low | high << 16
 

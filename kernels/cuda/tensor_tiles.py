@@ -16,8 +16,8 @@ CHUNK = 8
 """The halves that are copied at a time: 16 bytes."""
 _FASTER = 8.0
 """How many products of halves there are in the time of a multiply-add of float32, at most. Assumed."""
-_EVALUATED = 4.0
-"""How much longer it takes to store a side that is evaluated than to copy one that is only read. Assumed."""
+_MATRICES = 2.5
+"""What it takes to load four matrices from shared memory, in products of one with one."""
 _STEP_S = 0.4e-6
 """One slice when nothing else runs on the multiprocessor. Assumed."""
 
@@ -70,17 +70,16 @@ class TensorTile:
         """Return how many tiles cover the rows and the columns."""
         return ceil_div(work.rows, self.rows), ceil_div(work.columns, self.columns)
 
-    def seconds(self, work: Contraction, evaluated: int, machine: Machine) -> float:
-        """Predict the time of the products alone, of which so many sides are evaluated."""
+    def seconds(self, work: Contraction, machine: Machine) -> float:
+        """Predict the time of the products alone, and of bringing sides that are only read to shared memory."""
         lines, columns = self.blocks(work)
         blocks = lines * columns * work.batches
         steps = ceil_div(work.depth, self.depth)
-        # a warp's products in the time of its reads from shared memory, a word for each of 16 products
-        share = min(1.0, self.m * self.n * 8 / (16 * self.m + 8 * self.n) / 16)
+        share = min(1.0, self.m * self.n / (_MATRICES * (self.m + self.n / 2)))
         rate = machine.fma_f32_per_s * _FASTER * share / machine.threads
         busy = ceil_div(blocks, machine.threads)
         compute = busy * self.rows * self.columns * steps * self.depth / rate
-        loaded = blocks * steps * 2.0 * self.stage * (1 + evaluated * (_EVALUATED - 1) / 2) / machine.l3_bytes_per_s
+        loaded = blocks * steps * 2.0 * self.stage / machine.l3_bytes_per_s
         resident = max(1, min(2048 // self.threads, (200 << 10) // self.shared_bytes))
         latency = ceil_div(blocks, machine.threads * resident) * steps * _STEP_S
         return max(compute, loaded, latency)
@@ -100,6 +99,6 @@ TENSOR_TILES = tuple(
 )
 
 
-def choose_tensor_tile(work: Contraction, evaluated: int, machine: Machine) -> TensorTile:
+def choose_tensor_tile(work: Contraction, machine: Machine) -> TensorTile:
     """Return the tile that is predicted to be fastest."""
-    return min(TENSOR_TILES, key=lambda tile: (tile.seconds(work, evaluated, machine), tile.rows * tile.columns))
+    return min(TENSOR_TILES, key=lambda tile: (tile.seconds(work, machine), tile.rows * tile.columns))
