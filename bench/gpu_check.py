@@ -2,7 +2,7 @@
 
 python -m bench.gpu_check [--output FILE]
 
-First every kernel case by every template against the interpreter, then the three small models against torch; then
+First every kernel case by every template against the interpreter, then small models against torch; then
 timings of single kernels, interleaved with torch's, with the time that their bytes and flops take at least.
 """
 
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 import frittata as ft
@@ -39,6 +40,7 @@ class Workload:
     eager: Callable[..., torch.Tensor]
     shapes: tuple[tuple[int, ...], ...]
     flops: float = 0.0
+    dtype: torch.dtype = torch.float32
 
 
 def _gelu_chain(x: torch.Tensor, b: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
@@ -90,6 +92,21 @@ def main(a: f32[4096, 4096], b: f32[4096, 4096]) -> f32[4096, 4096]:
         2.0 * 4096**3,
     ),
     Workload(
+        "matmul 4096x4096x4096, bfloat16",
+        """
+def main(a: bf16[4096, 4096], b: bf16[4096, 4096]) -> bf16[4096, 4096]:
+    v1: f32[4096, 4096] = cast(a, dtype="f32")
+    v2: f32[4096, 4096] = cast(b, dtype="f32")
+    v3: f32[4096, 4096] = matmul(v1, v2)
+    v4: bf16[4096, 4096] = cast(v3, dtype="bf16")
+    return v4
+""",
+        torch.matmul,
+        ((4096, 4096), (4096, 4096)),
+        2.0 * 4096**3,
+        torch.bfloat16,
+    ),
+    Workload(
         "convolution 32x64x56x56, 64 of 3x3",
         """
 def main(x: f32[32, 64, 56, 56], w: f32[64, 64, 3, 3]) -> f32[32, 64, 56, 56]:
@@ -116,7 +133,7 @@ def main() -> int:
         return 1
     torch.set_grad_enabled(False)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    wrong = {**_cases(), **_models()}
+    wrong = {**_cases(), **_roundings(), **_models()}
     for name, what in wrong.items():
         print(f"WRONG {name}: {what}")
     copy_bytes_per_s = _copy_rate()
@@ -159,17 +176,39 @@ def _cases() -> dict[str, str]:
     return wrong
 
 
+def _roundings() -> dict[str, str]:
+    """Round to halves numbers at, between and beside all that there are, and compare bit for bit with numpy."""
+    low = [0, 1, 0xFFF, 0x1000, 0x1001, 0x2000, 0x3000, 0x7FFF, 0x8000, 0x8001, 0xF000, 0xFFFF]
+    bits = np.arange(1 << 16, dtype=np.uint32)[:, None] << 16 | np.array(low, np.uint32)
+    x = bits.reshape(-1).view(np.float32)
+    model = ft.parse(f"""
+def main(x: f32[{x.size}]) -> (bf16[{x.size}], f16[{x.size}]):
+    v1: bf16[{x.size}] = cast(x, dtype="bf16")
+    v2: f16[{x.size}] = cast(x, dtype="f16")
+    return v1, v2
+""")
+    wrong: dict[str, str] = {}
+    for found in ft.optimize(model, target="cuda")(x):
+        with np.errstate(over="ignore", invalid="ignore"):
+            law = x.astype(found.dtype)
+        differ = (found.view(np.uint16) != law.view(np.uint16)) & ~(np.isnan(found) & np.isnan(law))
+        if differ.any():
+            wrong[f"rounding to {found.dtype}"] = f"{differ.sum()} of {x.size} differ, the first at {x[differ][0]!r}"
+    return wrong
+
+
 def _models() -> dict[str, str]:
-    """Compare the three small models with torch on the device, their arguments and results there as well."""
+    """Compare the small models with torch on the device, their arguments and results there as well."""
     wrong: dict[str, str] = {}
     made = {"mlp": workloads.mlp(), "encoder layer": workloads.encoder_layer(), "basic block": workloads.basic_block()}
+    made["encoder layer, bfloat16"] = workloads.encoder_layer(dtype=torch.bfloat16)
     for name, (module, args) in made.items():
         module, args = module.cuda(), tuple(arg.cuda() for arg in args)
         expected = module(*args)
         found = ft.optimize(module, args, target="cuda")(*args)
         error = float((found - expected).abs().max() / expected.abs().max())
         print(f"{name}: largest difference from torch {error:.1e}")
-        if not found.is_cuda or not error < 1e-4:
+        if not found.is_cuda or not error < (1e-4 if found.dtype is torch.float32 else 2e-2):
             wrong[name] = f"differs from torch by {error:.1e}, on {found.device}"
     return wrong
 
@@ -186,7 +225,7 @@ def _copy_rate() -> float:
 
 def _timed(workload: Workload, copy_bytes_per_s: float) -> dict[str, Any]:
     fast = ft.optimize(ft.parse(workload.script), target="cuda")
-    args = [torch.randn(shape, device="cuda") for shape in workload.shapes]
+    args = [torch.randn(shape, device="cuda", dtype=workload.dtype) for shape in workload.shapes]
     expected = workload.eager(*args)
     error = float((fast(*args) - expected).abs().max() / expected.abs().max())
     times = _seconds({"torch": lambda: workload.eager(*args), "ours": lambda: fast(*args)})

@@ -6,7 +6,6 @@ instruction of the device, to the nearest, ties to even; it keeps infinities, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from frittata.kernels.simd import F16, F32, I16
 _I32 = ir.IntType(32)
 
 
-def simulated() -> Mapping[str, Any]:
+def simulated() -> dict[str, Any]:
     """Return the functions by name, for the simulator, whose numbers are numpy's."""
     out: dict[str, Any] = {}
     for dtype in HALVES:
@@ -31,7 +30,7 @@ def simulated() -> Mapping[str, Any]:
     return out
 
 
-def compiled() -> Mapping[str, Any]:
+def compiled() -> dict[str, Any]:
     """Return the functions by name, for numba's compiler."""
     return {
         "bf16_value": function(types.float32, types.uint16, _bf16_value),

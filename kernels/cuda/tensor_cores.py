@@ -10,7 +10,7 @@ Source: Parallel Thread Execution ISA, warp-level matrix instructions, and async
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ _I32, _I64, _F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
 # ---- for numba's compiler --------------------------------------------------------------------------------------------
 
 
-def compiled() -> Mapping[str, Any]:
+def compiled() -> dict[str, Any]:
     """Return the functions by name."""
     return {
         "as_halves": _intrinsic(_seen_as(types.uint16), types.Array(types.uint16, 1, "C"), 1),
@@ -156,7 +156,7 @@ def _multiply(dtype: str) -> Callable[..., Any]:
 # ---- for the simulator -----------------------------------------------------------------------------------------------
 
 
-def simulated() -> Mapping[str, Any]:
+def simulated() -> dict[str, Any]:
     """Return the functions by name."""
     return {
         "as_halves": lambda array: array.view(np.uint16),

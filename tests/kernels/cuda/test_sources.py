@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from frittata.kernels.cuda import flat, products, rows, templates
 from frittata.kernels.cuda.tiles import Tile
 from frittata.kernels.cuda.writing import INDEX_LIMIT, Writer, name_quotients, spell_out, writer_for
 from frittata.kernels.loops import Apply, Array, Assign, AssignIndex, Load, Local, Loop, Store
+from frittata.kernels.lower import identifier
 from frittata.kernels.templates import contraction
 
 
@@ -135,6 +137,16 @@ def test_tiles_are_filled_along_the_memory_of_each_side() -> None:
 def test_names_of_buffers_do_not_collide_with_the_kernels_own() -> None:
     body = build(element("add", load("thread", 4), element("mul", load("cuda", 4), number(2))), 4)
     assert "def add(x_thread, x_cuda, out):" in flat.write_flat("add", (body,)).source
+
+
+def test_no_buffer_has_a_name_that_products_of_halves_use() -> None:
+    for name in ("halves-ragged", "halves-turned-bf16", "halves-computed"):
+        text = templates.by_name("tensor").write(name, case_named(name).bodies).source
+        (function,) = ast.parse(text).body
+        assert isinstance(function, ast.FunctionDef)
+        used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+        for word in used - {argument.arg for argument in function.args.args}:
+            assert identifier(word) == f"x_{word}"
 
 
 def test_narrow_values_are_widened_where_they_are_loaded_and_rounded_where_bodies_say() -> None:
