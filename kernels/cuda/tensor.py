@@ -113,9 +113,10 @@ class _Panel:
     def place(self, line: str, chunk: str) -> str:
         """Spell where a chunk of a line begins."""
         chunks = self.chunks
-        turn = f"({line}) % 8" if chunks >= 8 else f"({line}) // {8 // chunks} % {chunks}"
+        line = line if line.isidentifier() else f"({line})"
+        turn = f"{line} % 8" if chunks >= 8 else f"{line} // {8 // chunks} % {chunks}"
         first = f"{self.first} + " if self.first else ""
-        return f"{first}({line})*{self.line} + (({chunk}) ^ ({turn}))*{CHUNK}"
+        return f"{first}{line}*{self.line} + (({chunk}) ^ ({turn}))*{CHUNK}"
 
     def corner(self, chunk: str) -> str:
         """Spell where the line of four matrices begins that a thread names, those with chunk number `chunk` of a warp.
@@ -256,10 +257,11 @@ class _TensorWriter:
         return bool(panel.whole_depth % panel.depth or along_columns)
 
     def _copy(self, panel: _Panel, leaf: Term, offset: Affine) -> Iterator[str]:
+        factor = offset.factor_of("k")
         name, array, count = panel.name, self._names[leaf], panel.rows * panel.depth // CHUNK // self._tile.threads
         lines = [
             f"place = stage + {name}_to[h]",
-            f"offset = {name}_from[h] + first_k*{offset.factor_of('k')}",
+            f"offset = {name}_from[h] + first_k{'' if factor == 1 else f'*{factor}'}",
         ]
         inside = "True"
         if self._is_ragged(panel):
@@ -309,11 +311,11 @@ class _TensorWriter:
             yield f"for n in range({tile.n}):"
             yield "    for h in range(4):"
             where = f"turned + (lane // 4 + h // 2*8)*{pitch} + n*8 + lane % 4*2 + h % 2"
-            yield f"        sums[uint32({where})] = total[({m * tile.n} + n)*4 + h]"
+            yield f"        sums[uint32({where})] = total[{4 * m * tile.n} + n*4 + h]"
             yield "cuda.syncthreads()"
             yield f"for h in range({16 * columns // 32}):"
             yield "    at = h*32 + lane"
-            yield f"    i = first_i + left_first + {m * 16} + at // {columns}"
+            yield f"    i = first_i + left_first + at // {columns}" + (f" + {m * 16}" if m else "")
             yield f"    j = first_j + right_first + at % {columns}"
             yield f"    if i < {work.rows} and j < {work.columns}:"
             yield f"        product = sums[uint32(turned + at // {columns}*{pitch} + at % {columns})]"

@@ -21,7 +21,13 @@ from frittata.kernels.templates import contraction
 
 
 @pytest.mark.parametrize(
-    ("name", "template"), [("softmax-130", "row"), ("window-fused", "convolution"), ("heads", "pointwise")]
+    ("name", "template"),
+    [
+        ("softmax-130", "row"),
+        ("window-fused", "convolution"),
+        ("heads", "pointwise"),
+        ("halves-turned-f16", "tensor"),
+    ],
 )
 def test_source_reads_well(name: str, template: str, golden: Any) -> None:
     golden(f"{name}.cuda.txt", templates.by_name(template).write(name, case_named(name).bodies).source)
