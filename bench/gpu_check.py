@@ -35,7 +35,7 @@ from frittata.kernels.cuda.templates import TEMPLATES
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results" / "gpu.json"
-TOLERANCE = 1e-4
+TOLERANCE, HALF_TOLERANCE = 1e-4, 2e-2
 LOOK_UP = """
 def main(x: f32[33, 130], i: i64[5]) -> (f32[5, 130], f32[33, 1]):
     v1: f32[33, 130] = softmax(x, axis=-1)
@@ -53,7 +53,7 @@ def main(x: f32[64, 256]) -> f32[64, 256]:
 
 def main() -> int:
     """Check, time, print and write; return the exit status."""
-    checks = {"cases": _cases, "calls": _calls, "models": _models}
+    checks = {"cases": _cases, "roundings": _roundings, "calls": _calls, "models": _models}
     parser = argparse.ArgumentParser(prog="python -m bench.gpu_check", description=__doc__)
     parser.add_argument("--parts", nargs="+", choices=[*checks, "kernels", "zoo"], default=[*checks, "kernels", "zoo"])
     parser.add_argument("--output", type=Path, default=RESULTS)
@@ -212,9 +212,31 @@ def _calls() -> dict[str, str]:
     return wrong
 
 
+def _roundings() -> dict[str, str]:
+    """Round to halves numbers at, between and beside all that there are, and compare bit for bit with numpy."""
+    low = [0, 1, 0xFFF, 0x1000, 0x1001, 0x2000, 0x3000, 0x7FFF, 0x8000, 0x8001, 0xF000, 0xFFFF]
+    bits = np.arange(1 << 16, dtype=np.uint32)[:, None] << 16 | np.array(low, np.uint32)
+    x = bits.reshape(-1).view(np.float32)
+    model = ft.parse(f"""
+def main(x: f32[{x.size}]) -> (bf16[{x.size}], f16[{x.size}]):
+    v1: bf16[{x.size}] = cast(x, dtype="bf16")
+    v2: f16[{x.size}] = cast(x, dtype="f16")
+    return v1, v2
+""")
+    wrong: dict[str, str] = {}
+    for found in ft.optimize(model, target="cuda")(x):
+        with np.errstate(over="ignore", invalid="ignore"):
+            law = x.astype(found.dtype)
+        differ = (found.view(np.uint16) != law.view(np.uint16)) & ~(np.isnan(found) & np.isnan(law))
+        if differ.any():
+            wrong[f"rounding to {found.dtype}"] = f"{differ.sum()} of {x.size} differ, the first at {x[differ][0]!r}"
+    return wrong
+
+
 def _models() -> dict[str, str]:
     """Compare small models, and the zoo's narrow ones, with torch in float64: arguments and results on the device."""
     made = {"mlp": workloads.mlp, "encoder layer": workloads.encoder_layer, "basic block": workloads.basic_block}
+    made["encoder layer, bfloat16"] = lambda: workloads.encoder_layer(dtype=torch.bfloat16)
     made |= {name: lambda entry=entry: entry.make("narrow") for name, entry in MODELS.items()}
     return _noted({name: lambda name=name, make=make: _agrees(name, *make()) for name, make in made.items()})
 
@@ -229,7 +251,8 @@ def _agrees(name: str, module: torch.nn.Module, args: Any) -> None:
     error = max(float((ours.cpu().double() - law).abs().max()) / scale for ours, law, scale in pairs)
     print(f"{name}: largest difference from float64 {error:.1e}", flush=True)
     assert all(ours.is_cuda for ours in found), "a result is not on the device"
-    assert error < TOLERANCE, f"differs from float64 by {error:.1e}"
+    tolerance = TOLERANCE if all(ours.dtype == torch.float32 for ours in found) else HALF_TOLERANCE
+    assert error < tolerance, f"differs from float64 by {error:.1e}"
 
 
 if __name__ == "__main__":

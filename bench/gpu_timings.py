@@ -37,6 +37,7 @@ class Workload:
     eager: Callable[..., torch.Tensor]
     shapes: tuple[tuple[int, ...], ...]
     flops: float = 0.0
+    dtype: torch.dtype = torch.float32
 
 
 def _gelu_chain(x: torch.Tensor, b: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
@@ -88,6 +89,21 @@ def main(a: f32[4096, 4096], b: f32[4096, 4096]) -> f32[4096, 4096]:
         2.0 * 4096**3,
     ),
     Workload(
+        "matmul 4096x4096x4096, bfloat16",
+        """
+def main(a: bf16[4096, 4096], b: bf16[4096, 4096]) -> bf16[4096, 4096]:
+    v1: f32[4096, 4096] = cast(a, dtype="f32")
+    v2: f32[4096, 4096] = cast(b, dtype="f32")
+    v3: f32[4096, 4096] = matmul(v1, v2)
+    v4: bf16[4096, 4096] = cast(v3, dtype="bf16")
+    return v4
+""",
+        torch.matmul,
+        ((4096, 4096), (4096, 4096)),
+        2.0 * 4096**3,
+        torch.bfloat16,
+    ),
+    Workload(
         "convolution 32x64x56x56, 64 of 3x3",
         """
 def main(x: f32[32, 64, 56, 56], w: f32[64, 64, 3, 3]) -> f32[32, 64, 56, 56]:
@@ -112,7 +128,7 @@ def timed_kernel(workload: Workload, copy_bytes_per_s: float) -> dict[str, Any]:
     """Time one kernel beside torch; print and return what was found."""
     fast = ft.optimize(ft.parse(workload.script), target="cuda")
     alone = ft.optimize(ft.parse(workload.script), target="cuda", library=False)
-    args = [torch.randn(shape, device="cuda") for shape in workload.shapes]
+    args = [torch.randn(shape, device="cuda", dtype=workload.dtype) for shape in workload.shapes]
     expected = workload.eager(*args)
     error = float((fast(*args) - expected).abs().max() / expected.abs().max())
     times = _seconds(

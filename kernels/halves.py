@@ -15,15 +15,17 @@ from frittata.kernels.simd import I16, Lane
 HALVES = ("bf16", "f16")
 
 
-def _function(result: Any, argument: Any, emit: Callable[[Any, Any], Any]) -> Any:
+def function(result: Any, argument: Any, emit: Callable[[Any, Any], Any]) -> Any:
+    """Return what source calls to have `emit(builder, value)` emitted, from one numba type to another."""
+
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return emit(builder, arguments[0])
 
     @intrinsic
-    def function(_context: Any, _value: Any) -> Any:
+    def called(_context: Any, _value: Any) -> Any:
         return result(argument), generate
 
-    return function
+    return called
 
 
 def _functions(dtype: str) -> dict[str, Any]:
@@ -39,9 +41,9 @@ def _functions(dtype: str) -> dict[str, Any]:
         return narrow.rounded(builder, value, dtype)
 
     return {
-        f"{dtype}_bits": _function(types.uint16, types.float32, bits),
-        f"{dtype}_value": _function(types.float32, types.uint16, value),
-        f"{dtype}_rounded": _function(types.float32, types.float32, rounded),
+        f"{dtype}_bits": function(types.uint16, types.float32, bits),
+        f"{dtype}_value": function(types.float32, types.uint16, value),
+        f"{dtype}_rounded": function(types.float32, types.float32, rounded),
     }
 
 

@@ -75,11 +75,10 @@ OPS = frozenset(_TEXT_BY_OP) | {"cast", "square"}
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a target spells operators, and the index in a subscript; whether it has the functions of halves."""
+    """How a target spells operators, and the index in a subscript."""
 
     text_by_op: Mapping[str, str]
     subscript: Callable[[Affine], str]
-    has_halves: bool = True
 
 
 def expression(value: Expression, dialect: Dialect | None = None) -> str:
@@ -91,8 +90,6 @@ def expression(value: Expression, dialect: Dialect | None = None) -> str:
 
 
 def _spelled(value: Expression, dialect: Dialect) -> str:
-    if value.dtype in HALVES and not dialect.has_halves:
-        raise LoweringError(f"no loop code for {value.dtype} on this target", do="convert to float32 before")
     match value:
         case Local(name=name):
             return name

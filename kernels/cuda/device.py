@@ -14,7 +14,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from frittata.egraph import dtypes
 from frittata.egraph.errors import CompileError
+from frittata.kernels.cuda import halves, tensor_cores
 from frittata.kernels.cuda.kernel import CudaKernel
 
 Array = NDArray[Any]
@@ -26,10 +28,11 @@ _WAYS_OUT = (
 )
 ALIGNMENT = 16
 """Where arguments start, in bytes: at a multiple of this, as all memory on the device does."""
-_NUMBA_DTYPES = {
+MEMORY_DTYPES = {
     **{"bool": "uint8", "u8": "uint8", "i8": "int8", "u16": "uint16", "i16": "int16"},
-    **{"i32": "int32", "i64": "int64", "f32": "float32", "f64": "float64"},
+    **{"i32": "int32", "i64": "int64", "f32": "float32", "f64": "float64", "f16": "uint16", "bf16": "uint16"},
 }
+"""What numpy and numba call elements on the device, where booleans are bytes, and halves their bits."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ def simulated(kernel: CudaKernel) -> Any:
 def ptx(kernel: CudaKernel, capability: tuple[int, int] = (9, 0)) -> str:
     """Compile a kernel to PTX for a compute capability; needs the CUDA toolkit's compiler, no device.
 
-    The kernel takes a pointer for each of its arrays.
+    The kernel takes seven words for each of its arrays, as `launch.Launches` gives them.
 
     Raises: CompileError if there is no compiler, or if it refuses the source.
     """
@@ -84,8 +87,8 @@ def ptx(kernel: CudaKernel, capability: tuple[int, int] = (9, 0)) -> str:
     from numba import cuda, types
 
     compiler: Any = cuda  # numba-cuda replaces the module that type checkers see
-    dtypes = [*kernel.dtypes, *(["i64"] if kernel.status_words else [])]
-    signature = tuple(types.CPointer(getattr(types, _NUMBA_DTYPES[dtype])) for dtype in dtypes)
+    arrays = [*kernel.dtypes, *(["i64"] if kernel.status_words else [])]
+    signature = tuple(types.Array(getattr(types, MEMORY_DTYPES[dtype]), 1, "C") for dtype in arrays)
     options = {"device": False, "abi": "numba", "output": "ptx", "launch_bounds": (kernel.threads,)}
     function = _function(kernel).py_func
     try:
@@ -120,11 +123,13 @@ def _scope() -> dict[str, Any]:
     from numba import cuda, int32, uint32
 
     if state() != "simulator":
-        return {"cuda": cuda, "math": math, "np": np, "int32": int32, "uint32": uint32}
+        scope: dict[str, Any] = {"cuda": cuda, "math": math, "np": np, "int32": int32, "uint32": uint32}
+        return scope | halves.compiled() | tensor_cores.compiled()
     # Python's integers stand for indices, and functions that round like the device and raise nothing for math's
     names = ("exp", "log", "tanh", "sqrt", "sin", "cos", "floor", "ceil")
     rounded = SimpleNamespace(erf=lambda x: type(x)(math.erf(x)), **{name: getattr(np, name) for name in names})
-    return {"cuda": cuda, "math": rounded, "np": np, "int32": int, "uint32": int}
+    scope = {"cuda": cuda, "math": rounded, "np": np, "int32": int, "uint32": int}
+    return scope | halves.simulated() | tensor_cores.simulated()
 
 
 def _mend_numpy() -> None:
@@ -194,9 +199,13 @@ def borrow(value: Any) -> Any:
         import torch
 
         value = value.reshape(-1)
-        return cuda.as_cuda_array(value.view(torch.uint8) if value.dtype == torch.bool else value, sync=False)
+        if value.dtype == torch.bool:
+            value = value.view(torch.uint8)
+        if value.dtype in (torch.float16, torch.bfloat16, torch.uint16):  # numba knows no bfloat16
+            return cuda.as_cuda_array(value.view(torch.int16), sync=False).view(np.uint16)
+        return cuda.as_cuda_array(value, sync=False)
     array = cuda.as_cuda_array(value)
-    return (array.view(np.uint8) if array.dtype == np.bool_ else array).reshape(array.size)
+    return array.view(MEMORY_DTYPES[dtypes.from_numpy(str(value.dtype))]).reshape(array.size)
 
 
 def address(value: Any) -> int:
@@ -229,8 +238,8 @@ def shaped(array: Any, shape: tuple[int, ...], dtype: str) -> Any:
     if is_torch(array):
         import torch
 
-        return (array.view(torch.bool) if dtype == "bool" else array).reshape(shape)
-    return (array.view(np.bool_) if dtype == "bool" else array).reshape(shape)
+        return array.view(getattr(torch, dtypes.to_numpy(dtype).name)).reshape(shape)
+    return array.view(dtypes.to_numpy(dtype)).reshape(shape)
 
 
 def on_host(value: Any) -> Any:

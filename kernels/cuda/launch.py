@@ -31,6 +31,7 @@ _intrinsic: Any = extending.intrinsic
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _WORDS = 4
 _WORD_BYTES = 8
+_ARRAY_WORDS, _ADDRESS = 7, 4
 _F32_ONE, _F64_ONE = 0x3F800000, 0x3FF0000000000000
 _SUMS_F64 = 70
 _DEFAULT_WAY = -1
@@ -76,8 +77,18 @@ class PtxSource:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A flat array that a kernel takes: `size` elements, `start` bytes from where memory number `memory` begins."""
+
+    memory: int
+    start: int
+    size: int
+    itemsize: int
+
+
+@dataclass(frozen=True)
 class Launch:
-    """A function of the driver, how many threads it is launched with, and how many pointers it takes.
+    """A function of the driver, how many threads it is launched with, and the arrays that it takes.
 
     With `product`, what cuBLAS takes besides pointers, it is called instead.
     """
@@ -85,38 +96,39 @@ class Launch:
     function: int
     blocks: int
     threads: int
-    pointers: int
+    parts: tuple[Part, ...]
     product: tuple[int, ...] = ()
 
 
 class Launches:
-    """Launches in order, with memory for their parameters: for one call at a time.
+    """Launches in order, with memory for their parameters: for one call at a time."""
 
-    Each of their pointers, in order, is a number of a memory and bytes from its start on.
-    """
-
-    def __init__(self, launches: Sequence[Launch], pointers: Sequence[tuple[int, int]]) -> None:
-        self._memory, self._offset = np.array(pointers, np.int64).reshape(-1, 2).T
-        self._pointers = np.zeros(len(pointers), np.int64)
-        # the driver takes the address of each parameter
-        self._parameters = self._pointers.ctypes.data + _WORD_BYTES * np.arange(len(pointers), dtype=np.int64)
-        starts = np.cumsum([0, *(launch.pointers for launch in launches)])[: len(launches)]
+    def __init__(self, launches: Sequence[Launch]) -> None:
+        parts = [part for launch in launches for part in launch.parts]
+        self._memory = np.array([part.memory for part in parts], np.int64)
+        self._offset = np.array([part.start for part in parts], np.int64)
+        # what numba makes of an array: two words that are 0, its size, its itemsize, its address, extent and stride
+        self._words = np.array([(0, 0, p.size, p.itemsize, 0, p.size, p.itemsize) for p in parts], np.int64)
+        self._words = self._words.reshape(-1, _ARRAY_WORDS)
+        # the driver takes the address of each
+        self._parameters = self._words.ctypes.data + _WORD_BYTES * np.arange(self._words.size, dtype=np.int64)
         self._products = [np.array(launch.product, np.int64) for launch in launches]
+        firsts = np.cumsum([0, *(_ARRAY_WORDS * len(launch.parts) for launch in launches)])[: len(launches)]
         rows = [
             (
-                words.ctypes.data if launch.product else launch.function,
+                product.ctypes.data if launch.product else launch.function,
                 launch.blocks,
                 launch.threads,
-                self._parameters.ctypes.data + _WORD_BYTES * int(start),
+                self._parameters.ctypes.data + _WORD_BYTES * int(first),
             )
-            for launch, words, start in zip(launches, self._products, starts, strict=True)
+            for launch, product, first in zip(launches, self._products, firsts, strict=True)
         ]
         self._rows = np.array(rows, np.int64).reshape(-1, _WORDS)
         self._calls_library = any(launch.product for launch in launches)
 
     def point(self, starts: NDArray[np.int64]) -> None:
         """Say where the memories start."""
-        np.add(starts[self._memory], self._offset, out=self._pointers)
+        np.add(starts[self._memory], self._offset, out=self._words[:, _ADDRESS])
 
     def run(self, first: int, count: int, stream: int) -> None:
         """Launch some of them in a stream.
@@ -176,7 +188,7 @@ def _multiply(_context: Any, multiplier: Any, row: Any, handle: Any) -> Any:
             return builder.inttoptr(address, _I64.as_pointer())
 
         words, parameters = pointer(word(pointer(row), 0)), pointer(word(pointer(row), 3))
-        a, b, c = (word(pointer(word(parameters, number)), 0) for number in range(3))
+        a, b, c = (word(pointer(word(parameters, _ARRAY_WORDS * n + _ADDRESS)), 0) for n in range(3))
         (transa, transb, m, n, k, a_kind, lda, over_a, b_kind, ldb, over_b, c_kind, ldc, over_c, batches, sums) = (
             word(words, number) for number in range(len(library.WORDS))
         )

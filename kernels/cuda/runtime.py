@@ -19,7 +19,7 @@ from frittata.kernels.batch import compile_kernels
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.cuda import device, templates
 from frittata.kernels.cuda.kernel import CudaKernel
-from frittata.kernels.cuda.launch import Launch, Launches, PtxSource, loaded
+from frittata.kernels.cuda.launch import Launch, Launches, Part, PtxSource, loaded
 from frittata.kernels.cuda.library import LIBRARY, LibraryCall, gemm
 from frittata.kernels.lowered import HostStep
 from frittata.kernels.plain import flat
@@ -93,6 +93,11 @@ class _Buffer:
     memory: int
     start: int
     type: TensorType
+
+    def part(self, first: int = 0) -> Part:
+        """Return it as what a launch takes, from element `first` on."""
+        itemsize = _memory_dtype(self.type).itemsize
+        return Part(self.memory, self.start + first * itemsize, shapes.size(self.type.shape), itemsize)
 
     def of(self, memories: Sequence[Any]) -> Any:
         """Return it as a flat array on the device."""
@@ -273,22 +278,17 @@ class CudaExecutable:
 
     def _new_launches(self, compiled: Mapping[CudaKernel, tuple[PtxSource, bytes]]) -> Launches:
         launches: list[Launch] = []
-        pointers: list[tuple[int, int]] = []
         for step, buffers, word in zip(self.lowered, self._buffers, np.cumsum([0, *self._words]), strict=False):
-            places: list[tuple[int, int]] = []
-            launch = Launch(0, 0, 0, 0)
             if isinstance(step, LibraryCall):
-                for position, first in step.places:
-                    buffer = buffers[position]
-                    places.append((buffer.memory, buffer.start + first * _memory_dtype(buffer.type).itemsize))
-                launch = Launch(0, 0, 0, len(places), step.words)
+                parts = tuple(buffers[position].part(first) for position, first in step.places)
+                launches.append(Launch(0, 0, 0, parts, step.words))
             elif isinstance(step, CudaKernel):
-                places += [(buffer.memory, buffer.start) for buffer in buffers]
-                places += [(_STATUS, 8 * int(word))] if step.status_words else []
-                launch = Launch(loaded(*compiled[step], self._device), step.blocks, step.threads, len(places))
-            launches.append(launch)
-            pointers += places
-        return Launches(launches, pointers)
+                status = (Part(_STATUS, 8 * int(word), step.status_words, 8),) if step.status_words else ()
+                parts = (*(buffer.part() for buffer in buffers), *status)
+                launches.append(Launch(loaded(*compiled[step], self._device), step.blocks, step.threads, parts))
+            else:
+                launches.append(Launch(0, 0, 0, ()))
+        return Launches(launches)
 
     def _counted(self, arrays: Sequence[Any]) -> Sequence[Any]:
         if len(arrays) != len(self.program.inputs):
@@ -370,8 +370,8 @@ class CudaExecutable:
 
 
 def _memory_dtype(type_: TensorType) -> Any:
-    """Return the numpy dtype of elements on the device: booleans are bytes."""
-    return np.dtype(np.uint8) if type_.dtype == "bool" else dtypes.to_numpy(type_.dtype)
+    """Return the numpy dtype of elements on the device: booleans are bytes, halves their bits."""
+    return np.dtype(device.MEMORY_DTYPES[type_.dtype])
 
 
 def _argument(value: Any, name: str, type_: TensorType, number: int) -> Any:
@@ -395,7 +395,7 @@ def _argument(value: Any, name: str, type_: TensorType, number: int) -> Any:
 
 def _to_host(array: Any, type_: TensorType, stream: device.Stream) -> Array:
     values = device.download(array, stream)
-    return (values.view(np.bool_) if type_.dtype == "bool" else values).reshape(shapes.concrete(type_.shape))
+    return values.view(dtypes.to_numpy(type_.dtype)).reshape(shapes.concrete(type_.shape))
 
 
 def _run_on_host(

@@ -17,6 +17,8 @@ from frittata.kernels.cuda.flat import OUTPUT, flat_launch, flat_nest, flat_thre
 from frittata.kernels.cuda.kernel import CudaKernel, ceil_div
 from frittata.kernels.cuda.products import write_product
 from frittata.kernels.cuda.rows import ROW, Rows, plans, sums_of, write_rows
+from frittata.kernels.cuda.tensor import evaluated_sides, halves_of, write_tensor
+from frittata.kernels.cuda.tensor_tiles import choose_tensor_tile
 from frittata.kernels.cuda.tiles import choose_tile
 from frittata.kernels.loops import Loop
 from frittata.kernels.templates import contraction, convolution
@@ -99,11 +101,38 @@ class ProductTemplate:
         return (contraction if self.name == "contraction" else convolution).describe(bodies)
 
 
+class TensorTemplate:
+    """Tiles in shared memory and tensor cores: bodies that are point-wise in one product of halves."""
+
+    name = "tensor"
+    level = "reassoc"
+    """Tensor cores cut off what they add below the last place of a sum, where others round."""
+
+    def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
+        """Predict the slower of products, memory and loading tiles; None for other bodies."""
+        found = self._describe(bodies)
+        return _tensor_estimate(found, machine) if found is not None else None
+
+    def write(self, name: str, bodies: tuple[Term, ...]) -> CudaKernel:
+        """Write the kernel of the tiles that the reference device would run best."""
+        found = self._describe(bodies)
+        if found is None:
+            raise LoweringError("bodies that are not point-wise in one product of halves", do="choose another template")
+        return write_tensor(name, found, choose_tensor_tile(found, REFERENCE_GPU))
+
+    def _describe(self, bodies: tuple[Term, ...]) -> Contraction | None:
+        if any(term.op == "at" for term in terms.walk(*bodies)):
+            return None
+        found = contraction.describe(bodies) or convolution.describe(bodies)
+        return found if found is not None and halves_of(found) is not None else None
+
+
 TEMPLATES: tuple[CudaTemplate, ...] = (
     FlatTemplate(),
     RowTemplate(),
     ProductTemplate("contraction"),
     ProductTemplate("convolution"),
+    TensorTemplate(),
     NestTemplate(),
 )
 """All templates; the first or the last takes every body."""
@@ -122,6 +151,10 @@ def by_name(name: str) -> CudaTemplate:
 
 
 # ---- prices ----------------------------------------------------------------------------------------------------------
+
+
+_PLACED_UNITS = 8.0
+"""What it takes to find where an element of a side lies, and where its half goes in shared memory. Assumed."""
 
 
 def _binds(bodies: tuple[Term, ...]) -> bool:
@@ -177,6 +210,20 @@ def _product_estimate(found: Contraction, machine: Machine) -> Estimate:
     bandwidth = machine.memory_bytes_per_s if moved > machine.l3_bytes / 2 else machine.l3_bytes_per_s
     busiest = max(tile.seconds(found, machine), moved / bandwidth, loaded / machine.l3_bytes_per_s)
     taken = machine.launch_s + busiest + units / machine.scalar_per_s
+    return Estimate(taken, found.flops + units, moved)
+
+
+def _tensor_estimate(found: Contraction, machine: Machine) -> Estimate:
+    tile = choose_tensor_tile(found, machine)
+    lines, columns = tile.blocks(found)
+    moved = sum(size_bytes(term) for term in (*found.bodies, *program.operands_of(*found.bodies)))
+    after = sum(_units(body.args[0], found.product) for body in found.bodies) * shapes.size(found.bodies[0].shape)
+    units = float(after)
+    for side in evaluated_sides(found):
+        times = found.rows * columns if side is found.left else found.columns * lines
+        units += found.batches * found.depth * times * (_PLACED_UNITS + _units(side.element))
+    bandwidth = machine.memory_bytes_per_s if moved > machine.l3_bytes / 2 else machine.l3_bytes_per_s
+    taken = machine.launch_s + max(tile.seconds(found, machine), moved / bandwidth) + units / machine.scalar_per_s
     return Estimate(taken, found.flops + units, moved)
 
 

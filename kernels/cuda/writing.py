@@ -50,7 +50,7 @@ class Writer:
 
     def lines(self, statement: Statement) -> list[str] | None:
         """Return the lines of a statement; None for loops and what every target spells the same."""
-        dialect = spelling.Dialect(_TEXT_BY_OP, self.subscript, has_halves=False)
+        dialect = spelling.Dialect(_TEXT_BY_OP, self.subscript)
         match statement:
             case Assign(name=name, value=value):
                 return [f"{name} = {spelling.expression(value, dialect)}"]
@@ -68,7 +68,7 @@ class Writer:
                     f"{name} = min(max({name}, 0), {extent - 1})",
                 ]
             case Store(array=array, offset=offset, value=value):
-                return [f"{array}[{self.subscript(offset)}] = {spelling.expression(value, dialect)}"]
+                return [f"{array}[{self.subscript(offset)}] = {spelling.stored(value, dialect)}"]
             case Row(array=array, dtype=dtype, extent=extent):
                 return [f"{array} = cuda.local.array({extent}, {spelling.memory_dtype(dtype)})"]
             case _:

@@ -5,7 +5,7 @@ A template that does not take a case says so by `estimate` returning None.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -411,6 +411,39 @@ def _windows() -> Iterator[Case]:
     yield Case("window-fused", (build(element("max", bias, number(0)), 1, 4, 6, 6),))
 
 
+def _products_of_halves() -> Iterator[Case]:
+    """Yield products whose sides lie in memory as halves, or are computed of some, with other work behind them."""
+
+    def side(name: str, *shape: int, dtype: str, turned: Sequence[int] = ()) -> Term:
+        e = load(name, *shape, dtype=dtype)
+        e = reindex(e, indexing.permute_map(shape, tuple(turned))) if turned else e
+        return element("cast", e, dtype="f32")
+
+    def product(name: str, left: Term, right: Term, dtype: str, *shape: int) -> Case:
+        total = element("dot", left, right, depth=left.shape[-1])
+        return Case(f"halves-{name}", (build(element("cast", total, dtype=dtype), *shape),))
+
+    for dtype in ("bf16", "f16"):
+        a = side("a", 18, 40, dtype=dtype)
+        yield product(dtype, a, side("b", 40, 24, dtype=dtype), dtype, 18, 24)
+        yield product(f"turned-{dtype}", a, side("b", 21, 40, dtype=dtype, turned=(1, 0)), dtype, 18, 21)
+    ragged = side("a", 37, 24, dtype="f16", turned=(1, 0)), side("b", 37, 19, dtype="f16")
+    yield product("ragged", *ragged, "f16", 24, 19)
+    q = side("q", 2, 7, 3, 16, dtype="bf16", turned=(0, 2, 1, 3))
+    yield product("heads", q, side("k", 2, 9, 3, 16, dtype="bf16", turned=(0, 2, 3, 1)), "f32", 2, 3, 7, 9)
+    rounded = element("cast", element("cast", element("exp", load("y", 40)), dtype="bf16"), dtype="f32")
+    bounded = element("max", side("a", 9, 40, dtype="bf16"), number(0))
+    computed = element("where", load("flag", 9, 1, dtype="bool"), bounded, rounded)
+    yield product("computed", computed, side("b", 40, 24, dtype="bf16"), "bf16", 9, 24)
+    total = element("dot", side("a", 17, 24, dtype="bf16"), side("b", 24, 24, dtype="bf16"), depth=24)
+    dense = gelu(element("add", total, side("bias", 24, dtype="bf16")))
+    behind = element("add", dense, side("r", 17, 24, dtype="bf16"))
+    yield Case("halves-behind", (build(element("cast", behind, dtype="bf16"), 17, 24), build(dense, 17, 24)))
+    yield product("blocks", side("a", 200, 136, dtype="bf16"), side("b", 136, 264, dtype="bf16"), "bf16", 200, 264)
+    image = window(side("x", 1, 3, 6, 6, dtype="bf16"), side("w", 4, 3, 3, 3, dtype="bf16"), (3, 6, 6), (3, 3), 1, 1, 1)
+    yield Case("halves-window", (build(element("cast", image, dtype="bf16"), 1, 4, 6, 6),))
+
+
 def random_case(seed: int) -> Case:
     """Draw a body of scalar operators, folds, views and contractions."""
     rng = np.random.default_rng(seed)
@@ -467,13 +500,12 @@ class _Grower:
 
 CASES: tuple[Case, ...] = (
     *_pointwise(), *_indices(), *_lookups(), *_scans(), *_folds(), *_pools(), *_contractions(), *_windows(),
-    *(case for dtype in ("u8", "i8", "u16", "i16") for case in _narrow(dtype)),
+    *_products_of_halves(),
+    *(case for dtype in dtypes.NARROW for case in _narrow(dtype)),
 )  # fmt: skip
-HALF_CASES: tuple[Case, ...] = tuple(case for dtype in ("bf16", "f16") for case in _narrow(dtype))
-"""What targets without halves refuse."""
 RANDOM_CASES: tuple[Case, ...] = tuple(map(random_case, range(4)))
 
 
 def case_named(name: str) -> Case:
     """Return one of the cases that have names."""
-    return next(case for case in (*CASES, *HALF_CASES) if case.name == name)
+    return next(case for case in CASES if case.name == name)

@@ -14,6 +14,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,14 @@ from random_programs import SHAPE, random_program  # noqa: E402
 from frittata.egraph import interpret  # noqa: E402
 from frittata.egraph.errors import CompileError, IndexRangeError  # noqa: E402
 from frittata.egraph.machine import REFERENCE_GPU  # noqa: E402
-from frittata.kernels.cuda import flat, rows, runtime, templates, tiles  # noqa: E402
+from frittata.kernels.cuda import device, flat, rows, runtime, templates, tiles  # noqa: E402
+from frittata.kernels.cuda.tensor_tiles import TENSOR_TILES, TensorTile  # noqa: E402
 from frittata.kernels.cuda.tiles import Tile  # noqa: E402
 
 MOST_UNITS = 60_000
 MOST_BLOCKS = 40
 np.seterr(all="ignore")
+sys.setswitchinterval(1e-4)  # one thread looks after all others, and would not let them run for long
 
 
 class Ledger:
@@ -58,6 +61,7 @@ def small_launches() -> None:
     flat.MOST_THREADS = rows.MOST_THREADS = 32  # type: ignore[misc]
     rows._MOST_SIDE_BY_SIDE = 8  # type: ignore[misc]
     templates.choose_tile = lambda work, machine: Tile(4, 2, 3)  # type: ignore[assignment]
+    templates.choose_tensor_tile = lambda work, machine: TensorTile(1, 1, 1, 2, 32, 3)  # type: ignore[assignment]
 
 
 def check(case: Case, template: str) -> None:
@@ -89,6 +93,13 @@ def launches(ledger: Ledger) -> None:
     for tile in tiles.TILES:
         templates.choose_tile = lambda work, machine, tile=tile: tile  # type: ignore[assignment]
         ledger.run(str(tile), lambda: check(case, "contraction"))
+    for number in (4, 6):
+        templates.choose_tensor_tile = lambda work, machine, number=number: TENSOR_TILES[number]  # type: ignore[assignment]
+        for name in ("halves-bf16", "halves-turned-f16", "halves-computed"):
+            ledger.run(f"{name} {TENSOR_TILES[number]}", lambda name=name: check(case_named(name), "tensor"))
+    device._scope()["is_aligned"] = lambda array: False  # type: ignore[reportPrivateUsage]
+    for name in ("halves-bf16", "halves-turned-f16", "halves-ragged"):
+        ledger.run(f"{name} from anywhere in memory", lambda name=name: check(case_named(name), "tensor"))
     for name, template in (
         ("fold-outer", "row"),
         ("softmax-17", "row"),
@@ -110,6 +121,9 @@ def models(ledger: Ledger) -> None:
         "encoder layer": workloads.encoder_layer(16, 2, 20, tokens=5, batch=1),
         "basic block": workloads.basic_block(3, 8, batch=1),
     }
+    for name, dtype in (("mlp", torch.float16), ("encoder layer", torch.bfloat16), ("basic block", torch.bfloat16)):
+        module, args = made[name]
+        made[f"{name} {dtype}"] = deepcopy(module).to(dtype), tuple(arg.to(dtype) for arg in args)
     flat.MOST_THREADS = rows.MOST_THREADS = 32  # type: ignore[misc]
 
     def compare(module: Any, args: Any) -> None:
@@ -118,7 +132,9 @@ def models(ledger: Ledger) -> None:
             expected = module(*args)
         found = fast(*args)
         assert type(found) is torch.Tensor
-        assert float((found - expected).abs().max() / expected.abs().max()) < 1e-5
+        assert found.dtype is expected.dtype
+        tolerance = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}[found.dtype]
+        assert float((found - expected).abs().max() / expected.abs().max()) < tolerance
         assert "@cuda.jit" in fast.kernels[0].source
 
     for name, (module, args) in made.items():

@@ -17,7 +17,7 @@ from frittata.egraph.indexing import IndexMap, var
 from frittata.egraph.machine import REFERENCE_GPU
 from frittata.egraph.terms import Term
 from frittata.kernels.cuda import launch, library
-from frittata.kernels.cuda.launch import Launch, Launches
+from frittata.kernels.cuda.launch import Launch, Launches, Part
 
 
 def dot(left: Term, right: Term, depth: int) -> Term:
@@ -117,8 +117,11 @@ def run(case: Case, values: list[Any]) -> tuple[Any, ...]:
     (body,) = case.bodies
     result = np.full(shapes.concrete(body.shape), 7, dtypes.to_numpy(body.dtype))
     memories = [*operands, result]
-    places = [(position, start * memories[position].itemsize) for position, start in call.places]
-    launches = Launches([Launch(0, 0, 0, 3, call.words)], places)
+    parts = [
+        Part(position, start * memories[position].itemsize, memories[position].size, memories[position].itemsize)
+        for position, start in call.places
+    ]
+    launches = Launches([Launch(0, 0, 0, tuple(parts), call.words)])
     launches.point(np.array([memory.ctypes.data for memory in memories], np.int64))
     launches.run(0, 1, 0)
     return (result,)

@@ -6,13 +6,16 @@ import importlib.util
 import re
 
 import pytest
-from kernel_cases import CASES, Case, build, case_named, element, load
+from kernel_cases import CASES, Case, build, case_named, element, load, reindex
 
+from frittata.egraph import indexing
 from frittata.egraph.machine import REFERENCE_GPU
 from frittata.kernels.cuda import device, runtime
 from frittata.kernels.cuda.kernel import CudaKernel
 from frittata.kernels.cuda.products import write_product
 from frittata.kernels.cuda.templates import TEMPLATES
+from frittata.kernels.cuda.tensor import write_tensor
+from frittata.kernels.cuda.tensor_tiles import TENSOR_TILES, TensorTile
 from frittata.kernels.cuda.tiles import TILES
 from frittata.kernels.templates import contraction
 
@@ -35,6 +38,8 @@ def test_every_kernel_compiles(case: Case) -> None:
     for kernel in kernels(case):
         text = device.ptx(kernel)
         assert ".target sm_90" in text
+        arrays = len(kernel.dtypes) + (kernel.status_words > 0)
+        assert len(re.findall(r"\.param \.u64 \w+_param_", text)) == 7 * arrays, "arrays are passed otherwise than launches say"
         assert not re.search(r"(?:div|rem)\.[su]64", text), "an index is divided with 64 bits"
         if SLOW_PATHS & set(re.findall(r"math\.(\w+)", kernel.source)):
             continue
@@ -51,6 +56,20 @@ def test_sums_of_products_stay_in_registers(tile: object) -> None:
     assert work is not None and tile in TILES
     text = device.ptx(write_product("product", work, next(t for t in TILES if t is tile)))
     assert "fma.rn.f32" in text
+    assert not re.search(r"(?:ld|st)\.local", text)
+
+
+@pytest.mark.parametrize("tile", TENSOR_TILES, ids=str)
+@pytest.mark.parametrize("turned", [False, True])
+def test_sums_of_products_of_halves_stay_in_registers(tile: TensorTile, turned: bool) -> None:
+    b = load("b", 264, 72, dtype="bf16") if turned else load("b", 72, 264, dtype="bf16")
+    b = reindex(b, indexing.permute_map((264, 72), (1, 0))) if turned else b
+    sides = (element("cast", e, dtype="f32") for e in (load("a", 256, 72, dtype="bf16"), b))
+    work = contraction.describe((build(element("dot", *sides, depth=72), 256, 264),))
+    assert work is not None
+    text = device.ptx(write_tensor("product", work, tile))
+    assert text.count("mma.sync.aligned.m16n8k16") == tile.m * tile.n * tile.depth // 16
+    assert text.count("cp.async.cg.shared.global") == tile.stage // 8 // tile.threads
     assert not re.search(r"(?:ld|st)\.local", text)
 
 

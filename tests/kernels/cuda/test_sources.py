@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 import pytest
@@ -15,11 +16,18 @@ from frittata.kernels.cuda import flat, products, rows, templates
 from frittata.kernels.cuda.tiles import Tile
 from frittata.kernels.cuda.writing import INDEX_LIMIT, Writer, name_quotients, spell_out, writer_for
 from frittata.kernels.loops import Apply, Array, Assign, AssignIndex, Load, Local, Loop, Store
+from frittata.kernels.lower import identifier
 from frittata.kernels.templates import contraction
 
 
 @pytest.mark.parametrize(
-    ("name", "template"), [("softmax-130", "row"), ("window-fused", "convolution"), ("heads", "pointwise")]
+    ("name", "template"),
+    [
+        ("softmax-130", "row"),
+        ("window-fused", "convolution"),
+        ("heads", "pointwise"),
+        ("halves-turned-f16", "tensor"),
+    ],
 )
 def test_source_reads_well(name: str, template: str, golden: Any) -> None:
     golden(f"{name}.cuda.txt", templates.by_name(template).write(name, case_named(name).bodies).source)
@@ -137,8 +145,18 @@ def test_names_of_buffers_do_not_collide_with_the_kernels_own() -> None:
     assert "def add(x_thread, x_cuda, out):" in flat.write_flat("add", (body,)).source
 
 
-def test_narrow_integers_are_widened_and_halves_are_refused() -> None:
+def test_no_buffer_has_a_name_that_products_of_halves_use() -> None:
+    for name in ("halves-ragged", "halves-turned-bf16", "halves-computed"):
+        text = templates.by_name("tensor").write(name, case_named(name).bodies).source
+        (function,) = ast.parse(text).body
+        assert isinstance(function, ast.FunctionDef)
+        used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+        for word in used - {argument.arg for argument in function.args.args}:
+            assert identifier(word) == f"x_{word}"
+
+
+def test_narrow_values_are_widened_where_they_are_loaded_and_rounded_where_bodies_say() -> None:
     text = templates.by_name("row").write("sum", case_named("sum-u8").bodies).source
     assert "np.int32(x[" in text and "np.int32(np.uint8(" in text
-    with pytest.raises(LoweringError, match="no loop code for bf16 on this target"):
-        templates.by_name("row").write("sum", case_named("sum-bf16").bodies)
+    text = templates.by_name("row").write("sum", case_named("sum-bf16").bodies).source
+    assert "bf16_value(x[" in text and "= bf16_bits(bf16_rounded(" in text

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from kernel_cases import CASES, RANDOM_CASES, build, case_named, element, fold, load, softmax
+from kernel_cases import CASES, RANDOM_CASES, build, case_named, element, fold, load, number, softmax
 
 from frittata.egraph.errors import LoweringError
 from frittata.egraph.machine import REFERENCE_GPU
 from frittata.egraph.terms import Term
 from frittata.kernels.cuda.kernel import MOST_THREADS, SHARED_BYTES
 from frittata.kernels.cuda.templates import TEMPLATES, by_name
+from frittata.kernels.cuda.tensor import halves_of
+from frittata.kernels.cuda.tensor_tiles import CHUNK, TENSOR_TILES
 from frittata.kernels.cuda.tiles import DEPTH, TILES, choose_tile
 from frittata.kernels.templates import contraction
 
@@ -74,7 +76,45 @@ def test_large_products_have_large_tiles_and_small_ones_small() -> None:
     assert tile(128, 128, 512) < (64, 64)
 
 
+def test_products_of_halves_go_to_tensor_cores() -> None:
+    def halves(m: int, n: int, k: int, dtype: str = "bf16") -> Term:
+        sides = (element("cast", load(x, *s, dtype=dtype), dtype="f32") for x, s in (("a", (m, k)), ("b", (k, n))))
+        return build(element("dot", *sides, depth=k), m, n)
+
+    assert cheapest(halves(1024, 1024, 1024)) == "tensor"
+    assert cheapest(halves(1, 4096, 4096)) == "row"
+    bodies = (halves(4096, 4096, 4096),)
+    estimates = [by_name(name).estimate(bodies, frozenset(), REFERENCE_GPU) for name in ("contraction", "tensor")]
+    assert estimates[0] is not None and estimates[1] is not None
+    assert 8 * estimates[1].seconds < estimates[0].seconds
+    assert by_name("tensor").estimate((halves(64, 64, 64, "u8"),), frozenset(), REFERENCE_GPU) is None
+    with pytest.raises(LoweringError, match="product of halves"):
+        by_name("tensor").write("bytes", (halves(64, 64, 64, "u8"),))
+
+
+def test_values_that_are_all_halves_are_found() -> None:
+    def found(left: Term) -> str | None:
+        work = contraction.describe((build(element("dot", left, wide("b", 9, 5), depth=9), 7, 5),))
+        assert work is not None
+        return halves_of(work)
+
+    def wide(name: str, *shape: int, dtype: str = "bf16") -> Term:
+        return element("cast", load(name, *shape, dtype=dtype), dtype="f32")
+
+    a = wide("a", 7, 9)
+    assert found(a) == found(element("neg", element("max", a, number(0)))) == "bf16"
+    assert found(element("where", load("flag", 7, 1, dtype="bool"), a, wide("c", 7, 9))) == "bf16"
+    assert found(element("max", a, number(0.1))) is None
+    assert found(element("mul", a, number(2))) is None
+    assert found(wide("a", 7, 9, dtype="f16")) is None
+    assert found(load("a", 7, 9)) is None
+
+
 def test_tiles_fit_into_a_block() -> None:
+    for tile in TENSOR_TILES:
+        assert tile.threads <= MOST_THREADS and tile.shared_bytes <= SHARED_BYTES
+        assert all(extent * tile.depth % (CHUNK * tile.threads) == 0 for extent in (tile.rows, tile.columns))
+        assert 2 <= tile.stages <= 8 and tile.n % 2 == tile.depth % 16 == 0
     for tile in TILES:
         assert tile.threads <= MOST_THREADS
         assert (tile.rows + tile.columns + 2) * DEPTH * 8 <= SHARED_BYTES
