@@ -28,8 +28,11 @@ from bench.machine import description
 from bench.models import MODELS
 from frittata.dynamo import backend
 from frittata.egraph.machine import REFERENCE_GPU
+from frittata.kernels.batch import compile_kernels
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.cuda import device, runtime
+from frittata.kernels.cuda.kernel import CudaKernel
+from frittata.kernels.cuda.launch import PtxSource
 from frittata.kernels.cuda.library import LIBRARY, gemm
 from frittata.kernels.cuda.templates import TEMPLATES
 
@@ -114,8 +117,11 @@ def _cases() -> dict[str, str]:
         for template in (*TEMPLATES, *library_)
         if template.estimate(case.bodies, frozenset(), REFERENCE_GPU) is not None
     ]
+    steps = [step for case, each in taken for step in runtime.written(case.program(each.name))]
+    kernels = dict.fromkeys(step for step in steps if isinstance(step, CudaKernel))
     with TemporaryDirectory() as folder:
         cache = KernelCache(Path(folder))
+        compile_kernels([PtxSource(kernel, device.capability()) for kernel in kernels], cache)
         wrong = _noted({f"{case.name} {each.name}": partial(agrees, case, each.name) for case, each in taken})
     print(f"{len(taken)} kernels compared with the interpreter, {len(wrong)} wrong")
     return wrong

@@ -45,6 +45,23 @@ def build(program_: Program, value_by_param: Mapping[str, Array], cache: KernelC
         param has no value.
     """
     device.require("device", "simulator", "compiler")
+    steps = written(program_)
+    constants = evaluate_constants(program_, value_by_param)
+    kernels = dict.fromkeys(step for step in steps if isinstance(step, CudaKernel))
+    if device.state() != "device":
+        return CudaExecutable(program_, steps, constants, None, len(kernels))
+    sources = [PtxSource(kernel, device.capability()) for kernel in kernels]
+    missing = {source.digest for source in sources if cache is None or not cache.has(source.digest)}
+    pairs = zip(sources, compile_kernels(sources, cache), strict=True)
+    compiled = {source.kernel: (source, ptx) for source, ptx in pairs}
+    return CudaExecutable(program_, steps, constants, compiled, len(missing))
+
+
+def written(program_: Program) -> tuple[Step, ...]:
+    """Write the steps of a program, those equal up to the names of their buffers once.
+
+    Raises: LoweringError, CompileError.
+    """
     known: dict[Any, Step] = {}
     steps: list[Step] = []
     for kernel in program_.kernels:
@@ -53,15 +70,7 @@ def build(program_: Program, value_by_param: Mapping[str, Array], cache: KernelC
         if key not in known:
             known[key] = _written(kernel.template, kernel.name, bodies)
         steps.append(known[key])
-    constants = evaluate_constants(program_, value_by_param)
-    written = dict.fromkeys(step for step in known.values() if isinstance(step, CudaKernel))
-    if device.state() != "device":
-        return CudaExecutable(program_, tuple(steps), constants, None, len(written))
-    sources = [PtxSource(kernel, device.capability()) for kernel in written]
-    missing = {source.digest for source in sources if cache is None or not cache.has(source.digest)}
-    pairs = zip(sources, compile_kernels(sources, cache), strict=True)
-    compiled = {source.kernel: (source, ptx) for source, ptx in pairs}
-    return CudaExecutable(program_, tuple(steps), constants, compiled, len(missing))
+    return tuple(steps)
 
 
 def kernel_source(kernel: Kernel) -> str:

@@ -39,7 +39,7 @@ def test_every_kernel_compiles(case: Case) -> None:
         text = device.ptx(kernel)
         assert ".target sm_90" in text
         arrays = len(kernel.dtypes) + (kernel.status_words > 0)
-        assert len(re.findall(r"\.param \.u64 \w+_param_", text)) == 7 * arrays, "arrays are passed otherwise than launches say"
+        assert len(re.findall(r"\.param \.u64 \w+_param_", text)) == 7 * arrays, "launches pass others"
         assert not re.search(r"(?:div|rem)\.[su]64", text), "an index is divided with 64 bits"
         if SLOW_PATHS & set(re.findall(r"math\.(\w+)", kernel.source)):
             continue
