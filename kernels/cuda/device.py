@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frittata.egraph.errors import CompileError
-from frittata.kernels.cuda.kernel import CudaKernel
+from frittata.kernels.cuda import warps
+from frittata.kernels.cuda.kernel import MOST_THREADS, CudaKernel
 
 Array = NDArray[Any]
 State = Literal["simulator", "device", "compiler", "none"]
@@ -24,6 +25,8 @@ _WAYS_OUT = (
     "run on a machine with an NVIDIA GPU and `pip install frittata[cuda]`; "
     "or set NUMBA_ENABLE_CUDASIM=1 before anything imports numba, which simulates the device, slowly"
 )
+_REGISTERS = 1 << 16
+"""Of a multiprocessor: what the threads of a block may have together."""
 _NUMBA_DTYPES = {
     **{"bool": "uint8", "u8": "uint8", "i8": "int8", "u16": "uint16", "i16": "int16"},
     **{"i32": "int32", "i64": "int64", "f32": "float32", "f64": "float64"},
@@ -69,7 +72,12 @@ def load(kernel: CudaKernel, stream: Stream) -> Any:
     require("device", "simulator")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Grid size")  # small results have small grids
-        return _function(kernel)[kernel.blocks, kernel.threads, stream.numba]
+        function = _function(kernel)
+        if kernel.threads > MOST_THREADS and state() == "device":
+            from numba import cuda
+
+            function = cuda.jit(function.py_func, max_registers=_REGISTERS // kernel.threads)
+        return function[kernel.blocks, kernel.threads, stream.numba]
 
 
 def ptx(kernel: CudaKernel, capability: tuple[int, int] = (9, 0)) -> str:
@@ -83,9 +91,10 @@ def ptx(kernel: CudaKernel, capability: tuple[int, int] = (9, 0)) -> str:
     compiler: Any = cuda  # numba-cuda replaces the module that type checkers see
     dtypes = [*kernel.dtypes, *(["i64"] if kernel.status_words else [])]
     signature = tuple(types.Array(getattr(types, _NUMBA_DTYPES[dtype]), 1, "C") for dtype in dtypes)
-    function = _function(kernel).py_func
+    function = _function(kernel, capability).py_func
+    options = {"cc": capability, "device": False, "abi": "numba", "output": "ptx", "launch_bounds": kernel.threads}
     try:
-        text, _ = compiler.compile(function, signature, cc=capability, device=False, abi="numba", output="ptx")
+        text, _ = compiler.compile(function, signature, **options)
     except Exception as error:  # numba, libnvvm and the search for it have errors of their own
         raise CompileError(f"kernel {kernel.name} does not compile: {error}", where=_filename(kernel)) from error
     return text
@@ -95,25 +104,33 @@ def _filename(kernel: CudaKernel) -> str:
     return f"<frittata cuda {kernel.name} {abs(hash(kernel.source)):x}>"
 
 
-def _function(kernel: CudaKernel) -> Any:
+def _function(kernel: CudaKernel, capability: tuple[int, int] | None = None) -> Any:
     filename = _filename(kernel)
     linecache.cache[filename] = (len(kernel.source), None, kernel.source.splitlines(keepends=True), filename)
-    scope = dict(_scope())
+    scope = dict(_scope(capability))
     exec(compile(kernel.source, filename, "exec"), scope)
     return scope[kernel.name]
 
 
-@lru_cache(maxsize=1)
-def _scope() -> dict[str, Any]:
-    """Return what sources name."""
-    from numba import cuda, int32, uint32
+@lru_cache(maxsize=8)
+def _scope(capability: tuple[int, int] | None) -> dict[str, Any]:
+    """Return what sources name, for a compute capability or for the device that there is."""
+    from numba import cuda, int32, uint32, uint64
 
     if state() != "simulator":
-        return {"cuda": cuda, "math": math, "np": np, "int32": int32, "uint32": uint32}
+        if capability is None:
+            capability = cuda.get_current_device().compute_capability
+        extremes = {name: warps.extreme(name, capability) for name in ("maximum", "minimum")}
+        integers = {"int32": int32, "uint32": uint32, "uint64": uint64}
+        named = {f"{name}_f32": function for name, function in extremes.items()}
+        return {"cuda": cuda, "math": math, "np": np, **integers, **named}
     # Python's integers stand for indices, and functions that round like the device and raise nothing for math's
+    warps.simulate()
     names = ("exp", "log", "tanh", "sqrt", "sin", "cos", "floor", "ceil")
     rounded = SimpleNamespace(erf=lambda x: type(x)(math.erf(x)), **{name: getattr(np, name) for name in names})
-    return {"cuda": cuda, "math": rounded, "np": np, "int32": int, "uint32": int}
+    integers = dict.fromkeys(("int32", "uint32", "uint64"), int)
+    named = {"maximum_f32": np.maximum, "minimum_f32": np.minimum}
+    return {"cuda": cuda, "math": rounded, "np": np, **integers, **named}
 
 
 def _mend_numpy() -> None:

@@ -13,7 +13,7 @@ from frittata.egraph.program import Estimate
 from frittata.egraph.terms import Term, size_bytes
 from frittata.kernels.contractions import BINDERS, Contraction
 from frittata.kernels.cuda import work
-from frittata.kernels.cuda.flat import OUTPUT, flat_launch, flat_nest, flat_threads, write_flat
+from frittata.kernels.cuda.flat import OUTPUT, THREAD, blocks_of, flat_plan, write_flat
 from frittata.kernels.cuda.kernel import CudaKernel, ceil_div
 from frittata.kernels.cuda.products import write_product
 from frittata.kernels.cuda.rows import ROW, Rows, plans, sums_of, write_rows
@@ -130,19 +130,18 @@ def _binds(bodies: tuple[Term, ...]) -> bool:
 
 @lru_cache(maxsize=4096)
 def _flat_estimate(bodies: tuple[Term, ...], machine: Machine) -> Estimate:
-    nest = flat_nest(bodies)
-    blocks, threads = flat_launch(bodies)
-    loop = next((s for s in nest.body if isinstance(s, Loop) and s.var == OUTPUT), None)
-    size = flat_threads(bodies)
-    before = [s for s in nest.body if s is not loop]
+    flat, nest = flat_plan(bodies)
+    outer, body = blocks_of(flat, nest)
     arrays = (*nest.operands, *nest.results)
-    first = work.count(arrays, before, float(blocks * threads), OUTPUT)
-    done = work.count(arrays, loop.body if loop else [], float(size), OUTPUT)
+    threads = flat.blocks * flat.threads
+    along = THREAD if flat.radices is not None else OUTPUT
+    first = work.count(arrays, outer, float(threads), along)
+    done = work.count(arrays, body, float(flat.size), along)
     done.units += first.units
     done.traffic_bytes += first.traffic_bytes
-    rounds = ceil_div(size, blocks * threads)
-    serial = work.rounds_s(done.steps, rounds) + work.rounds_s(first.steps, 1)
-    return work.seconds(done, bodies, blocks * threads, serial, machine)
+    waves = work.waves(flat.blocks, flat.threads, machine)
+    serial = waves * work.rounds_s(done.steps + first.steps, flat.rounds)
+    return work.seconds(done, bodies, threads, serial, machine)
 
 
 @lru_cache(maxsize=4096)
