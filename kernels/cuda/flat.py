@@ -24,7 +24,7 @@ from frittata.egraph.indexing import Affine, var
 from frittata.egraph.terms import Term
 from frittata.kernels import source
 from frittata.kernels.contractions import split_index
-from frittata.kernels.cuda.kernel import MOST_THREADS, MULTIPROCESSORS, CudaKernel, ceil_div, cuda_kernel
+from frittata.kernels.cuda.kernel import ENOUGH_THREADS, MOST_THREADS, CudaKernel, ceil_div, cuda_kernel
 from frittata.kernels.cuda.unroll import UNROLLED, apart
 from frittata.kernels.cuda.writing import Writer, name_quotients, spell_out, unknown, writer_for
 from frittata.kernels.loops import AssignIndex, Lookup, Loop, Nest, Statement, statements, substitute_indices
@@ -38,8 +38,6 @@ _MOST_LOCAL_BYTES = 64 << 10
 """Of memory that a thread has for itself; the device sets it aside for all threads that it can hold."""
 MOST_ROUNDS = 4
 """The outputs of a thread, at most."""
-ENOUGH_THREADS = MULTIPROCESSORS * 2048
-"""What the device holds at a time: with fewer, threads have fewer outputs each."""
 _MOST_VALUES = 32
 """What the rounds of a thread may load, together."""
 

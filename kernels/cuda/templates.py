@@ -16,8 +16,11 @@ from frittata.kernels.cuda import work
 from frittata.kernels.cuda.flat import OUTPUT, THREAD, blocks_of, flat_plan, write_flat
 from frittata.kernels.cuda.kernel import CudaKernel, ceil_div
 from frittata.kernels.cuda.products import write_product
-from frittata.kernels.cuda.rows import ROW, Rows, plans, sums_of, write_rows
+from frittata.kernels.cuda.row_writer import write_rows
+from frittata.kernels.cuda.rows import ROW, Rows, plans, sums_of
 from frittata.kernels.cuda.tiles import choose_tile
+from frittata.kernels.cuda.unroll import is_plain
+from frittata.kernels.cuda.warps import WARP
 from frittata.kernels.loops import Loop
 from frittata.kernels.templates import contraction, convolution
 
@@ -156,10 +159,12 @@ def _rows_estimate(bodies: tuple[Term, ...], rows: Rows, machine: Machine) -> Es
     done = work.count(arrays, rows.block, float(rows.count), ROW if rows.columns else None)
     loops = [s for s in rows.block if isinstance(s, Loop)]
     meets = sum(bool(sums_of(loop)) for loop in loops) * (rows.lanes > 1)
-    threads = rows.members * rows.lanes
-    waves = work.waves(rows.blocks, threads, machine)
-    serial = waves * (work.rounds_s(done.steps / rows.lanes, 1) + meets * work.MEET_S)
-    return work.seconds(done, bodies, rows.blocks * threads, serial, machine)
+    meet_s = work.MEET_S if rows.columns or rows.lanes > WARP else work.SHUFFLES_S
+    rounds = done.steps / rows.lanes
+    at_once = rounds * (work.AT_ONCE if all(map(is_plain, loops)) else 1)
+    waves = work.waves(rows.blocks, rows.threads, machine)
+    serial = waves * (len(loops) * work.WAIT_S + work.rounds_s(at_once, 1) + meets * meet_s)
+    return work.seconds(done, bodies, rows.blocks * rows.threads, serial, machine)
 
 
 def _product_estimate(found: Contraction, machine: Machine) -> Estimate:

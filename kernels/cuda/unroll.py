@@ -1,39 +1,54 @@
-"""Loops of a few rounds, all of which a thread has under way at once: every load comes before the first store.
+"""Loops of a few rounds, all of which a thread has under way at once, and what it keeps in registers for them.
 
-The compiler cannot move a load over a store, which might write what is loaded. So values are kept in registers first,
-an array whose indices are constants once the loop is unrolled:
+The compiler cannot move a load over a store, which might write what is loaded. So values are kept first, in an array
+whose indices are constants once the loop is unrolled:
 
     for h in range(4):                                    for h in range(4):
-        out[first + h*256] = exp(x[first + h*256])   ->       value0[h] = exp(x[first + h*256])
+        out[first + h*256] = exp(x[first + h*256])   ->       out_value[h] = exp(x[first + h*256])
                                                           for h in range(4):
-                                                              out[first + h*256] = value0[h]
+                                                              out[first + h*256] = out_value[h]
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from frittata.egraph.indexing import var
-from frittata.kernels.loops import Array, Load, Loop, Row, Statement, Store, parts, statements, values_of
+from frittata.egraph import dtypes
+from frittata.egraph.indexing import Affine, var
+from frittata.kernels.loops import (
+    Array,
+    Assign,
+    Expression,
+    Load,
+    Local,
+    Loop,
+    Row,
+    Statement,
+    Store,
+    map_values,
+    parts,
+    statements,
+    values_of,
+)
 
 UNROLLED = "h"
 """The variable of unrolled loops."""
+_K = "k"
 
 
 def apart(body: list[Statement], rounds: int, results: Iterable[Array]) -> Iterator[Statement]:
     """Yield the loops over `rounds` of a body, what it stores to results in one of its own."""
     names = {array.name for array in results}
-    stores = [s for s in body if isinstance(s, Store) and s.array in names]
-    within = [s for loop in body if isinstance(loop, Loop) for s in statements(loop.body)]
-    if not stores or any(isinstance(s, Store) and s.array in names for s in within):
+    stored = [s for s in statements(body) if isinstance(s, Store) and s.array in names]
+    if not stored or any(s not in body for s in stored):
         yield Loop(UNROLLED, rounds, body)
         return
     h = var(UNROLLED, rounds)
     kept: list[Statement] = []
     later: list[Statement] = []
     for statement in body:
-        if statement in stores and isinstance(statement, Store):
-            name, dtype = f"value{len(later)}", statement.value.dtype
+        if isinstance(statement, Store) and statement.array in names:
+            name, dtype = f"{statement.array}_value", statement.value.dtype
             yield Row(name, dtype, rounds)
             kept.append(Store(name, h, statement.value))
             later.append(Store(statement.array, statement.offset, Load(name, h, dtype)))
@@ -43,7 +58,106 @@ def apart(body: list[Statement], rounds: int, results: Iterable[Array]) -> Itera
     yield Loop(UNROLLED, rounds, later)
 
 
-def loads_in(body: list[Statement]) -> set[Load]:
-    """Return the distinct loads of a block and all in it."""
-    found = (part for s in statements(body) for value in values_of(s) for part in parts(value))
-    return {part for part in found if isinstance(part, Load)}
+def is_plain(loop: Loop) -> bool:
+    """Whether a loop has no others in it."""
+    return not any(isinstance(s, Loop | Row) for s in loop.body)
+
+
+# ---- what several loops of a block use -------------------------------------------------------------------------------
+
+
+def keep_loads(block: list[Statement], rows: Iterable[str]) -> None:
+    """Hold what several plain loops of one extent load at the same places in rows, in place; `rows` are such already.
+
+    x[i*1024 + k0] in one loop and x[i*1024 + k1] in a later one   ->   held0[k0] = t; held0[k1]
+    """
+    loops = [s for s in block if isinstance(s, Loop) and is_plain(s)]
+    known = {s.name for s in block if hasattr(s, "name")} | set(rows)  # type: ignore[attr-defined]
+    users: dict[tuple[Load, int], list[Loop]] = {}
+    for loop in loops:
+        for load in dict.fromkeys(_loads(loop.body)):
+            key = _at_k(load, loop), loop.extent
+            if load.array not in known and loop.var in load.offset.variables() and not _own(loop) & _used(load):
+                users.setdefault(key, []).append(loop)
+    repeated = {key: found for key, found in users.items() if len(found) > 1}
+    for number, ((load, extent), found) in enumerate(repeated.items()):
+        name, first = f"held{number}", found[0]
+        value = Local(f"{name}_value", load.dtype)
+        for loop in found:
+            there = load.offset.substitute({_K: var(loop.var, extent)})
+            held = value if loop is first else Load(name, var(loop.var, extent), load.dtype)
+            _replace(loop.body, Load(load.array, there, load.dtype), held)
+        own = var(first.var, extent)
+        made = Assign(value.name, Load(load.array, load.offset.substitute({_K: own}), load.dtype))
+        first.body[:0] = [made, Store(name, own, value)]
+        block.insert(block.index(first), Row(name, load.dtype, extent))
+
+
+def _loads(body: list[Statement]) -> Iterator[Load]:
+    for statement in statements(body):
+        for value in values_of(statement):
+            yield from (part for part in parts(value) if isinstance(part, Load))
+
+
+def _at_k(load: Load, loop: Loop) -> Load:
+    return Load(load.array, load.offset.substitute({loop.var: var(_K, loop.extent)}), load.dtype)
+
+
+def _own(loop: Loop) -> set[int | str]:
+    """Return the index variables that a loop itself makes."""
+    return {s.name for s in loop.body if hasattr(s, "name")}  # type: ignore[attr-defined]
+
+
+def _used(load: Load) -> set[int | str]:
+    return load.offset.variables()
+
+
+def _replace(body: list[Statement], old: Load, new: Expression) -> None:
+    map_values(body, lambda value: new if value == old else value)
+
+
+def in_step(block: list[Statement]) -> list[Row]:
+    """Return the rows that plain loops of their extent alone use, each at the index where it is: lanes share none."""
+    out: list[Row] = []
+    loops = [s for s in block if isinstance(s, Loop)]
+    for row in block:
+        if isinstance(row, Row):
+            using = [loop for loop in loops if row.array in _arrays(loop)]
+            if all(is_plain(loop) and _is_in_step(row, loop) for loop in using):
+                out.append(row)
+    return out
+
+
+def _arrays(loop: Loop) -> set[str]:
+    stored = {s.array for s in statements(loop.body) if isinstance(s, Store)}
+    return stored | {load.array for load in _loads(loop.body)}
+
+
+def _is_in_step(row: Row, loop: Loop) -> bool:
+    own = var(loop.var, loop.extent)
+    places = [load.offset for load in _loads(loop.body) if load.array == row.array]
+    places += [s.offset for s in loop.body if isinstance(s, Store) and s.array == row.array]
+    return loop.extent == row.extent and all(place == own for place in places)
+
+
+def words_alive(block: list[Statement], rows: list[Row]) -> int:
+    """Return how many values of four bytes are kept between two loops, for each round, at most."""
+    loops = [s for s in block if isinstance(s, Loop)]
+    users = {row.array: [n for n, loop in enumerate(loops) if row.array in _arrays(loop)] for row in rows}
+    most = 0
+    for number in range(len(loops)):
+        alive = [row for row in rows if users[row.array] and users[row.array][0] <= number < users[row.array][-1]]
+        most = max(most, sum(-(-dtypes.itemsize(row.dtype) // 4) for row in alive))
+    return most
+
+
+def moved(body: list[Statement], rows: set[str], at: Affine) -> None:
+    """Read and write `rows` at `at`, in place."""
+    map_values(body, lambda value: Load(value.array, at, value.dtype) if _is_of(value, rows) else value)  # type: ignore[union-attr]
+    for statement in body:
+        if isinstance(statement, Store) and statement.array in rows:
+            statement.offset = at
+
+
+def _is_of(value: Expression, rows: set[str]) -> bool:
+    return isinstance(value, Load) and value.array in rows

@@ -20,8 +20,14 @@ _BROADCAST = 1 / 8
 """What a load costs whose address is the same for all threads of a warp, relative to one of consecutive addresses."""
 _STEP_S = 10e-9
 """What one round of a serial loop takes when nothing hides it. Assumed: nothing was measured on a device yet."""
+AT_ONCE = 1 / 8
+"""What a round takes of that in a loop of several rounds under way at once. Assumed."""
+WAIT_S = 0.6e-6
+"""What the first load of a loop takes to come. Assumed."""
 MEET_S = 0.4e-6
-"""What combining a fold among the threads of a block takes. Assumed."""
+"""What combining a fold among the warps of a block takes. Assumed."""
+SHUFFLES_S = 0.1e-6
+"""What combining a fold within a warp takes. Assumed."""
 _THREADS_TO_SATURATE = 512
 """Of one multiprocessor: with fewer, latency shows."""
 

@@ -43,6 +43,7 @@ _TEXT_BY_OP = {
     **spelling.TEXT_BY_OP,
     **{"floor": "math.floor({0})", "ceil": "math.ceil({0})"},
     **{"max_f32": "maximum_f32({0}, {1})", "min_f32": "minimum_f32({0}, {1})"},
+    "shuffle": "cuda.shfl_xor_sync(0xffffffff, {0}, half)",
 }
 _FIRST_INTEGRAL = {"f32": 2.0**23, "f64": 2.0**52}
 """From here on all floats are whole numbers."""

@@ -55,9 +55,16 @@ class Ledger:
 
 def small_launches() -> None:
     """Make blocks small: the simulator spends a thread of the operating system on each of theirs."""
-    flat.MOST_THREADS = rows.MOST_THREADS = 32  # type: ignore[misc]
-    rows._MOST_SIDE_BY_SIDE = 8  # type: ignore[misc]
+    _small_blocks()
     templates.choose_tile = lambda work, machine: Tile(4, 2, 3)  # type: ignore[assignment]
+
+
+def _small_blocks() -> None:
+    """Long rows have two warps, and all flat loops several rounds."""
+    flat.MOST_THREADS = rows.MOST_THREADS = 32  # type: ignore[misc]
+    flat.ENOUGH_THREADS = 1  # type: ignore[misc]
+    rows.MOST_LANES = 64  # type: ignore[misc]
+    rows._SIDE_BY_SIDE = 8  # type: ignore[misc]
 
 
 def check(case: Case, template: str) -> None:
@@ -110,7 +117,7 @@ def models(ledger: Ledger) -> None:
         "encoder layer": workloads.encoder_layer(16, 2, 20, tokens=5, batch=1),
         "basic block": workloads.basic_block(3, 8, batch=1),
     }
-    flat.MOST_THREADS = rows.MOST_THREADS = 32  # type: ignore[misc]
+    _small_blocks()
 
     def compare(module: Any, args: Any) -> None:
         fast = ft.optimize(module, args, target="cuda")
