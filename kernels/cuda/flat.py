@@ -24,8 +24,17 @@ from frittata.egraph.indexing import Affine, var
 from frittata.egraph.terms import Term
 from frittata.kernels import source
 from frittata.kernels.contractions import split_index
-from frittata.kernels.cuda.kernel import ENOUGH_THREADS, MOST_THREADS, CudaKernel, ceil_div, cuda_kernel
-from frittata.kernels.cuda.unroll import UNROLLED, apart
+from frittata.kernels.cuda.kernel import (
+    ENOUGH_THREADS,
+    MOST_THREADS,
+    MULTIPROCESSORS,
+    CudaKernel,
+    ceil_div,
+    cuda_kernel,
+    power_of_two,
+)
+from frittata.kernels.cuda.unroll import UNROLLED, apart, in_rounds
+from frittata.kernels.cuda.warps import WARP
 from frittata.kernels.cuda.writing import Writer, name_quotients, spell_out, unknown, writer_for
 from frittata.kernels.loops import AssignIndex, Lookup, Loop, Nest, Statement, statements, substitute_indices
 from frittata.kernels.lower import Around, lower
@@ -102,14 +111,15 @@ def _axes(bodies: tuple[Term, ...]) -> tuple[dict[int, int], dict[int, int]]:
 def _split(axes: dict[int, int], rounds: int) -> Flat:
     """Choose a number of threads by which blocks fit into the axes; full blocks otherwise, and one that is not."""
     size = prod(axes.values())
-    if size <= MOST_THREADS:
+    if size <= WARP:
         return Flat(size, size, 1, ())
-    multiples = sorted(range(32, MOST_THREADS + 1, 32), key=lambda threads: (threads < MOST_THREADS // 2, -threads))
+    most = power_of_two(max(WARP, ceil_div(size, MULTIPROCESSORS)), MOST_THREADS)
+    multiples = sorted(range(WARP, most + 1, WARP), key=lambda threads: (threads < most // 2, -threads))
     fitting = [threads for threads in multiples if size % (threads * rounds) == 0]
     row = next((axes[axis] for axis in sorted(axes, reverse=True) if axes[axis] > 1), 1)
     aligned = [t for t in fitting if row % (t * rounds) == 0 or (t * rounds) % row == 0]
     if not fitting:
-        return Flat(size, MOST_THREADS, rounds, None)
+        return Flat(size, most, rounds, None)
     threads = (aligned or fitting)[0]
     radices: list[int] = []
     left = size // (threads * rounds)
@@ -191,13 +201,14 @@ def _head(flat: Flat, writer: Writer) -> Iterator[str]:
 def _body(flat: Flat, nest: Nest, writer: Writer) -> Iterator[str]:
     outer, body = blocks_of(flat, nest)
     if flat.radices is not None:
-        rounds = apart(body, flat.rounds, nest.results) if flat.rounds > 1 else body
+        rounds = apart(body, flat.rounds, nest.results) if flat.rounds > 1 else in_rounds(body, nest.results)
         yield from writer.write(name_quotients([*outer, *rounds], flat.place()[0]), 0)
         return
     yield from writer.write(name_quotients(outer, ()), 0)
     known = [s.name for s in outer if isinstance(s, AssignIndex | Lookup)]
     if flat.rounds == 1:
         yield f"if {OUTPUT} < {flat.size}:"
+        body = in_rounds(body, nest.results)
     else:
         yield f"if cuda.blockIdx.x < {flat.size // flat.span}:"
         whole = deepcopy(body)

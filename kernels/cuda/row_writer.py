@@ -20,8 +20,8 @@ from frittata.egraph.indexing import Affine, var
 from frittata.egraph.terms import Scalar, Term
 from frittata.kernels import source, spelling
 from frittata.kernels.cuda.kernel import CudaKernel, cuda_kernel
-from frittata.kernels.cuda.rows import MOST_ROUNDS, ROW, Rows, sums_of
-from frittata.kernels.cuda.unroll import UNROLLED, apart, is_plain, moved
+from frittata.kernels.cuda.rows import ROW, Rows, sums_of
+from frittata.kernels.cuda.unroll import UNROLLED, is_plain, moved, rounds
 from frittata.kernels.cuda.warps import WARP
 from frittata.kernels.cuda.writing import Writer, name_quotients, spell_out, unknown, writer_for
 from frittata.kernels.loops import (
@@ -42,9 +42,6 @@ from frittata.kernels.loops import (
 )
 
 LANE = "lane"
-_CHUNK = "g"
-_CHUNK_ROUNDS = 8
-"""The rounds under way at once of a loop that has too many of them."""
 _STEP_BY_FOLD = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
@@ -155,20 +152,10 @@ class _RowWriter:
 
     def _rounds(self, loop: Loop) -> Iterator[Statement]:
         """Yield a loop in rounds: those that all lanes take part in, unrolled or in chunks, and a last one."""
-        lanes = self._rows.lanes
-        full, left = divmod(loop.extent, lanes)
-        chunks = full // _CHUNK_ROUNDS if full > MOST_ROUNDS else 0
-        if chunks:
-            first = var(_CHUNK, chunks) * _CHUNK_ROUNDS
-            yield Loop(_CHUNK, chunks, list(self._unrolled(loop, _CHUNK_ROUNDS, first)))
-        if full > chunks * _CHUNK_ROUNDS:
-            yield from self._unrolled(loop, full - chunks * _CHUNK_ROUNDS, Affine(chunks * _CHUNK_ROUNDS))
+        full, left = divmod(loop.extent, self._rows.lanes)
+        yield from rounds(lambda number: self._round(loop, number), full, self._rows.nest.results)
         if left:
             yield Loop(LANE, left, self._round(loop, Affine(full)))
-
-    def _unrolled(self, loop: Loop, rounds: int, first: Affine) -> Iterator[Statement]:
-        body = self._round(loop, var(UNROLLED, rounds) + first)
-        yield from apart(body, rounds, self._rows.nest.results)
 
     def _round(self, loop: Loop, number: Affine) -> list[Statement]:
         body = deepcopy(loop.body)

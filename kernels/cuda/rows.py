@@ -27,7 +27,7 @@ from frittata.kernels.cuda.kernel import (
     ceil_div,
     power_of_two,
 )
-from frittata.kernels.cuda.unroll import in_step, is_plain, keep_loads, words_alive
+from frittata.kernels.cuda.unroll import MOST_ROUNDS, in_step, is_plain, keep_loads, most_rounds, words_alive
 from frittata.kernels.cuda.warps import WARP
 from frittata.kernels.holding import HOLD_UNITS
 from frittata.kernels.loops import (
@@ -53,12 +53,8 @@ ROW = "i"
 _INNER = "j"
 MOST_LANES = 1024
 """The lanes of a row, at most: a whole block."""
-MOST_ROUNDS = 32
-"""The rounds of an unrolled loop, and the values of four bytes that a lane keeps from one loop to the next, at most."""
 FEW_ROUNDS = 4
 """A row has no more lanes than leave each so many rounds, unless it is short."""
-_MOST_EXPRESSIONS = 1024
-"""What an unrolled loop may evaluate, all rounds together."""
 _MOST_KEPT_BYTES = 8 * MOST_ROUNDS * MOST_LANES
 _MOST_ROW_BYTES = 16 << 10
 """What is kept of a row in registers, or held in shared memory, at most."""
@@ -171,11 +167,10 @@ def _widest(rows: Rows) -> int:
 
 
 def _most_rounds(rows: Rows) -> int:
-    """Return how many rounds of a loop a lane may have under way."""
+    """Return how many rounds of a loop a lane may have under way, so that it keeps no more than `MOST_ROUNDS` values."""
     loops = [s for s in rows.block if isinstance(s, Loop) and is_plain(s)]
-    evaluated = [sum(1 for s in loop.body for value in values_of(s) for _ in parts(value)) for loop in loops]
     kept = words_alive(rows.block, in_step(rows.block))
-    return min(MOST_ROUNDS // max(1, kept), _MOST_EXPRESSIONS // max(1, *evaluated, 1))
+    return min([MOST_ROUNDS // max(1, kept), *(most_rounds(loop.body) for loop in loops)])
 
 
 def _split_rows(rows: Rows) -> Rows:

@@ -11,7 +11,8 @@ whose indices are constants once the loop is unrolled:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
 
 from frittata.egraph import dtypes
 from frittata.egraph.indexing import Affine, var
@@ -28,12 +29,59 @@ from frittata.kernels.loops import (
     map_values,
     parts,
     statements,
+    substitute_indices,
     values_of,
 )
 
 UNROLLED = "h"
 """The variable of unrolled loops."""
+CHUNK = "g"
+"""The variable of loops around them."""
+MOST_ROUNDS = 32
+"""The rounds of an unrolled loop, at most."""
+_CHUNK_ROUNDS = 8
+"""Those of a loop that has too many of them."""
+_MOST_EXPRESSIONS = 1024
+"""What an unrolled loop may evaluate, all rounds together."""
 _K = "k"
+
+
+def most_rounds(body: list[Statement]) -> int:
+    """Return how many rounds of a body may be unrolled; at least one."""
+    evaluated = sum(1 for s in statements(body) for value in values_of(s) for _ in parts(value))
+    return min(MOST_ROUNDS, max(1, _MOST_EXPRESSIONS // max(1, evaluated)))
+
+
+def rounds(body: Callable[[Affine], list[Statement]], count: int, results: tuple[Array, ...]) -> Iterator[Statement]:
+    """Yield loops over `count` rounds of a body, given by the number of the round: unrolled, in chunks if need be."""
+    most = most_rounds(body(Affine()))
+    size = count if count <= most else min(_CHUNK_ROUNDS, most)
+    chunks = count // size if count > size else 0
+    if chunks:
+        inner = apart(body(var(CHUNK, chunks) * size + var(UNROLLED, size)), size, results)
+        yield Loop(CHUNK, chunks, list(inner))
+    left = count - chunks * size
+    if left:
+        yield from apart(body(var(UNROLLED, left) + chunks * size), left, results)
+
+
+def in_rounds(body: list[Statement], results: tuple[Array, ...]) -> list[Statement]:
+    """Put every innermost loop of a block in rounds."""
+    out: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, Loop) and is_plain(statement):
+            out += rounds(lambda number, loop=statement: _at(loop, number), statement.extent, results)
+        elif isinstance(statement, Loop):
+            out.append(Loop(statement.var, statement.extent, in_rounds(statement.body, results)))
+        else:
+            out.append(statement)
+    return out
+
+
+def _at(loop: Loop, number: Affine) -> list[Statement]:
+    body = deepcopy(loop.body)
+    substitute_indices(body, {loop.var: number})
+    return body
 
 
 def apart(body: list[Statement], rounds: int, results: Iterable[Array]) -> Iterator[Statement]:

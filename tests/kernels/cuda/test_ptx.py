@@ -57,5 +57,5 @@ def test_sums_of_products_stay_in_registers(tile: object) -> None:
 def test_the_ptx_of_a_program_is_named_after_its_kernels() -> None:
     executable = runtime.build(case_named("softmax-17").program("row"), {})
     assert list(executable.ptx()) == ["softmax-17"]
-    assert "bar.sync" in executable.ptx()["softmax-17"]
+    assert "shfl.sync" in executable.ptx()["softmax-17"]
     assert ".target sm_80" in executable.ptx((8, 0))["softmax-17"]
