@@ -53,7 +53,7 @@ _LETTERS = "ijklmnpq"
 _OWN_NAMES = re.compile(
     rf"[{_LETTERS}]|(i|k|t|at|row|out|sum|prod|max|min)\d*|abs|range|np|math|numba|step|table|chunk|status|(bool|bf16|[fiu]\d+)_pointer|"
     r"b?f16_(bits|value|rounded)|cuda|u?int32|uint64|m(ax|in)imum_f32|thread|lane|member|half|down|across|total|inside|product|left|right|first|[gh]|"
-    r"(tree|q|block|held)\d*|(held|out)\d*_value"
+    r"(tree|tile|q|block|held)\d*|(held|out)\d*_value"
 )
 
 

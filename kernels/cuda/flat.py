@@ -7,7 +7,8 @@
                                   out[first + h*256] = value0[h]
 
 Where whole blocks fit into the axes of the output, indices are sums of the block's, the round's and the thread's, and
-the quotients that are left are those of the block's number. Of outputs along which a scan runs, one thread computes all.
+the quotients that are left are those of the block's number. Of outputs along which a scan runs, one thread computes
+all. Transposes go by squares: kernels/cuda/tiled.py.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ from frittata.kernels.cuda.kernel import (
     cuda_kernel,
     power_of_two,
 )
-from frittata.kernels.cuda.unroll import UNROLLED, apart, in_rounds
+from frittata.kernels.cuda.tiled import ACROSS, SIDE, squares, tiled, write_tiled
+from frittata.kernels.cuda.unroll import UNROLLED, apart, in_rounds, unwrapped
 from frittata.kernels.cuda.warps import WARP
-from frittata.kernels.cuda.writing import Writer, name_quotients, spell_out, unknown, writer_for
+from frittata.kernels.cuda.writing import Writer, name_quotients, numbers_of_block, spell_out, unknown, writer_for
 from frittata.kernels.loops import AssignIndex, Lookup, Loop, Nest, Statement, statements, substitute_indices
 from frittata.kernels.lower import Around, lower
 from frittata.kernels.scans import scanned_axes
@@ -142,26 +144,40 @@ def _lowered(bodies: tuple[Term, ...], flat: Flat) -> Nest:
     return lower(bodies, Around({name: extent for name, extent in extents.items() if extent > 1}, index, 0))
 
 
-def blocks_of(flat: Flat, nest: Nest) -> tuple[list[Statement], list[Statement]]:
-    """Return what a thread does once, and what it does for each of its outputs."""
-    outer: list[Statement] = []
-    body = nest.body
-    for name, extent in flat.place()[0].items():
-        if extent > 1:
-            (loop,) = (s for s in body if isinstance(s, Loop) and s.var == name)
-            outer += [s for s in body if s is not loop]
-            body = loop.body
-    return outer, body
-
-
 def _has_loops(flat: Flat, nest: Nest) -> bool:
-    outer, body = blocks_of(flat, nest)
+    outer, body = unwrapped(nest.body, flat.place()[0])
     return any(isinstance(s, Loop) for s in statements([*outer, *body]))
 
 
-def flat_threads(bodies: tuple[Term, ...]) -> int:
-    """Return how many outputs, or rows of them, there are for threads."""
-    return prod(_axes(bodies)[0].values())
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What the threads of a kernel do, for its price: once each, and for each of `size` outputs, `rounds` by each.
+
+    Threads of a warp differ by one in the variable `along`.
+    """
+
+    nest: Nest
+    outer: list[Statement]
+    body: list[Statement]
+    blocks: int
+    threads: int
+    rounds: int
+    size: int
+    along: str
+
+
+def flat_work(bodies: tuple[Term, ...]) -> Work:
+    """Return what the threads of a kernel do."""
+    found = squares(bodies)
+    if found is not None:
+        work = tiled(bodies, found)
+        blocks, size = prod(found.radices), prod(found.radices) * SIDE * SIDE
+        body = [*work.fill, *work.body]
+        return Work(work.nest, work.outer, body, blocks, found.threads, found.rounds, size, ACROSS)
+    flat, nest = flat_plan(bodies)
+    along = THREAD if flat.radices is not None else OUTPUT
+    outer, body = unwrapped(nest.body, flat.place()[0])
+    return Work(nest, outer, body, flat.blocks, flat.threads, flat.rounds, flat.size, along)
 
 
 def write_flat(name: str, bodies: tuple[Term, ...]) -> CudaKernel:
@@ -169,6 +185,9 @@ def write_flat(name: str, bodies: tuple[Term, ...]) -> CudaKernel:
 
     Raises: LoweringError if a thread would need too much memory for itself.
     """
+    found = squares(bodies)
+    if found is not None:
+        return write_tiled(name, bodies, found)
     flat, nest = flat_plan(bodies)
     nest = deepcopy(nest)
     words = nest.status_words
@@ -187,22 +206,15 @@ def _head(flat: Flat, writer: Writer) -> Iterator[str]:
         yield f"{first} = cuda.blockIdx.x*{flat.span} + cuda.threadIdx.x"
         return
     yield f"{THREAD} = cuda.threadIdx.x"
-    if len(flat.radices) < 2:
-        yield from (f"block{n} = cuda.blockIdx.x" for n in range(len(flat.radices)))
-        return
-    inner = flat.blocks
-    block = "uint32(cuda.blockIdx.x)"
-    for n, radix in enumerate(flat.radices):
-        inner //= radix
-        number = block if inner == 1 else f"{block} // uint32({inner})"
-        yield f"block{n} = int32({number}{f' % uint32({radix})' if n else ''})"
+    yield from numbers_of_block(flat.radices)
 
 
 def _body(flat: Flat, nest: Nest, writer: Writer) -> Iterator[str]:
-    outer, body = blocks_of(flat, nest)
+    outer, body = unwrapped(nest.body, flat.place()[0])
     if flat.radices is not None:
         rounds = apart(body, flat.rounds, nest.results) if flat.rounds > 1 else in_rounds(body, nest.results)
-        yield from writer.write(name_quotients([*outer, *rounds], flat.place()[0]), 0)
+        known = [name for name in flat.place()[0] if name != UNROLLED]
+        yield from writer.write(name_quotients([*outer, *rounds], known), 0)
         return
     yield from writer.write(name_quotients(outer, ()), 0)
     known = [s.name for s in outer if isinstance(s, AssignIndex | Lookup)]

@@ -90,6 +90,11 @@ class Rows:
         return self.members * self.lanes
 
     @property
+    def held(self) -> set[str]:
+        """The names of all rows that lie in registers or shared memory."""
+        return {s.array for s in self.block if isinstance(s, Row)}
+
+    @property
     def private(self) -> list[Row]:
         """The rows that lie in registers."""
         return in_step(self.block) if self.unrolled else []
@@ -167,7 +172,7 @@ def _widest(rows: Rows) -> int:
 
 
 def _most_rounds(rows: Rows) -> int:
-    """Return how many rounds of a loop a lane may have under way, so that it keeps no more than `MOST_ROUNDS` values."""
+    """Return how many rounds of a loop a lane may have under way, so that it keeps at most `MOST_ROUNDS` values."""
     loops = [s for s in rows.block if isinstance(s, Loop) and is_plain(s)]
     kept = words_alive(rows.block, in_step(rows.block))
     return min([MOST_ROUNDS // max(1, kept), *(most_rounds(loop.body) for loop in loops)])
@@ -194,10 +199,13 @@ def _split_columns(rows: Rows) -> Rows:
     while members > _SECTOR and ceil_div(rows.count, members) < MULTIPROCESSORS:
         members //= 2
     fewest = lanes = power_of_two(ceil_div(widest, FEW_ROUNDS), max(1, MOST_THREADS // members))
-    while ceil_div(widest, lanes) > most and lanes * members < MOST_LANES:
+    while in_step(rows.block) and ceil_div(widest, lanes) > most and lanes * members < MOST_LANES:
         lanes *= 2
     unrolled = ceil_div(widest, lanes) <= most
-    return replace(rows, members=members, lanes=lanes if unrolled else fewest, unrolled=unrolled)
+    lanes = lanes if unrolled else fewest
+    while rows.count * lanes * 2 <= ENOUGH_THREADS and widest > lanes * MOST_ROUNDS and lanes * members < MOST_LANES:
+        lanes *= 2
+    return replace(rows, members=members, lanes=lanes, unrolled=unrolled)
 
 
 def _is_simple(block: list[Statement]) -> bool:

@@ -13,13 +13,13 @@ from frittata.egraph.program import Estimate
 from frittata.egraph.terms import Term, size_bytes
 from frittata.kernels.contractions import BINDERS, Contraction
 from frittata.kernels.cuda import work
-from frittata.kernels.cuda.flat import OUTPUT, THREAD, blocks_of, flat_plan, write_flat
-from frittata.kernels.cuda.kernel import CudaKernel, ceil_div
+from frittata.kernels.cuda.flat import flat_work, write_flat
+from frittata.kernels.cuda.kernel import CudaKernel
 from frittata.kernels.cuda.products import write_product
 from frittata.kernels.cuda.row_writer import write_rows
 from frittata.kernels.cuda.rows import ROW, Rows, plans, sums_of
 from frittata.kernels.cuda.tiles import choose_tile
-from frittata.kernels.cuda.unroll import is_plain
+from frittata.kernels.cuda.unroll import is_plain, loads_in
 from frittata.kernels.cuda.warps import WARP
 from frittata.kernels.loops import Loop
 from frittata.kernels.templates import contraction, convolution
@@ -133,17 +133,14 @@ def _binds(bodies: tuple[Term, ...]) -> bool:
 
 @lru_cache(maxsize=4096)
 def _flat_estimate(bodies: tuple[Term, ...], machine: Machine) -> Estimate:
-    flat, nest = flat_plan(bodies)
-    outer, body = blocks_of(flat, nest)
-    arrays = (*nest.operands, *nest.results)
-    threads = flat.blocks * flat.threads
-    along = THREAD if flat.radices is not None else OUTPUT
-    first = work.count(arrays, outer, float(threads), along)
-    done = work.count(arrays, body, float(flat.size), along)
+    flat = flat_work(bodies)
+    arrays, threads = (*flat.nest.operands, *flat.nest.results), flat.blocks * flat.threads
+    first = work.count(arrays, flat.outer, float(threads), flat.along)
+    done = work.count(arrays, flat.body, float(flat.size), flat.along)
     done.units += first.units
     done.traffic_bytes += first.traffic_bytes
     waves = work.waves(flat.blocks, flat.threads, machine)
-    serial = waves * work.rounds_s(done.steps + first.steps, flat.rounds)
+    serial = waves * (work.WAIT_S + work.rounds_s(done.steps + first.steps, flat.rounds))
     return work.seconds(done, bodies, threads, serial, machine)
 
 
@@ -163,7 +160,8 @@ def _rows_estimate(bodies: tuple[Term, ...], rows: Rows, machine: Machine) -> Es
     rounds = done.steps / rows.lanes
     at_once = rounds * (work.AT_ONCE if all(map(is_plain, loops)) else 1)
     waves = work.waves(rows.blocks, rows.threads, machine)
-    serial = waves * (len(loops) * work.WAIT_S + work.rounds_s(at_once, 1) + meets * meet_s)
+    waits = sum(any(load.array not in rows.held for load in loads_in([loop])) for loop in loops)
+    serial = waves * (waits * work.WAIT_S + work.rounds_s(at_once, 1) + meets * meet_s)
     return work.seconds(done, bodies, rows.blocks * rows.threads, serial, machine)
 
 

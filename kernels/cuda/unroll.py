@@ -106,6 +106,17 @@ def apart(body: list[Statement], rounds: int, results: Iterable[Array]) -> Itera
     yield Loop(UNROLLED, rounds, later)
 
 
+def unwrapped(body: list[Statement], variables: Iterable[str]) -> tuple[list[Statement], list[Statement]]:
+    """Return what lies in the loops of a nest over `variables`, outermost first, and what lies in the last of them."""
+    outer: list[Statement] = []
+    for name in variables:
+        loop = next((s for s in body if isinstance(s, Loop) and s.var == name), None)
+        if loop is not None:
+            outer += [s for s in body if s is not loop]
+            body = loop.body
+    return outer, body
+
+
 def is_plain(loop: Loop) -> bool:
     """Whether a loop has no others in it."""
     return not any(isinstance(s, Loop | Row) for s in loop.body)
@@ -123,7 +134,7 @@ def keep_loads(block: list[Statement], rows: Iterable[str]) -> None:
     known = {s.name for s in block if hasattr(s, "name")} | set(rows)  # type: ignore[attr-defined]
     users: dict[tuple[Load, int], list[Loop]] = {}
     for loop in loops:
-        for load in dict.fromkeys(_loads(loop.body)):
+        for load in dict.fromkeys(loads_in(loop.body)):
             key = _at_k(load, loop), loop.extent
             if load.array not in known and loop.var in load.offset.variables() and not _own(loop) & _used(load):
                 users.setdefault(key, []).append(loop)
@@ -141,7 +152,8 @@ def keep_loads(block: list[Statement], rows: Iterable[str]) -> None:
         block.insert(block.index(first), Row(name, load.dtype, extent))
 
 
-def _loads(body: list[Statement]) -> Iterator[Load]:
+def loads_in(body: list[Statement]) -> Iterator[Load]:
+    """Visit the loads of a block and all in it."""
     for statement in statements(body):
         for value in values_of(statement):
             yield from (part for part in parts(value) if isinstance(part, Load))
@@ -178,12 +190,12 @@ def in_step(block: list[Statement]) -> list[Row]:
 
 def _arrays(loop: Loop) -> set[str]:
     stored = {s.array for s in statements(loop.body) if isinstance(s, Store)}
-    return stored | {load.array for load in _loads(loop.body)}
+    return stored | {load.array for load in loads_in(loop.body)}
 
 
 def _is_in_step(row: Row, loop: Loop) -> bool:
     own = var(loop.var, loop.extent)
-    places = [load.offset for load in _loads(loop.body) if load.array == row.array]
+    places = [load.offset for load in loads_in(loop.body) if load.array == row.array]
     places += [s.offset for s in loop.body if isinstance(s, Store) and s.array == row.array]
     return loop.extent == row.extent and all(place == own for place in places)
 

@@ -27,7 +27,7 @@ AT_ONCE = 1 / 8
 """What a round takes of that in a loop of several rounds under way at once. Assumed."""
 WAIT_S = 0.6e-6
 """What the first load of a loop takes to come. Assumed."""
-MEET_S = 0.4e-6
+MEET_S = 0.2e-6
 """What combining a fold among the warps of a block takes. Assumed."""
 SHUFFLES_S = 0.1e-6
 """What combining a fold within a warp takes. Assumed."""

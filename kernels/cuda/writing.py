@@ -1,16 +1,17 @@
 """Statements of loop nests as numba.cuda source: 32-bit indices, and operators that numba knows on the device.
 
-Maxima and minima of float32 are one instruction, `maximum_f32` and `minimum_f32` of kernels/cuda/device.py, which passes
-NaN on. Index variables are int64 to numba and never negative where they subscript; `uint32(...)` around a subscript makes LLVM
-narrow all of its arithmetic and spares the wraparound of negative indices. Quotients get names:
+Maxima and minima of float32, `maximum_f32` and `minimum_f32` of kernels/cuda/device.py, are one instruction that passes
+NaN on. Index variables are int64 to numba and never negative where they subscript; `uint32(...)` around a subscript
+makes LLVM narrow all of its arithmetic and spares the wraparound of negative indices. Quotients get names:
 
     x[uint32((i // 17)*768 + k0)]  ->  q0 = int32(uint32(i) // uint32(17)); x[uint32(q0*768 + k0)]
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from frittata.egraph.indexing import Affine, Atom, Quot, Rem, Var, var
 from frittata.egraph.terms import Scalar
@@ -121,6 +122,15 @@ class Writer:
 def writer_for(arrays: Iterable[Array], unrolled: Iterable[str] = ()) -> Writer:
     """Return the writer for kernels that read and write these arrays."""
     return Writer(any(array.size >= INDEX_LIMIT for array in arrays), frozenset(unrolled))
+
+
+def numbers_of_block(radices: Sequence[int]) -> Iterator[str]:
+    """Yield the lines that split a block's number into block0, block1, ..., the last one fastest."""
+    inner = prod(radices)
+    for n, radix in enumerate(radices):
+        inner //= radix
+        number = "uint32(cuda.blockIdx.x)" + (f" // uint32({inner})" if inner > 1 else "")
+        yield f"block{n} = int32({number}{f' % uint32({radix})' if n else ''})"
 
 
 def unknown(name: str) -> Affine:
