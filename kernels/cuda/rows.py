@@ -189,7 +189,10 @@ def _split_rows(rows: Rows) -> Rows:
     lanes = lanes if unrolled else MOST_THREADS
     while rows.count * lanes * 2 <= ENOUGH_THREADS and ceil_div(widest, lanes) > FEW_ROUNDS and lanes < MOST_LANES:
         lanes *= 2
-    members = max(power_of_two(rows.count, max(1, MOST_THREADS // lanes)), WARP // lanes)
+    members = power_of_two(rows.count, max(1, MOST_THREADS // lanes))
+    while members > 1 and ceil_div(rows.count, members) < MULTIPROCESSORS:
+        members //= 2
+    members = max(members, WARP // lanes)
     return replace(rows, members=members, lanes=lanes, unrolled=unrolled)
 
 
