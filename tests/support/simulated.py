@@ -22,12 +22,26 @@ warnings.simplefilter("ignore")  # numpy's scalars, of which simulated threads a
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
 import numpy as np  # noqa: E402
-from kernel_cases import CASES, RANDOM_CASES, Case, assert_agrees, build, case_named, element, load  # noqa: E402
+from kernel_cases import (  # noqa: E402
+    CASES,
+    RANDOM_CASES,
+    Case,
+    assert_agrees,
+    build,
+    case_named,
+    element,
+    fold,
+    load,
+    reindex,
+    softmax,
+)
 from random_programs import SHAPE, random_program  # noqa: E402
 
 from frittata.egraph import interpret  # noqa: E402
 from frittata.egraph.errors import CompileError, IndexRangeError  # noqa: E402
+from frittata.egraph.indexing import permute_map  # noqa: E402
 from frittata.egraph.machine import REFERENCE_GPU  # noqa: E402
+from frittata.egraph.terms import Term  # noqa: E402
 from frittata.kernels.cuda import flat, rows, runtime, templates, tiles  # noqa: E402
 from frittata.kernels.cuda.tiles import Tile  # noqa: E402
 
@@ -103,6 +117,31 @@ def launches(ledger: Ledger) -> None:
         ("broadcast", "pointwise"),
     ):
         ledger.run(name, lambda name=name, template=template: check(case_named(name), template))
+    _small_blocks()
+    for name, template, body in _shapes():
+        ledger.run(name, lambda name=name, template=template, body=body: check(Case(name, (body,)), template))
+
+
+def _shapes() -> Iterator[tuple[str, str, Term]]:
+    """Yield outputs that fit into blocks of several rounds and some that do not, squares, and rows of several kinds."""
+
+    def added(*shape: int, row: tuple[int, ...]) -> Term:
+        return build(element("add", load("x", *shape), element("exp", load("y", *row))), *shape)
+
+    def turned(*shape: int) -> Term:
+        x = reindex(load("x", *shape), permute_map(shape, (1, 2, 0)))
+        return build(element("add", x, load("y", *x.shape)), *x.shape)
+
+    yield "whole blocks of a row", "pointwise", added(3, 4, 256, row=(4, 1))
+    yield "whole blocks of several rows", "pointwise", added(16, 4, 16, row=(4, 1))
+    yield "a block that is not full", "pointwise", added(61, 17, row=(17,))
+    yield "squares", "pointwise", turned(32, 2, 64)
+    yield "squares that are not full", "pointwise", turned(35, 1, 33)
+    for shape in ((3, 5), (2, 33), (3, 1100)):
+        yield f"rows {shape}", "row", build(softmax(load("x", *shape), -1, shape[-1]), *shape)
+    yield "rows too long for registers", "row", build(softmax(load("x", 2, 4100), -1, 4100), 2, 4100)
+    yield "columns", "row", build(softmax(load("x", 2, 70, 9), -2, 70), 2, 70, 9)
+    yield "long columns", "row", build(fold("sum", load("x", 3000, 9), -2, 3000), 1, 9)
 
 
 def models(ledger: Ledger) -> None:
