@@ -72,7 +72,7 @@ def load(kernel: CudaKernel, stream: Stream) -> Any:
     require("device", "simulator")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Grid size")  # small results have small grids
-        function = _function(kernel)
+        function: Any = _function(kernel)
         if kernel.threads > MOST_THREADS and state() == "device":
             from numba import cuda
 
@@ -118,9 +118,8 @@ def _scope(capability: tuple[int, int] | None) -> dict[str, Any]:
     from numba import cuda, int32, uint32, uint64
 
     if state() != "simulator":
-        if capability is None:
-            capability = cuda.get_current_device().compute_capability
-        extremes = {name: warps.extreme(name, capability) for name in ("maximum", "minimum")}
+        there = capability or cuda.get_current_device().compute_capability
+        extremes = {name: warps.extreme(name, there) for name in ("maximum", "minimum")}
         integers = {"int32": int32, "uint32": uint32, "uint64": uint64}
         named = {f"{name}_f32": function for name, function in extremes.items()}
         return {"cuda": cuda, "math": math, "np": np, **integers, **named}

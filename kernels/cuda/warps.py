@@ -15,7 +15,7 @@ _PATIENCE_S = 60.0
 
 
 def extreme(name: str, capability: tuple[int, int]) -> Any:
-    """Return `maximum` or `minimum` of float32 for kernels: NaN if either is NaN."""
+    """Return `maximum` or `minimum` of float32 for kernels of a compute capability: NaN if either is NaN."""
     if capability < _LEAST_CAPABILITY:
         return getattr(np, name)
     from llvmlite import ir
@@ -56,8 +56,9 @@ def simulate() -> None:
     """Give the simulator `cuda.shfl_xor_sync`: all lanes of a warp exchange values."""
     from numba.cuda.simulator.kernelapi import FakeCUDAModule
 
-    if not hasattr(FakeCUDAModule, "shfl_xor_sync"):
-        FakeCUDAModule.shfl_xor_sync = _exchanged
+    module: Any = FakeCUDAModule
+    if not hasattr(module, "shfl_xor_sync"):
+        module.shfl_xor_sync = _exchanged
 
 
 def _exchanged(_: Any, mask: int, value: Any, distance: int) -> Any:

@@ -129,8 +129,8 @@ def _shapes() -> Iterator[tuple[str, str, Term]]:
         return build(element("add", load("x", *shape), element("exp", load("y", *row))), *shape)
 
     def turned(*shape: int) -> Term:
-        x = reindex(load("x", *shape), permute_map(shape, (1, 2, 0)))
-        return build(element("add", x, load("y", *x.shape)), *x.shape)
+        x, there = reindex(load("x", *shape), permute_map(shape, (1, 2, 0))), (*shape[1:], shape[0])
+        return build(element("add", x, load("y", *there)), *there)
 
     yield "whole blocks of a row", "pointwise", added(3, 4, 256, row=(4, 1))
     yield "whole blocks of several rows", "pointwise", added(16, 4, 16, row=(4, 1))
