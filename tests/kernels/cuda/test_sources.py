@@ -54,6 +54,15 @@ def test_large_arrays_are_indexed_with_64_bits() -> None:
     assert wide.index(var("i", INDEX_LIMIT) // 7) == "(i // 7)"
 
 
+def test_what_unrolled_loops_add_to_an_index_is_apart() -> None:
+    at = var("i", 100) * 32 + var("h", 4) * 8 + 3
+    assert Writer(unrolled=frozenset("h")).subscript(at) == "uint64(uint32(i*32)) + uint64(h*8 + 3)"
+    assert Writer(True, frozenset("h")).subscript(at) == "uint64(i*32) + uint64(h*8 + 3)"
+    backwards = var("i", 100) * -32 + var("h", 4) * 8 + 3200
+    assert Writer(unrolled=frozenset("h")).subscript(backwards) == "uint32(-i*32 + h*8 + 3200)"
+    assert Writer().subscript(at) == "uint32(i*32 + h*8 + 3)"
+
+
 @pytest.mark.parametrize("op", ["sign", "round"])
 def test_operators_that_the_device_lacks_are_spelled_by_others(op: str) -> None:
     body = [Assign("t", Apply(op, (Local("x", "f32"),), "f32"))]
