@@ -19,9 +19,11 @@ from frittata.egraph.indexing import Affine, var
 from frittata.kernels.loops import (
     Array,
     Assign,
+    AssignIndex,
     Expression,
     Load,
     Local,
+    Lookup,
     Loop,
     Row,
     Statement,
@@ -131,25 +133,25 @@ def keep_loads(block: list[Statement], rows: Iterable[str]) -> None:
     x[i*1024 + k0] in one loop and x[i*1024 + k1] in a later one   ->   held0[k0] = t; held0[k1]
     """
     loops = [s for s in block if isinstance(s, Loop) and is_plain(s)]
-    known = {s.name for s in block if hasattr(s, "name")} | set(rows)  # type: ignore[attr-defined]
+    held_already = set(rows)
     users: dict[tuple[Load, int], list[Loop]] = {}
     for loop in loops:
+        own = {s.name for s in loop.body if isinstance(s, AssignIndex | Lookup)}
         for load in dict.fromkeys(loads_in(loop.body)):
-            key = _at_k(load, loop), loop.extent
-            if load.array not in known and loop.var in load.offset.variables() and not _own(loop) & _used(load):
-                users.setdefault(key, []).append(loop)
+            at = load.offset.variables()
+            if load.array not in held_already and loop.var in at and not own & at:
+                users.setdefault((_at_k(load, loop), loop.extent), []).append(loop)
     repeated = {key: found for key, found in users.items() if len(found) > 1}
     for number, ((load, extent), found) in enumerate(repeated.items()):
         name, first = f"held{number}", found[0]
         value = Local(f"{name}_value", load.dtype)
         for loop in found:
-            there = load.offset.substitute({_K: var(loop.var, extent)})
-            held = value if loop is first else Load(name, var(loop.var, extent), load.dtype)
-            _replace(loop.body, Load(load.array, there, load.dtype), held)
-        own = var(first.var, extent)
-        made = Assign(value.name, Load(load.array, load.offset.substitute({_K: own}), load.dtype))
-        first.body[:0] = [made, Store(name, own, value)]
-        block.insert(block.index(first), Row(name, load.dtype, extent))
+            k = var(loop.var, extent)
+            there = Load(load.array, load.offset.substitute({_K: k}), load.dtype)
+            _replace(loop.body, there, value if loop is first else Load(name, k, load.dtype))
+            if loop is first:
+                loop.body[:0] = [Assign(value.name, there), Store(name, k, value)]
+        block.insert(0, Row(name, load.dtype, extent))
 
 
 def loads_in(body: list[Statement]) -> Iterator[Load]:
@@ -161,15 +163,6 @@ def loads_in(body: list[Statement]) -> Iterator[Load]:
 
 def _at_k(load: Load, loop: Loop) -> Load:
     return Load(load.array, load.offset.substitute({loop.var: var(_K, loop.extent)}), load.dtype)
-
-
-def _own(loop: Loop) -> set[int | str]:
-    """Return the index variables that a loop itself makes."""
-    return {s.name for s in loop.body if hasattr(s, "name")}  # type: ignore[attr-defined]
-
-
-def _used(load: Load) -> set[int | str]:
-    return load.offset.variables()
 
 
 def _replace(body: list[Statement], old: Load, new: Expression) -> None:
