@@ -22,7 +22,7 @@ from frittata.egraph.ops.elements import window_extents
 from frittata.egraph.ops.winograd import as_window_dot
 from frittata.egraph.terms import Scalar, Term
 from frittata.kernels import merge
-from frittata.kernels.holding import is_worth_holding
+from frittata.kernels.holding import HOLD_UNITS, recompute_units
 from frittata.kernels.lookups import Site, sites
 from frittata.kernels.loops import (
     Accumulate,
@@ -52,7 +52,8 @@ _MOST_ROWS = 8
 _LETTERS = "ijklmnpq"
 _OWN_NAMES = re.compile(
     rf"[{_LETTERS}]|(i|k|t|at|row|out|sum|prod|max|min)\d*|abs|range|np|math|numba|step|table|chunk|status|(bool|bf16|[fiu]\d+)_pointer|"
-    r"b?f16_(bits|value|rounded)|cuda|u?int32|thread|lane|member|half|down|across|total|inside|block|product|left|right|first|[gh]|(tree|q)\d*|"
+    r"b?f16_(bits|value|rounded)|cuda|u?int32|uint64|m(ax|in)imum_f32|thread|lane|member|half|down|across|total|inside|product|left|right|first|[gh]|"
+    r"(tree|tile|q|block|held)\d*|(held|out)\d*_value|"
     r"(left|right)(s|_\w+)|first_[ijk]|tiles|memory|sums|warp|place|offset|stage|part|turned|e|as_(halves|floats)|is_aligned|"
     r"copy_chunk|copies_\w+|load_(matrix|transposed)|multiply_b?f16"
 )
@@ -62,13 +63,15 @@ _OWN_NAMES = re.compile(
 class Around:
     """The loops around what a kernel stores, outermost first, and the index that it stores at, in their variables.
 
-    Rows are held up to `most_row_bytes`. `is_shared`: the outermost loop may be shared out among threads.
+    Rows are held up to `most_row_bytes`, of what costs more than `hold_units` to compute again. `is_shared`: the
+    outermost loop may be shared out among threads.
     """
 
     extent_by_loop: Mapping[str, int]
     index: Index
     most_row_bytes: int = _MOST_ROW_BYTES
     is_shared: bool = True
+    hold_units: float = HOLD_UNITS
 
 
 def lower(bodies: tuple[Term, ...], around: Around | None = None) -> Nest:
@@ -85,7 +88,7 @@ def lower(bodies: tuple[Term, ...], around: Around | None = None) -> Nest:
     while True:
         lowering = _Lowering(frozenset(held), names, array_names(bodies), loops.most_row_bytes)
         nest = lowering.run(bodies, loops)
-        worth_it = lowering.next_row() if len(held) < _MOST_ROWS else None
+        worth_it = lowering.next_row(loops.hold_units) if len(held) < _MOST_ROWS else None
         if worth_it is None:
             return merge.tidy(nest, interchanges=around is None)
         held.add(worth_it)
@@ -198,11 +201,11 @@ class _Lowering:
         results = tuple(_array(name, body) for name, body in zip(result_names(bodies), bodies, strict=True))
         return Nest(operands, results, root.block)
 
-    def next_row(self) -> Pattern | None:
+    def next_row(self, hold_units: float) -> Pattern | None:
         """Return an element that is worth a row, is evaluated more than once at a place, and is no part of another."""
         for (element, place), count_by_loop in self._evaluations.items():  # users are noted before what they use
             axes = {axis for axis, index in place if ALONG in index.variables()}
-            if sum(count_by_loop.values()) > 1 and is_worth_holding(element, axes, self._held_terms):
+            if sum(count_by_loop.values()) > 1 and recompute_units(element, axes, self._held_terms) > hold_units:
                 return element, place
         return None
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from frittata.egraph import dtypes
 from frittata.egraph.errors import CompileError
-from frittata.kernels.cuda import halves, tensor_cores
+from frittata.kernels.cuda import halves, tensor_cores, warps
 from frittata.kernels.cuda.kernel import CudaKernel
 
 Array = NDArray[Any]
@@ -89,8 +89,8 @@ def ptx(kernel: CudaKernel, capability: tuple[int, int] = (9, 0)) -> str:
     compiler: Any = cuda  # numba-cuda replaces the module that type checkers see
     arrays = [*kernel.dtypes, *(["i64"] if kernel.status_words else [])]
     signature = tuple(types.Array(getattr(types, MEMORY_DTYPES[dtype]), 1, "C") for dtype in arrays)
-    options = {"device": False, "abi": "numba", "output": "ptx", "launch_bounds": (kernel.threads,)}
-    function = _function(kernel).py_func
+    options = {"device": False, "abi": "numba", "output": "ptx", "launch_bounds": kernel.threads}
+    function = _function(kernel, capability).py_func
     try:
         text, _ = compiler.compile(function, signature, cc=capability, **options)
     except Exception as error:  # numba, libnvvm and the search for it have errors of their own
@@ -109,27 +109,33 @@ def _filename(kernel: CudaKernel) -> str:
     return f"<frittata cuda {kernel.name} {abs(hash(kernel.source)):x}>"
 
 
-def _function(kernel: CudaKernel) -> Any:
+def _function(kernel: CudaKernel, capability: tuple[int, int] | None = None) -> Any:
     filename = _filename(kernel)
     linecache.cache[filename] = (len(kernel.source), None, kernel.source.splitlines(keepends=True), filename)
-    scope = dict(_scope())
+    scope = dict(_scope(capability))
     exec(compile(kernel.source, filename, "exec"), scope)
     return scope[kernel.name]
 
 
-@lru_cache(maxsize=1)
-def _scope() -> dict[str, Any]:
-    """Return what sources name."""
-    from numba import cuda, int32, uint32
+@lru_cache(maxsize=8)
+def _scope(capability: tuple[int, int] | None) -> dict[str, Any]:
+    """Return what sources name, for a compute capability or for the device that there is."""
+    from numba import cuda, int32, uint32, uint64
 
     if state() != "simulator":
-        scope: dict[str, Any] = {"cuda": cuda, "math": math, "np": np, "int32": int32, "uint32": uint32}
-        return scope | halves.compiled() | tensor_cores.compiled()
+        there = capability or cuda.get_current_device().compute_capability
+        extremes = {f"{name}_f32": warps.extreme(name, there) for name in ("maximum", "minimum")}
+        integers = {"int32": int32, "uint32": uint32, "uint64": uint64}
+        scope: dict[str, Any] = {"cuda": cuda, "math": math, "np": np}
+        return scope | integers | extremes | halves.compiled() | tensor_cores.compiled()
     # Python's integers stand for indices, and functions that round like the device and raise nothing for math's
+    warps.simulate()
     names = ("exp", "log", "tanh", "sqrt", "sin", "cos", "floor", "ceil")
     rounded = SimpleNamespace(erf=lambda x: type(x)(math.erf(x)), **{name: getattr(np, name) for name in names})
-    scope = {"cuda": cuda, "math": rounded, "np": np, "int32": int, "uint32": int}
-    return scope | halves.simulated() | tensor_cores.simulated()
+    integers: dict[str, Any] = dict.fromkeys(("int32", "uint32", "uint64"), int)
+    extremes = {"maximum_f32": np.maximum, "minimum_f32": np.minimum}
+    scope = {"cuda": cuda, "math": rounded, "np": np}
+    return scope | integers | extremes | halves.simulated() | tensor_cores.simulated()
 
 
 def _mend_numpy() -> None:

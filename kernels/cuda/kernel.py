@@ -10,11 +10,13 @@ from frittata.kernels import source
 from frittata.kernels.lower import array_names, identifier, result_names
 
 MOST_THREADS = 256
-"""The threads of a block, at most."""
+"""The threads of a block, at most, but for one long row; all that a thread can address fits into registers."""
 SHARED_BYTES = 48 << 10
 """The shared memory that a block may declare on every device."""
 MULTIPROCESSORS = 132
 """How many there are on the device that launches are shaped for."""
+ENOUGH_THREADS = MULTIPROCESSORS * 2048
+"""What that device holds at a time: where there would be fewer, each does less."""
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,9 @@
-"""A group of threads for each row: the loops of a row are shared among its lanes, and folds meet in shared memory.
+"""Rows: how bodies with folds are split among blocks, and their loops among the lanes of a row.
 
-    max0 = -inf                                 max0 = -inf
-    for k0 in range(768):                  ->   for k0 in range(lane, 768, 256):
-        max0 = max(max0, x[i*768 + k0])             max0 = max(max0, x[i*768 + k0])
-                                                tree0[thread] = max0; halve until one is left; max0 = tree0[first]
-
-A block has several rows if they are short. Where the last axis numbers rows, as in sums down columns, neighbouring
-threads have neighbouring rows, so that loads stay coalesced.
+A row has a group of lanes, part of a warp up to several warps. What loops of one row use at the same places stays in
+each lane's registers if it fits, otherwise rows are held in shared memory, or computed again. A block has several rows
+if they are short. Where the last axis numbers rows, as in sums down columns, neighbouring threads have neighbouring
+rows, so that loads stay coalesced. How that is written: kernels/cuda/row_writer.py.
 """
 
 from __future__ import annotations
@@ -18,20 +15,26 @@ from functools import lru_cache
 from math import prod
 
 from frittata.egraph import dtypes, shapes, terms
-from frittata.egraph.indexing import Affine, IndexMap, var
+from frittata.egraph.indexing import IndexMap, var
 from frittata.egraph.ops import registry
 from frittata.egraph.terms import Term
-from frittata.kernels import source, spelling
 from frittata.kernels.contractions import split_index
-from frittata.kernels.cuda.kernel import MOST_THREADS, SHARED_BYTES, CudaKernel, ceil_div, cuda_kernel, power_of_two
-from frittata.kernels.cuda.writing import Writer, name_quotients, spell_out, unknown, writer_for
+from frittata.kernels.cuda.kernel import (
+    ENOUGH_THREADS,
+    MOST_THREADS,
+    MULTIPROCESSORS,
+    SHARED_BYTES,
+    ceil_div,
+    power_of_two,
+)
+from frittata.kernels.cuda.unroll import MOST_ROUNDS, in_step, is_plain, keep_loads, most_rounds, words_alive
+from frittata.kernels.cuda.warps import WARP
+from frittata.kernels.holding import HOLD_UNITS
 from frittata.kernels.loops import (
     Accumulate,
     Accumulator,
-    Apply,
     Assign,
     AssignIndex,
-    Expression,
     Load,
     Local,
     Lookup,
@@ -40,7 +43,6 @@ from frittata.kernels.loops import (
     Row,
     Statement,
     Store,
-    map_values,
     parts,
     statements,
     values_of,
@@ -49,9 +51,16 @@ from frittata.kernels.lower import Around, lower
 
 ROW = "i"
 _INNER = "j"
+MOST_LANES = 1024
+"""The lanes of a row, at most: a whole block."""
+FEW_ROUNDS = 4
+"""A row has no more lanes than leave each so many rounds, unless it is short."""
+_MOST_KEPT_BYTES = 8 * MOST_ROUNDS * MOST_LANES
 _MOST_ROW_BYTES = 16 << 10
-_MOST_SIDE_BY_SIDE = 32
-_STEP_BY_FOLD = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+"""What is kept of a row in registers, or held in shared memory, at most."""
+_SIDE_BY_SIDE = 32
+_SECTOR = 8
+"""Columns of four bytes that memory delivers together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,11 +69,15 @@ class Rows:
 
     bodies: tuple[Term, ...]
     nest: Nest
+    block: list[Statement]
+    """What is done for one row."""
     count: int
     members: int
     lanes: int
     columns: bool
     """Whether neighbouring threads have neighbouring rows, not neighbouring lanes."""
+    unrolled: bool
+    """Whether plain loops have few rounds for each lane, and rows that lanes need not share lie in registers."""
 
     @property
     def blocks(self) -> int:
@@ -72,12 +85,33 @@ class Rows:
         return ceil_div(self.count, self.members)
 
     @property
-    def block(self) -> list[Statement]:
-        """What is done for one row."""
-        body: list[Statement] = []
-        for s in self.nest.body:
-            body += s.body if isinstance(s, Loop) and s.var == ROW else [s]
-        return body
+    def threads(self) -> int:
+        """The threads of a block."""
+        return self.members * self.lanes
+
+    @property
+    def held(self) -> set[str]:
+        """The names of all rows that lie in registers or shared memory."""
+        return {s.array for s in self.block if isinstance(s, Row)}
+
+    @property
+    def private(self) -> list[Row]:
+        """The rows that lie in registers."""
+        return in_step(self.block) if self.unrolled else []
+
+    @property
+    def shared(self) -> list[Row]:
+        """The rows that lie in shared memory."""
+        private = {row.array for row in self.private}
+        return [s for s in self.block if isinstance(s, Row) and s.array not in private]
+
+    @property
+    def shared_bytes(self) -> int:
+        """The shared memory of a block: rows, and where folds meet."""
+        rows = sum(row.extent * dtypes.itemsize(row.dtype) for row in self.shared) * self.members
+        loops = [s for s in self.block if isinstance(s, Loop)]
+        meeting = self.threads if self.columns else self.threads // WARP
+        return rows + sum(dtypes.itemsize(s.value.dtype) for loop in loops for s in sums_of(loop)) * meeting
 
 
 def plans(bodies: tuple[Term, ...]) -> Iterator[Rows]:
@@ -97,45 +131,84 @@ def plans(bodies: tuple[Term, ...]) -> Iterator[Rows]:
 
 @lru_cache(maxsize=1024)
 def plan(bodies: tuple[Term, ...], inner: frozenset[int]) -> Rows | None:
-    """Return how to run bodies with `inner` as the axes of a row; None if no loop can be shared among lanes."""
-    for most_row_bytes in (_MOST_ROW_BYTES, 0):
-        found = _plan(bodies, inner, most_row_bytes)
-        if found is not None and _shared_bytes(found) <= SHARED_BYTES:
-            return found
+    """Return how to run bodies with `inner` as the axes of a row; None if no loop can be shared among lanes.
+
+    All that two loops need lies in registers; if it does not fit, dear rows in shared memory; otherwise none are held.
+    """
+    for most_row_bytes, hold_units in ((_MOST_KEPT_BYTES, 1.0), (_MOST_ROW_BYTES, HOLD_UNITS), (0, HOLD_UNITS)):
+        rows = _lowered(bodies, inner, most_row_bytes, hold_units)
+        loops = [s for s in rows.block if isinstance(s, Loop)]
+        if not loops or not all(map(is_shareable, loops)) or not _is_simple(rows.block):
+            return None
+        in_registers = most_row_bytes == _MOST_KEPT_BYTES
+        if in_registers:
+            keep_loads(rows.block, [row.array for row in rows.nest.rows()])
+        rows = _split_columns(rows) if rows.columns else _split_rows(rows)
+        while rows.shared_bytes > SHARED_BYTES and rows.members > 1 and rows.threads > WARP:
+            rows = replace(rows, members=rows.members // 2)
+        if rows.shared_bytes <= SHARED_BYTES and not (in_registers and rows.shared):
+            return rows
     return None
 
 
-def _plan(bodies: tuple[Term, ...], inner: frozenset[int], most_row_bytes: int) -> Rows | None:
+def _lowered(bodies: tuple[Term, ...], inner: frozenset[int], most_row_bytes: int, hold_units: float) -> Rows:
     shape = shapes.concrete(bodies[0].shape)
     axes = {axis: shape[axis] for axis in range(-len(shape), 0)}
     outer = {axis: extent for axis, extent in axes.items() if axis not in inner}
     within = {axis: axes[axis] for axis in axes if axis in inner}
     extents = {ROW: prod(outer.values()), _INNER: prod(within.values())}
     index = {**split_index(ROW, outer), **split_index(_INNER, within)}
-    around = Around({name: extent for name, extent in extents.items() if extent > 1}, index, most_row_bytes)
-    count = extents[ROW]
-    rows = Rows(bodies, lower(bodies, around), count, 1, 1, columns=False)
-    loops = [s for s in rows.block if isinstance(s, Loop)]
-    if not loops or not all(map(is_shareable, loops)) or not _is_simple(rows.block):
-        return None
-    widest = max(loop.extent for loop in loops)
+    opened = {name: extent for name, extent in extents.items() if extent > 1}
+    nest = lower(bodies, Around(opened, index, most_row_bytes, hold_units=hold_units))
+    block: list[Statement] = []
+    for s in nest.body:
+        block += s.body if isinstance(s, Loop) and s.var == ROW else [s]
     columns = -1 in outer and outer[-1] > 1
-    if columns:
-        members = power_of_two(count, _MOST_SIDE_BY_SIDE)
-        lanes = power_of_two(ceil_div(widest, 4), MOST_THREADS // members)
-    else:
-        lanes = max(power_of_two(ceil_div(widest, 4), MOST_THREADS), power_of_two(widest, 32))
-        members = power_of_two(count, MOST_THREADS // lanes)
-    rows = replace(rows, members=members, lanes=lanes, columns=columns)
-    while rows.members > 1 and _shared_bytes(rows) > SHARED_BYTES:
-        rows = replace(rows, members=rows.members // 2)
-    return rows
+    return Rows(bodies, nest, deepcopy(block), extents[ROW], 1, 1, columns, unrolled=False)
 
 
-def _shared_bytes(rows: Rows) -> int:
-    held = sum(row.extent * dtypes.itemsize(row.dtype) for row in rows.nest.rows())
-    trees = sum(dtypes.itemsize(dtype) for _, dtype in _trees(rows)) * rows.members * rows.lanes
-    return held * rows.members + trees
+def _widest(rows: Rows) -> int:
+    return max(s.extent for s in rows.block if isinstance(s, Loop))
+
+
+def _most_rounds(rows: Rows) -> int:
+    """Return how many rounds of a loop a lane may have under way, so that it keeps at most `MOST_ROUNDS` values."""
+    loops = [s for s in rows.block if isinstance(s, Loop) and is_plain(s)]
+    kept = words_alive(rows.block, in_step(rows.block))
+    return min([MOST_ROUNDS // max(1, kept), *(most_rounds(loop.body) for loop in loops)])
+
+
+def _split_rows(rows: Rows) -> Rows:
+    widest, most = _widest(rows), _most_rounds(rows)
+    lanes = power_of_two(widest, WARP)
+    if not all(is_plain(s) for s in rows.block if isinstance(s, Loop)):
+        lanes = max(lanes, power_of_two(ceil_div(widest, FEW_ROUNDS), MOST_THREADS))
+    while ceil_div(widest, lanes) > most and lanes < MOST_LANES:
+        lanes *= 2
+    unrolled = ceil_div(widest, lanes) <= most
+    lanes = lanes if unrolled else MOST_THREADS
+    while rows.count * lanes * 2 <= ENOUGH_THREADS and ceil_div(widest, lanes) > FEW_ROUNDS and lanes < MOST_LANES:
+        lanes *= 2
+    members = power_of_two(rows.count, max(1, MOST_THREADS // lanes))
+    while members > 1 and ceil_div(rows.count, members) < MULTIPROCESSORS:
+        members //= 2
+    members = max(members, WARP // lanes)
+    return replace(rows, members=members, lanes=lanes, unrolled=unrolled)
+
+
+def _split_columns(rows: Rows) -> Rows:
+    widest, most = _widest(rows), _most_rounds(rows)
+    members = power_of_two(rows.count, _SIDE_BY_SIDE)
+    while members > _SECTOR and ceil_div(rows.count, members) < MULTIPROCESSORS:
+        members //= 2
+    fewest = lanes = power_of_two(ceil_div(widest, FEW_ROUNDS), max(1, MOST_THREADS // members))
+    while in_step(rows.block) and ceil_div(widest, lanes) > most and lanes * members < MOST_LANES:
+        lanes *= 2
+    unrolled = ceil_div(widest, lanes) <= most
+    lanes = lanes if unrolled else fewest
+    while rows.count * lanes * 2 <= ENOUGH_THREADS and widest > lanes * MOST_ROUNDS and lanes * members < MOST_LANES:
+        lanes *= 2
+    return replace(rows, members=members, lanes=lanes, unrolled=unrolled)
 
 
 def _is_simple(block: list[Statement]) -> bool:
@@ -170,17 +243,6 @@ def sums_of(loop: Loop) -> list[Accumulate]:
     return list(found.values())
 
 
-def _trees(rows: Rows) -> list[tuple[str, str]]:
-    """Return the names and dtypes of the arrays in which folds meet."""
-    dtypes_needed: list[str] = []
-    for loop in rows.block:
-        if isinstance(loop, Loop):
-            needed = [s.value.dtype for s in sums_of(loop)]
-            for dtype in dict.fromkeys(needed):
-                dtypes_needed += [dtype] * (needed.count(dtype) - dtypes_needed.count(dtype))
-    return [(f"tree{i}", dtype) for i, dtype in enumerate(dtypes_needed)]
-
-
 # ---- several folds over several axes ---------------------------------------------------------------------------------
 
 
@@ -206,127 +268,3 @@ def _join(e: Term, op: str, extents: dict[int, int]) -> Term:
     sources = tuple(split.get(axis, var(axis, n)) for axis, n in zip(range(-rank, 0), shape, strict=True))
     view = registry.element("reindex", e, map=IndexMap(shape, result, sources))
     return registry.element("fold", view, op=op, axis=-rank - 1, extent=size)
-
-
-# ---- source ----------------------------------------------------------------------------------------------------------
-
-
-def write_rows(name: str, bodies: tuple[Term, ...], rows: Rows) -> CudaKernel:
-    """Write the kernel of bodies, planned as `rows`."""
-    return _RowWriter(rows).kernel(name, bodies)
-
-
-class _RowWriter:
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-        self._body = deepcopy(rows.block)
-        self._writer: Writer = writer_for((*rows.nest.operands, *rows.nest.results))
-        self._extent_by_row = {row.array: row.extent for row in rows.nest.rows()}
-        self._threads = rows.members * rows.lanes
-        self._thread = unknown("thread" if rows.members > 1 else "lane")
-
-    def kernel(self, name: str, bodies: tuple[Term, ...]) -> CudaKernel:
-        rows, body = self._rows, self._body
-        spell_out(body)
-        if rows.members > 1:
-            self._spread(body)
-        body = name_quotients(body, (ROW, "member"))
-        lines = [source.INDENT + line for line in self._head()]
-        for statement in body:
-            lines += self._statement(statement)
-        note = f"{rows.count} rows, {rows.members} in each block, {rows.lanes} lanes for each"
-        return cuda_kernel(name, bodies, rows.blocks, self._threads, lines, [note], rows.nest.status_words)
-
-    def _spread(self, body: list[Statement]) -> None:
-        """Make room for the rows of all members of a block."""
-        member, members = unknown("member"), self._rows.members
-
-        def moved(array: str, offset: Affine) -> Affine:
-            if array not in self._extent_by_row:
-                return offset
-            return offset * members + member if self._rows.columns else offset + member * self._extent_by_row[array]
-
-        def change(value: Expression) -> Expression:
-            return replace(value, offset=moved(value.array, value.offset)) if isinstance(value, Load) else value
-
-        map_values(body, change)
-        for statement in statements(body):
-            if isinstance(statement, Store):
-                statement.offset = moved(statement.array, statement.offset)
-
-    def _head(self) -> Iterator[str]:
-        rows = self._rows
-        for tree, dtype in _trees(rows):
-            yield f"{tree} = cuda.shared.array({self._threads}, {spelling.memory_dtype(dtype)})"
-        for row in rows.nest.rows():
-            yield f"{row.array} = cuda.shared.array({rows.members * row.extent}, {spelling.memory_dtype(row.dtype)})"
-        if rows.members == 1:
-            yield "lane = cuda.threadIdx.x"
-            if rows.count > 1:
-                yield f"{ROW} = cuda.blockIdx.x"
-            return
-        yield "thread = cuda.threadIdx.x"
-        yield f"member = thread {'%' if rows.columns else '//'} {rows.members if rows.columns else rows.lanes}"
-        yield f"lane = thread {'//' if rows.columns else '%'} {rows.members if rows.columns else rows.lanes}"
-        at = f"cuda.blockIdx.x*{rows.members} + member"
-        # rows beyond the last are the last once more, so that all threads meet
-        yield f"{ROW} = min({at}, {rows.count - 1})" if rows.count % rows.members else f"{ROW} = {at}"
-
-    def _statement(self, statement: Statement) -> Iterator[str]:
-        indent, rows = source.INDENT, self._rows
-        match statement:
-            case Row():
-                return
-            case Loop(var=name, extent=extent, body=body):
-                yield f"{indent}for {name} in range(lane, {extent}, {rows.lanes}):"
-                yield from self._writer.write(body, 2)
-                yield from (indent + line for line in self._meet(statement))
-            case Store() if rows.lanes > 1:
-                yield f"{indent}if lane == 0:"
-                yield from self._writer.write([statement], 2)
-            case _:
-                yield from self._writer.write([statement])
-
-    def _meet(self, loop: Loop) -> Iterator[str]:
-        """Combine the lanes' folds after a loop, and make its rows visible to all of them."""
-        sums = sums_of(loop)
-        if not sums or self._rows.lanes == 1:
-            if any(isinstance(s, Store) and s.array in self._extent_by_row for s in statements(loop.body)):
-                yield "cuda.syncthreads()"
-            return
-        trees = self._trees_for(sums)
-        at, half = self._thread, unknown("half") * (self._rows.members if self._rows.columns else 1)
-        for tree, fold in zip(trees, sums, strict=True):
-            yield from self._lines(Store(tree, at, Local(fold.name, fold.value.dtype)))
-        yield "cuda.syncthreads()"
-        yield f"half = {self._rows.lanes // 2}"
-        yield "while half > 0:"
-        yield f"{source.INDENT}if lane < half:"
-        for tree, fold in zip(trees, sums, strict=True):
-            dtype = fold.value.dtype
-            pair = (Load(tree, at, dtype), Load(tree, at + half, dtype))
-            step = Store(tree, at, Apply(_STEP_BY_FOLD[fold.fold], pair, dtype))
-            yield from (source.INDENT * 2 + line for line in self._lines(step))
-        yield f"{source.INDENT}cuda.syncthreads()"
-        yield f"{source.INDENT}half //= 2"
-        for tree, fold in zip(trees, sums, strict=True):
-            yield from self._lines(Assign(fold.name, Load(tree, self._first(), fold.value.dtype)))
-        yield "cuda.syncthreads()"
-
-    def _first(self) -> Affine:
-        """Return the number of the thread that is lane 0 of a row."""
-        if self._rows.members == 1:
-            return Affine()
-        return unknown("member") * (1 if self._rows.columns else self._rows.lanes)
-
-    def _trees_for(self, sums: list[Accumulate]) -> list[str]:
-        free = _trees(self._rows)
-        out: list[str] = []
-        for fold in sums:
-            found = next(tree for tree in free if tree[1] == fold.value.dtype)
-            free.remove(found)
-            out.append(found[0])
-        return out
-
-    def _lines(self, statement: Statement) -> list[str]:
-        return self._writer.write([statement], 0)

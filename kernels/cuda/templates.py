@@ -13,13 +13,16 @@ from frittata.egraph.program import Estimate
 from frittata.egraph.terms import Term, size_bytes
 from frittata.kernels.contractions import BINDERS, Contraction
 from frittata.kernels.cuda import work
-from frittata.kernels.cuda.flat import OUTPUT, flat_launch, flat_nest, flat_threads, write_flat
-from frittata.kernels.cuda.kernel import CudaKernel, ceil_div
+from frittata.kernels.cuda.flat import flat_work, write_flat
+from frittata.kernels.cuda.kernel import CudaKernel
 from frittata.kernels.cuda.products import write_product
-from frittata.kernels.cuda.rows import ROW, Rows, plans, sums_of, write_rows
+from frittata.kernels.cuda.row_writer import write_rows
+from frittata.kernels.cuda.rows import ROW, Rows, plans, sums_of
 from frittata.kernels.cuda.tensor import evaluated_sides, halves_of, write_tensor
 from frittata.kernels.cuda.tensor_tiles import choose_tensor_tile
 from frittata.kernels.cuda.tiles import choose_tile
+from frittata.kernels.cuda.unroll import is_plain, loads_in
+from frittata.kernels.cuda.warps import WARP
 from frittata.kernels.loops import Loop
 from frittata.kernels.templates import contraction, convolution
 
@@ -163,19 +166,15 @@ def _binds(bodies: tuple[Term, ...]) -> bool:
 
 @lru_cache(maxsize=4096)
 def _flat_estimate(bodies: tuple[Term, ...], machine: Machine) -> Estimate:
-    nest = flat_nest(bodies)
-    blocks, threads = flat_launch(bodies)
-    loop = next((s for s in nest.body if isinstance(s, Loop) and s.var == OUTPUT), None)
-    size = flat_threads(bodies)
-    before = [s for s in nest.body if s is not loop]
-    arrays = (*nest.operands, *nest.results)
-    first = work.count(arrays, before, float(blocks * threads), OUTPUT)
-    done = work.count(arrays, loop.body if loop else [], float(size), OUTPUT)
+    flat = flat_work(bodies)
+    arrays, threads = (*flat.nest.operands, *flat.nest.results), flat.blocks * flat.threads
+    first = work.count(arrays, flat.outer, float(threads), flat.along)
+    done = work.count(arrays, flat.body, float(flat.size), flat.along)
     done.units += first.units
     done.traffic_bytes += first.traffic_bytes
-    rounds = ceil_div(size, blocks * threads)
-    serial = work.rounds_s(done.steps, rounds) + work.rounds_s(first.steps, 1)
-    return work.seconds(done, bodies, blocks * threads, serial, machine)
+    waves = work.waves(flat.blocks, flat.threads, machine)
+    serial = waves * (work.WAIT_S + work.rounds_s(done.steps + first.steps, flat.rounds))
+    return work.seconds(done, bodies, threads, serial, machine)
 
 
 @lru_cache(maxsize=4096)
@@ -190,10 +189,13 @@ def _rows_estimate(bodies: tuple[Term, ...], rows: Rows, machine: Machine) -> Es
     done = work.count(arrays, rows.block, float(rows.count), ROW if rows.columns else None)
     loops = [s for s in rows.block if isinstance(s, Loop)]
     meets = sum(bool(sums_of(loop)) for loop in loops) * (rows.lanes > 1)
-    threads = rows.members * rows.lanes
-    waves = work.waves(rows.blocks, threads, machine)
-    serial = waves * (work.rounds_s(done.steps / rows.lanes, 1) + meets * work.MEET_S)
-    return work.seconds(done, bodies, rows.blocks * threads, serial, machine)
+    meet_s = work.MEET_S if rows.columns or rows.lanes > WARP else work.SHUFFLES_S
+    rounds = done.steps / rows.lanes
+    at_once = rounds * (work.AT_ONCE if all(map(is_plain, loops)) else 1)
+    waves = work.waves(rows.blocks, rows.threads, machine)
+    waits = sum(any(load.array not in rows.held for load in loads_in([loop])) for loop in loops)
+    serial = waves * (waits * work.WAIT_S + work.rounds_s(at_once, 1) + meets * meet_s)
+    return work.seconds(done, bodies, rows.blocks * rows.threads, serial, machine)
 
 
 def _product_estimate(found: Contraction, machine: Machine) -> Estimate:

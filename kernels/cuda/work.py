@@ -6,22 +6,31 @@ Units: seconds; additions, as in the registry's `cost`; bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
 
 from frittata.egraph import dtypes, program
+from frittata.egraph.indexing import Affine
 from frittata.egraph.machine import Machine
 from frittata.egraph.ops import registry
 from frittata.egraph.program import Estimate
 from frittata.egraph.terms import Term, size_bytes
 from frittata.kernels.cuda.kernel import ceil_div
+from frittata.kernels.cuda.warps import WARP
 from frittata.kernels.loops import Apply, Array, Load, Loop, Statement, Store, parts, values_of
 
 _SECTOR_BYTES = 32
-_BROADCAST = 1 / 8
-"""What a load costs whose address is the same for all threads of a warp, relative to one of consecutive addresses."""
 _STEP_S = 10e-9
 """What one round of a serial loop takes when nothing hides it. Assumed: nothing was measured on a device yet."""
-MEET_S = 0.4e-6
-"""What combining a fold among the threads of a block takes. Assumed."""
+AT_ONCE = 1 / 8
+"""What a round takes of that in a loop of several rounds under way at once. Assumed."""
+WAIT_S = 0.6e-6
+"""What the first load of a loop takes to come. Assumed."""
+MEET_S = 0.2e-6
+"""What combining a fold among the warps of a block takes. Assumed."""
+SHUFFLES_S = 0.1e-6
+"""What combining a fold within a warp takes. Assumed."""
 _THREADS_TO_SATURATE = 512
 """Of one multiprocessor: with fewer, latency shows."""
 
@@ -68,13 +77,17 @@ def _count(work: Work, statement: Statement, times: float, along: str | None) ->
 
 
 def _bytes(work: Work, load: Load, along: str | None) -> float:
+    """Return what a thread's load moves: its share of the sectors that the threads of a warp touch together."""
     itemsize = work.itemsize_by_array.get(load.array)
-    if itemsize is None:  # shared memory
+    if itemsize is None:  # registers or shared memory
         return 1.0
-    factor = load.offset.factor_of(along) if along is not None else 0
-    if factor == 0:
-        return itemsize * _BROADCAST
-    return float(min(_SECTOR_BYTES, itemsize * abs(factor))) if factor is not None else _SECTOR_BYTES / 2
+    return float(_sectors(load.offset, along, itemsize)) * _SECTOR_BYTES / WARP
+
+
+@lru_cache(maxsize=4096)
+def _sectors(offset: Affine, along: str | None, itemsize: int) -> int:
+    offsets = np.zeros(WARP, np.int64) + offset.evaluate(lambda key: np.arange(WARP) if key == along else 0)
+    return len(np.unique(offsets * itemsize // _SECTOR_BYTES))
 
 
 def seconds(work: Work, bodies: tuple[Term, ...], threads: int, serial_s: float, machine: Machine) -> Estimate:

@@ -1,15 +1,17 @@
 """Statements of loop nests as numba.cuda source: 32-bit indices, and operators that numba knows on the device.
 
-Index variables are int64 to numba and never negative where they subscript; `uint32(...)` around a subscript makes LLVM
-narrow all of its arithmetic and spares the wraparound of negative indices. Quotients get names:
+Maxima and minima of float32, `maximum_f32` and `minimum_f32` of kernels/cuda/device.py, are one instruction that passes
+NaN on. Index variables are int64 to numba and never negative where they subscript; `uint32(...)` around a subscript
+makes LLVM narrow all of its arithmetic and spares the wraparound of negative indices. Quotients get names:
 
     x[uint32((i // 17)*768 + k0)]  ->  q0 = int32(uint32(i) // uint32(17)); x[uint32(q0*768 + k0)]
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from frittata.egraph.indexing import Affine, Atom, Quot, Rem, Var, var
 from frittata.egraph.terms import Scalar
@@ -23,6 +25,7 @@ from frittata.kernels.loops import (
     Constant,
     Expression,
     Load,
+    Local,
     Lookup,
     Loop,
     Position,
@@ -37,16 +40,26 @@ INDEX_LIMIT = 1 << 31
 UNKNOWN = 1 << 62
 """The extent of an index variable of which only the sign matters."""
 
-_TEXT_BY_OP = {**spelling.TEXT_BY_OP, "floor": "math.floor({0})", "ceil": "math.ceil({0})"}
+_TEXT_BY_OP = {
+    **spelling.TEXT_BY_OP,
+    **{"floor": "math.floor({0})", "ceil": "math.ceil({0})"},
+    **{"max_f32": "maximum_f32({0}, {1})", "min_f32": "minimum_f32({0}, {1})"},
+    "shuffle": "cuda.shfl_xor_sync(0xffffffff, {0}, half)",
+}
 _FIRST_INTEGRAL = {"f32": 2.0**23, "f64": 2.0**52}
 """From here on all floats are whole numbers."""
 
 
 @dataclass(frozen=True)
 class Writer:
-    """Writes statements; `wide` indices have 64 bits."""
+    """Writes statements; `wide` indices have 64 bits.
+
+    Loops over `unrolled` variables are short, of constant extent: what they add to an index is in the instruction, if
+    the rest is computed once.
+    """
 
     wide: bool = False
+    unrolled: frozenset[str] = frozenset()
 
     def lines(self, statement: Statement) -> list[str] | None:
         """Return the lines of a statement; None for loops and what every target spells the same."""
@@ -58,6 +71,9 @@ class Writer:
                 return [f"{name} = {self.index(index)}"]
             case AssignIndex(name=name, index=index, clamp=extent) if extent is not None:
                 return [f"{name} = min(max({self.index(index)}, 0), {extent - 1})"]
+            case Accumulate(name=name, fold="max" | "min" as fold, value=value) if value.dtype == "f32":
+                step = Apply(f"{fold}_f32", (Local(name, "f32"), value), "f32")
+                return [f"{name} = {spelling.expression(step, dialect)}"]
             case Accumulate(name=name, fold=fold, value=value):
                 return [spelling.accumulation(name, fold, value, dialect)]
             case Lookup(name=name, value=value, extent=extent, site=site):
@@ -91,13 +107,30 @@ class Writer:
 
     def subscript(self, at: Affine) -> str:
         """Spell an index that is not negative."""
+        step = Affine(at.constant, tuple(term for term in at.terms if self._is_unrolled(term[0])))
+        rest = Affine(0, tuple(term for term in at.terms if not self._is_unrolled(term[0])))
+        if self.unrolled and step != Affine() and rest.terms and min(step.bounds()[0], rest.bounds()[0]) >= 0:
+            start = self.index(rest) if self.wide else f"uint32({self.index(rest)})"
+            return f"uint64({start}) + uint64({spelling.index(step)})"
         text = self.index(at)
         return text if self.wide or not at.terms else f"uint32({text})"
 
+    def _is_unrolled(self, atom: Atom) -> bool:
+        return isinstance(atom, Var) and atom.key in self.unrolled
 
-def writer_for(arrays: Iterable[Array]) -> Writer:
+
+def writer_for(arrays: Iterable[Array], unrolled: Iterable[str] = ()) -> Writer:
     """Return the writer for kernels that read and write these arrays."""
-    return Writer(wide=any(array.size >= INDEX_LIMIT for array in arrays))
+    return Writer(any(array.size >= INDEX_LIMIT for array in arrays), frozenset(unrolled))
+
+
+def numbers_of_block(radices: Sequence[int]) -> Iterator[str]:
+    """Yield the lines that split a block's number into block0, block1, ..., the last one fastest."""
+    inner = prod(radices)
+    for n, radix in enumerate(radices):
+        inner //= radix
+        number = "uint32(cuda.blockIdx.x)" + (f" // uint32({inner})" if inner > 1 else "")
+        yield f"block{n} = int32({number}{f' % uint32({radix})' if n else ''})"
 
 
 def unknown(name: str) -> Affine:
@@ -123,6 +156,8 @@ def _spelled_out(value: Expression) -> Expression:
             shift = _where("lt", x, 0, Constant(Scalar.of(-large, dtype)), Constant(Scalar.of(large, dtype)))
             rounded = Apply("sub", (Apply("add", (x, shift), dtype), shift), dtype)
             return _where("lt", Apply("abs", (x,), dtype), large, rounded, x)
+        case Apply(op="max" | "min" as op, args=args, dtype="f32"):
+            return Apply(f"{op}_f32", args, "f32")
         case _:
             return value
 

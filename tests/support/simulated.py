@@ -23,12 +23,26 @@ warnings.simplefilter("ignore")  # numpy's scalars, of which simulated threads a
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
 import numpy as np  # noqa: E402
-from kernel_cases import CASES, RANDOM_CASES, Case, assert_agrees, build, case_named, element, load  # noqa: E402
+from kernel_cases import (  # noqa: E402
+    CASES,
+    RANDOM_CASES,
+    Case,
+    assert_agrees,
+    build,
+    case_named,
+    element,
+    fold,
+    load,
+    reindex,
+    softmax,
+)
 from random_programs import SHAPE, random_program  # noqa: E402
 
 from frittata.egraph import interpret  # noqa: E402
 from frittata.egraph.errors import CompileError, IndexRangeError  # noqa: E402
+from frittata.egraph.indexing import permute_map  # noqa: E402
 from frittata.egraph.machine import REFERENCE_GPU  # noqa: E402
+from frittata.egraph.terms import Term  # noqa: E402
 from frittata.kernels.cuda import device, flat, rows, runtime, templates, tiles  # noqa: E402
 from frittata.kernels.cuda.tensor_tiles import TENSOR_TILES, TensorTile  # noqa: E402
 from frittata.kernels.cuda.tiles import Tile  # noqa: E402
@@ -58,10 +72,17 @@ class Ledger:
 
 def small_launches() -> None:
     """Make blocks small: the simulator spends a thread of the operating system on each of theirs."""
-    flat.MOST_THREADS = rows.MOST_THREADS = 32  # type: ignore[misc]
-    rows._MOST_SIDE_BY_SIDE = 8  # type: ignore[misc]
+    _small_blocks()
     templates.choose_tile = lambda work, machine: Tile(4, 2, 3)  # type: ignore[assignment]
     templates.choose_tensor_tile = lambda work, machine: TensorTile(1, 1, 1, 2, 32, 3)  # type: ignore[assignment]
+
+
+def _small_blocks() -> None:
+    """Long rows have two warps, and all flat loops several rounds."""
+    flat.MOST_THREADS = rows.MOST_THREADS = 32  # type: ignore[misc]
+    flat.ENOUGH_THREADS = 1  # type: ignore[misc]
+    rows.MOST_LANES = 64  # type: ignore[misc]
+    rows._SIDE_BY_SIDE = 8  # type: ignore[misc]
 
 
 def check(case: Case, template: str) -> None:
@@ -97,7 +118,7 @@ def launches(ledger: Ledger) -> None:
         templates.choose_tensor_tile = lambda work, machine, number=number: TENSOR_TILES[number]  # type: ignore[assignment]
         for name in ("halves-bf16", "halves-turned-f16", "halves-computed"):
             ledger.run(f"{name} {TENSOR_TILES[number]}", lambda name=name: check(case_named(name), "tensor"))
-    device._scope()["is_aligned"] = lambda array: False  # type: ignore[reportPrivateUsage]
+    device._scope(None)["is_aligned"] = lambda array: False  # type: ignore[reportPrivateUsage]
     for name in ("halves-bf16", "halves-turned-f16", "halves-ragged"):
         ledger.run(f"{name} from anywhere in memory", lambda name=name: check(case_named(name), "tensor"))
     for name, template in (
@@ -107,6 +128,31 @@ def launches(ledger: Ledger) -> None:
         ("broadcast", "pointwise"),
     ):
         ledger.run(name, lambda name=name, template=template: check(case_named(name), template))
+    _small_blocks()
+    for name, template, body in _shapes():
+        ledger.run(name, lambda name=name, template=template, body=body: check(Case(name, (body,)), template))
+
+
+def _shapes() -> Iterator[tuple[str, str, Term]]:
+    """Yield outputs that fit into blocks of several rounds and some that do not, squares, and rows of several kinds."""
+
+    def added(*shape: int, row: tuple[int, ...]) -> Term:
+        return build(element("add", load("x", *shape), element("exp", load("y", *row))), *shape)
+
+    def turned(*shape: int) -> Term:
+        x, there = reindex(load("x", *shape), permute_map(shape, (1, 2, 0))), (*shape[1:], shape[0])
+        return build(element("add", x, load("y", *there)), *there)
+
+    yield "whole blocks of a row", "pointwise", added(3, 4, 256, row=(4, 1))
+    yield "whole blocks of several rows", "pointwise", added(16, 4, 16, row=(4, 1))
+    yield "a block that is not full", "pointwise", added(61, 17, row=(17,))
+    yield "squares", "pointwise", turned(32, 2, 64)
+    yield "squares that are not full", "pointwise", turned(35, 1, 33)
+    for shape in ((3, 5), (2, 33), (3, 1100)):
+        yield f"rows {shape}", "row", build(softmax(load("x", *shape), -1, shape[-1]), *shape)
+    yield "rows too long for registers", "row", build(softmax(load("x", 2, 4100), -1, 4100), 2, 4100)
+    yield "columns", "row", build(softmax(load("x", 2, 70, 9), -2, 70), 2, 70, 9)
+    yield "long columns", "row", build(fold("sum", load("x", 3000, 9), -2, 3000), 1, 9)
 
 
 def models(ledger: Ledger) -> None:
@@ -124,7 +170,7 @@ def models(ledger: Ledger) -> None:
     for name, dtype in (("mlp", torch.float16), ("encoder layer", torch.bfloat16), ("basic block", torch.bfloat16)):
         module, args = made[name]
         made[f"{name} {dtype}"] = deepcopy(module).to(dtype), tuple(arg.to(dtype) for arg in args)
-    flat.MOST_THREADS = rows.MOST_THREADS = 32  # type: ignore[misc]
+    _small_blocks()
 
     def compare(module: Any, args: Any) -> None:
         fast = ft.optimize(module, args, target="cuda")

@@ -13,6 +13,7 @@ from frittata.egraph.errors import LoweringError
 from frittata.egraph.indexing import var
 from frittata.egraph.machine import REFERENCE_GPU
 from frittata.kernels.cuda import flat, products, rows, templates
+from frittata.kernels.cuda.kernel import CudaKernel
 from frittata.kernels.cuda.tiles import Tile
 from frittata.kernels.cuda.writing import INDEX_LIMIT, Writer, name_quotients, spell_out, writer_for
 from frittata.kernels.loops import Apply, Array, Assign, AssignIndex, Load, Local, Loop, Store
@@ -61,6 +62,15 @@ def test_large_arrays_are_indexed_with_64_bits() -> None:
     assert wide.index(var("i", INDEX_LIMIT) // 7) == "(i // 7)"
 
 
+def test_what_unrolled_loops_add_to_an_index_is_apart() -> None:
+    at = var("i", 100) * 32 + var("h", 4) * 8 + 3
+    assert Writer(unrolled=frozenset("h")).subscript(at) == "uint64(uint32(i*32)) + uint64(h*8 + 3)"
+    assert Writer(True, frozenset("h")).subscript(at) == "uint64(i*32) + uint64(h*8 + 3)"
+    backwards = var("i", 100) * -32 + var("h", 4) * 8 + 3200
+    assert Writer(unrolled=frozenset("h")).subscript(backwards) == "uint32(-i*32 + h*8 + 3200)"
+    assert Writer().subscript(at) == "uint32(i*32 + h*8 + 3)"
+
+
 @pytest.mark.parametrize("op", ["sign", "round"])
 def test_operators_that_the_device_lacks_are_spelled_by_others(op: str) -> None:
     body = [Assign("t", Apply(op, (Local("x", "f32"),), "f32"))]
@@ -69,16 +79,65 @@ def test_operators_that_the_device_lacks_are_spelled_by_others(op: str) -> None:
     assert op not in text and " if " in text
 
 
-def test_held_rows_that_do_not_fit_are_computed_again() -> None:
-    def softmax(extent: int) -> Any:
-        return templates.by_name("row").write("softmax", (build(_softmax(extent), 64, extent),))
+def test_what_loops_share_stays_in_registers_if_it_fits_and_is_computed_again_otherwise() -> None:
+    def softmax(count: int, extent: int) -> CudaKernel:
+        return templates.by_name("row").write("softmax", (build(_softmax(count, extent), count, extent),))
 
-    assert "row0 = cuda.shared.array" in softmax(1000).source
-    assert "row0" not in softmax(50_000).source
+    warp = softmax(65536, 1024)
+    assert warp.threads == 256 and warp.blocks == 8192
+    assert "row0 = cuda.local.array(32, np.float32)" in warp.source
+    assert warp.source.count(" = x[") == 1 and "syncthreads" not in warp.source
+    block = softmax(1024, 32768)
+    assert block.threads == 1024 and "row0 = cuda.local.array(32, np.float32)" in block.source
+    assert "tree0 = cuda.shared.array(32, np.float32)" in block.source
+    assert "row0" not in softmax(64, 50_000).source
 
 
-def _softmax(extent: int) -> Any:
-    e = load("x", 64, extent)
+def test_few_rows_have_more_lanes() -> None:
+    assert [_lanes(count, 1024) for count in (65536, 4096, 512, 1)] == [32, 64, 256, 256]
+    assert _lanes(512, 20) == 32 and _lanes(65536, 3) == 4
+
+
+def _lanes(count: int, extent: int) -> int:
+    inner = frozenset({-1})
+    found = rows.plan((build(_softmax(count, extent), count, extent),), inner)
+    assert found is not None
+    return found.lanes
+
+
+def test_lanes_have_no_more_values_than_registers_hold() -> None:
+    loads = [load(name, 65536, 1024) for name in "abcd"]
+    means = [element("sub", e, fold("max", e, -1, 1024)) for e in loads]
+    total = element("add", element("add", means[0], means[1]), element("add", means[2], means[3]))
+    found = rows.plan((build(total, 65536, 1024),), frozenset({-1}))
+    assert found is not None and len(found.private) == 4 and found.lanes == 128
+
+
+def test_a_thread_has_several_outputs_where_there_are_enough() -> None:
+    def relu(*shape: int) -> CudaKernel:
+        return flat.write_flat("relu", (build(element("max", load("x", *shape), number(0)), *shape),))
+
+    assert (relu(16384, 4096).blocks, relu(16384, 4096).threads) == (65536, 256)
+    assert "for h in range(4):" in relu(16384, 4096).source and "maximum_f32(x[" in relu(16384, 4096).source
+    assert " h " not in relu(128, 4096).source and (relu(128, 4096).blocks, relu(128, 4096).threads) == (2048, 256)
+    assert relu(16384, 768).threads == 192, "a block's outputs are a row"
+    ragged = relu(4_000_003).source
+    assert "if cuda.blockIdx.x < 3906:" in ragged and "for i in range(first, 4000003, 256):" in ragged
+    assert relu(4096).blocks == 128
+
+
+def test_transposes_go_through_tiles() -> None:
+    transposed = reindex(load("x", 64, 70), indexing.permute_map((64, 70), (1, 0)))
+    body = build(element("add", transposed, load("y", 70, 64)), 70, 64)
+    text = flat.write_flat("turn", (body,)).source
+    assert "tile0 = cuda.shared.array(1056, np.float32)" in text and text.count("cuda.syncthreads()") == 1
+    assert "min(max(" in text, "70 is no multiple of 32"
+    straight = build(element("add", load("x", 64, 64), load("y", 64)), 64, 64)
+    assert "tile" not in flat.write_flat("add", (straight,)).source
+
+
+def _softmax(count: int, extent: int) -> Any:
+    e = load("x", count, extent)
     shifted = element("exp", element("sub", e, fold("max", e, -1, extent)))
     return element("div", shifted, fold("sum", shifted, -1, extent))
 
@@ -100,8 +159,10 @@ def _folds(body: Any) -> list[Any]:
 
 
 def test_neighbouring_threads_have_neighbouring_columns() -> None:
-    (plan, *_) = rows.plans((build(fold("sum", load("x", 100, 64), -2, 100), 1, 64),))
+    (plan, *_) = rows.plans((build(fold("sum", load("x", 100, 8192), -2, 100), 1, 8192),))
     assert plan.columns and plan.members == 32 and plan.lanes == 8
+    (plan, *_) = rows.plans((build(fold("sum", load("x", 100, 64), -2, 100), 1, 64),))
+    assert plan.columns and plan.members == 8 and plan.lanes == 32, "few columns are split among more blocks"
     (plan, *_) = rows.plans((build(fold("sum", load("x", 64, 100), -1, 100), 64, 1),))
     assert not plan.columns and plan.lanes == 32
 
