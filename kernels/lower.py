@@ -52,7 +52,7 @@ _MOST_ROWS = 8
 _LETTERS = "ijklmnpq"
 _OWN_NAMES = re.compile(
     rf"[{_LETTERS}]|(i|k|t|at|row|out|sum|prod|max|min)\d*|abs|range|np|math|numba|step|table|chunk|status|(bool|bf16|[fiu]\d+)_pointer|"
-    r"b?f16_(bits|value|rounded)|cuda|u?int32|thread|lane|member|half|down|across|total|inside|block|product|left|right|first|[gh]|(tree|q)\d*"
+    r"b?f16_(bits|value|rounded)|cuda|u?int32|thread|lane|member|half|down|across|total|inside|block|product|first|[gh]|(tree|q|j|sum|quad)\d*|(left|right)(s|\d*|_\w+)|first_[ij]|(load|store|shared|put)_quad|put"
 )
 
 

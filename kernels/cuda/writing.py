@@ -38,8 +38,10 @@ UNKNOWN = 1 << 62
 """The extent of an index variable of which only the sign matters."""
 
 _TEXT_BY_OP = {**spelling.TEXT_BY_OP, "floor": "math.floor({0})", "ceil": "math.ceil({0})"}
+_TEXT_BY_OP |= {"and": "({0} & {1})", "or": "({0} | {1})"}  # without branches: what is compared is there anyway
 _FIRST_INTEGRAL = {"f32": 2.0**23, "f64": 2.0**52}
 """From here on all floats are whole numbers."""
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,9 @@ class Writer:
             case AssignIndex(name=name, index=index, clamp=None):
                 return [f"{name} = {self.index(index)}"]
             case AssignIndex(name=name, index=index, clamp=extent) if extent is not None:
-                return [f"{name} = min(max({self.index(index)}, 0), {extent - 1})"]
+                if self.wide or not _is_small(index):
+                    return [f"{name} = min(max({self.index(index)}, 0), {extent - 1})"]
+                return [f"{name} = min(max(int32({self.index(index)}), int32(0)), int32({extent - 1}))"]
             case Accumulate(name=name, fold=fold, value=value):
                 return [spelling.accumulation(name, fold, value, dialect)]
             case Lookup(name=name, value=value, extent=extent, site=site):
@@ -77,6 +81,10 @@ class Writer:
     def write(self, body: list[Statement], level: int = 1) -> list[str]:
         """Return the lines of a block."""
         return list(source.write(body, self.lines, level))
+
+    def value(self, value: Expression) -> str:
+        """Spell an expression."""
+        return spelling.expression(value, spelling.Dialect(_TEXT_BY_OP, self.subscript, has_halves=False))
 
     def index(self, at: Affine) -> str:
         """Spell an index whose quotients have names, or that is one quotient."""
@@ -123,8 +131,18 @@ def _spelled_out(value: Expression) -> Expression:
             shift = _where("lt", x, 0, Constant(Scalar.of(-large, dtype)), Constant(Scalar.of(large, dtype)))
             rounded = Apply("sub", (Apply("add", (x, shift), dtype), shift), dtype)
             return _where("lt", Apply("abs", (x,), dtype), large, rounded, x)
+        case Apply(op=op, args=(Position(index=at, dtype="i64"), Constant(value=limit))) if (
+            op in _COMPARISONS and _is_small(at) and abs(int(limit.value)) < INDEX_LIMIT
+        ):
+            return Apply(op, (Position(at, "i32"), Constant(Scalar.of(limit.value, "i32"))), "bool")
         case _:
             return value
+
+
+def _is_small(at: Affine) -> bool:
+    """Whether an index has 32 bits, also if it is negative."""
+    low, high = at.bounds()
+    return -INDEX_LIMIT <= low and high < INDEX_LIMIT
 
 
 def _where(compare: str, x: Expression, limit: float, yes: Expression, no: Expression) -> Expression:

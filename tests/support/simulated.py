@@ -57,7 +57,7 @@ def small_launches() -> None:
     """Make blocks small: the simulator spends a thread of the operating system on each of theirs."""
     flat.MOST_THREADS = rows.MOST_THREADS = 32  # type: ignore[misc]
     rows._MOST_SIDE_BY_SIDE = 8  # type: ignore[misc]
-    templates.choose_tile = lambda work, machine: Tile(4, 2, 3)  # type: ignore[assignment]
+    templates.choose_tile = lambda work, machine: Tile(4, 4, 4, 4, 16)  # type: ignore[assignment]
 
 
 def check(case: Case, template: str) -> None:
