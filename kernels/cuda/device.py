@@ -70,7 +70,7 @@ def load(kernel: CudaKernel, stream: Stream) -> Any:
     require("device", "simulator")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Grid size")  # small results have small grids
-        return _function(kernel)[kernel.blocks, kernel.threads, stream.numba]
+        return _bounded(kernel)[kernel.blocks, kernel.threads, stream.numba]
 
 
 def ptx(kernel: CudaKernel, capability: tuple[int, int] = (9, 0)) -> str:
@@ -85,11 +85,27 @@ def ptx(kernel: CudaKernel, capability: tuple[int, int] = (9, 0)) -> str:
     dtypes = [*kernel.dtypes, *(["i64"] if kernel.status_words else [])]
     signature = tuple(types.Array(getattr(types, _NUMBA_DTYPES[dtype]), 1, "C") for dtype in dtypes)
     function = _function(kernel).py_func
+    options = {"cc": capability, "device": False, "abi": "numba", "output": "ptx", **launch_bounds(kernel)}
     try:
-        text, _ = compiler.compile(function, signature, cc=capability, device=False, abi="numba", output="ptx")
+        text, _ = compiler.compile(function, signature, **options)
     except Exception as error:  # numba, libnvvm and the search for it have errors of their own
         raise CompileError(f"kernel {kernel.name} does not compile: {error}", where=_filename(kernel)) from error
     return text
+
+
+def launch_bounds(kernel: CudaKernel) -> dict[str, Any]:
+    """Return numba's option that bounds the registers of a kernel, if it asks for that and numba has it."""
+    from numba import cuda
+
+    has_bounds = getattr(cuda, "implementation", "") == "NVIDIA" and state() != "simulator"
+    return {"launch_bounds": (kernel.threads, kernel.resident)} if kernel.resident and has_bounds else {}
+
+
+def _bounded(kernel: CudaKernel) -> Any:
+    from numba import cuda
+
+    bounds = launch_bounds(kernel)
+    return cuda.jit(**bounds)(_function(kernel).py_func) if bounds else _function(kernel)
 
 
 def _filename(kernel: CudaKernel) -> str:

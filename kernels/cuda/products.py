@@ -8,7 +8,7 @@ lies beyond the result is not stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from frittata.egraph import dtypes, shapes, terms
@@ -30,6 +30,8 @@ from frittata.kernels.stores import stored_at
 
 _PATCH = (4, 8)
 """The threads of a warp, down and across: so they read the fewest words of shared memory."""
+_WRITTEN_OUT = 8
+"""Steps along the depth that are written out, so that reads of shared memory run ahead of sums."""
 
 
 def joined_batches(work: Contraction) -> Contraction:
@@ -73,7 +75,8 @@ class _ProductWriter:
         ]
         body = [*self._head(lines, columns), *self._loop(), *self._store()]
         text = [source.INDENT + line for line in body]
-        return cuda_kernel(name, work.bodies, work.batches * lines * columns, tile.threads, text, notes)
+        blocks, resident = work.batches * lines * columns, tile.resident(work)
+        return cuda_kernel(name, work.bodies, blocks, tile.threads, text, notes, resident=resident)
 
     def _head(self, lines: int, columns: int) -> Iterator[str]:
         tile, dtype = self._tile, spelling.memory_dtype(self._work.dtype)
@@ -107,16 +110,26 @@ class _ProductWriter:
     def _loop(self) -> Iterator[str]:
         """Load a slice, add up the one before, and put what was loaded into the other half of shared memory."""
         slices = ceil_div(self._work.depth, self._tile.depth)
-        before, body = self._loads(slices)
+        stores = [store for side in self._sides for store in side.stores()]
+        known = ["g", *(variable for side in self._sides for variable in side.variables)]
+        block = unclamp(lower_block(stores, known, self._names, {}))
+        spell_out(block)
+        digits = [side.digits(block) for side in self._sides]
+        for there in filter(None, digits):
+            yield from there.head()
+        if any(digits):
+            yield "cuda.syncthreads()"
+        before, loads = self._split(block, known, slices)
         yield from before
         yield f"for step in range({slices + 1}):"
-        yield "    half = step % 2"
+        yield "    half = step & 1"
         yield f"    if step < {slices}:"
-        for side in self._sides:
-            yield from _deeper(side.depths(), 2)
-        yield from _deeper(body, 2)
-        for side in self._sides:
+        for side, there in zip(self._sides, digits, strict=True):
+            yield from _deeper(side.depths(there), 2)
+        yield from _deeper(loads, 2)
+        for side, there in zip(self._sides, digits, strict=True):
             yield from _deeper(side.limits(), 2)
+            yield from _deeper(there.fill("(step + 1)") if there else (), 2)
         yield "    if step > 0:"
         yield from _deeper(self._sums(), 2)
         yield f"    if step < {slices}:"
@@ -124,13 +137,9 @@ class _ProductWriter:
             yield from _deeper(side.shares(), 2)
         yield "    cuda.syncthreads()"
 
-    def _loads(self, slices: int) -> tuple[list[str], list[str]]:
+    def _split(self, block: list[Statement], known: list[str], slices: int) -> tuple[list[str], list[str]]:
         """Return what is the same for all slices, and what loads one."""
-        stores = [store for side in self._sides for store in side.stores()]
-        outer = ["g", *(variable for side in self._sides for variable in side.variables)]
-        body = unclamp(lower_block(stores, outer, self._names, {}))
-        spell_out(body)
-        named = name_quotients([Loop("step", slices, body)], outer)
+        named = name_quotients([Loop("step", slices, block)], known)
         (loop,) = (s for s in named if isinstance(s, Loop))
         values: list[Statement] = [Assign(s.array, s.value) if isinstance(s, Store) else s for s in loop.body]
         before = [s for s in named if s is not loop]
@@ -138,20 +147,22 @@ class _ProductWriter:
 
     def _sums(self) -> Iterator[str]:
         tile, (left, right) = self._tile, self._sides
-        yield f"left_from = uint32((1 - half)*{left.size} + down*{QUAD})"
-        yield f"right_from = uint32((1 - half)*{right.size} + across*{QUAD})"
-        for h in range(tile.depth):  # written out, so that reads run ahead
-            for side, name, own, others, count in (
-                (left, "lefts", "down", tile.lines, tile.down),
-                (right, "rights", "across", tile.lanes, tile.across),
+        written = min(_WRITTEN_OUT, tile.depth)
+        yield f"for h in range(0, {tile.depth}, {written}):"
+        for side, own in ((left, "down"), (right, "across")):
+            yield f"    {side.name}_from = uint32((1 - half)*{side.size} + h*{side.pitch} + {own}*{QUAD})"
+        for h in range(written):
+            for side, name, others, count in (
+                (left, "lefts", tile.lines, tile.down),
+                (right, "rights", tile.lanes, tile.across),
             ):
                 for quad in range(count // QUAD):
                     names = ", ".join(f"{name}[{quad * QUAD + e}]" for e in range(QUAD))
                     further = h * side.pitch + quad * others * QUAD
-                    yield f"{names} = shared_quad({side.name}, {side.name}_from, {further})"
-            yield f"for m in range({tile.down}):"
-            yield f"    for n in range({tile.across}):"
-            yield f"        total[m*{tile.across} + n] += lefts[m] * rights[n]"
+                    yield f"    {names} = shared_quad({side.name}, {side.name}_from, {further})"
+            yield f"    for m in range({tile.down}):"
+            yield f"        for n in range({tile.across}):"
+            yield f"            total[m*{tile.across} + n] += lefts[m] * rights[n]"
 
     # ---- the result --------------------------------------------------------------------------------------------------
 
@@ -194,5 +205,5 @@ def _named(product: Term, name: str) -> Term:
     return registry.element("load", leaf)
 
 
-def _deeper(lines: Iterator[str] | list[str], levels: int) -> Iterator[str]:
+def _deeper(lines: Iterable[str], levels: int) -> Iterator[str]:
     return (source.INDENT * levels + line for line in lines)

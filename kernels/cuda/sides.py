@@ -15,10 +15,12 @@ from frittata.egraph.indexing import Affine, var
 from frittata.egraph.terms import Scalar, Term
 from frittata.kernels import spelling
 from frittata.kernels.contractions import Contraction, Side, loads_of
+from frittata.kernels.cuda.digits import Digits, take_digits
 from frittata.kernels.cuda.kernel import ceil_div
 from frittata.kernels.cuda.neighbours import are_neighbours, at_places
 from frittata.kernels.cuda.quads import QUAD
 from frittata.kernels.cuda.tiles import Tile
+from frittata.kernels.loops import Statement
 
 
 @dataclass(frozen=True)
@@ -121,11 +123,24 @@ class Filling:
             at_ = f"first_{self._index}*{self.rows // width} + {name}_along" + (f" + {there}" if there else "")
             yield f"{self._index}{there} = " + (f"min({at_}, {last})" if self.extent % self.rows else at_)
 
-    def depths(self) -> Iterator[str]:
+    def digits(self, body: list[Statement]) -> Digits | None:
+        """Let a block that loads a slice read the digits of the depth, in place, if that is a gain."""
+        if self._widths[1] > 1 or self.tile.threads < self.tile.depth:
+            return None
+        further_by_key = {f"{self.name}_k{deep}": deep for deep in self._deeps}
+        return take_digits(body, f"{self.name}_digits", further_by_key, self.work.depth, self.tile.depth)
+
+    @property
+    def _deeps(self) -> list[int]:
+        return sorted({deep for _, deep in self._pieces})
+
+    def depths(self, digits: Digits | None) -> Iterator[str]:
         """Yield the places of a thread along the depth of the next slice, and whether they are within it."""
         width = self._widths[1]
         last = self.work.depth // width - 1
-        for deep in sorted({deep for _, deep in self._pieces}):
+        for deep in self._deeps:
+            if digits:
+                yield digits.read(f"{self.name}_deep", deep)
             at = f"step*{self.tile.depth // width} + {self.name}_deep" + (f" + {deep}" if deep else "")
             yield f"{self.name}_k{deep} = int32({at})"
             if self.work.depth % self.tile.depth:

@@ -21,8 +21,10 @@ _SLICE_S = 0.5e-6
 """Loading a slice and meeting once, when nothing else runs on the multiprocessor."""
 _HEAD_S = 2e-6
 """What a block takes before its first sum and after its last, when nothing else runs on the multiprocessor."""
-_OTHER_REGISTERS = 44
+_OTHER_REGISTERS = 40
 """The registers of a thread besides sums, one row and column of sides, and what it loads ahead."""
+_REGISTERS, _RESIDENT_THREADS, _RESIDENT_BLOCKS = 65536, 2048, 32
+"""What a multiprocessor has."""
 _MOST_REGISTERS = 224
 """More would be spilled."""
 
@@ -66,6 +68,11 @@ class Tile:
         ahead = self.depth * (self.rows + self.columns) / self.threads
         return _OTHER_REGISTERS + (self.down * self.across + self.down + self.across + ahead) * work.itemsize / 4
 
+    def resident(self, work: Contraction) -> int:
+        """Return how many blocks a multiprocessor holds at a time."""
+        by_registers = int(_REGISTERS / (self.threads * self.registers(work)))
+        return max(1, min(_RESIDENT_THREADS // self.threads, _RESIDENT_BLOCKS, by_registers))
+
     def fits(self, work: Contraction) -> bool:
         """Whether a block has room on the device."""
         return self.shared_bytes(work) <= SHARED_BYTES and self.registers(work) <= _MOST_REGISTERS
@@ -81,8 +88,7 @@ class Tile:
         per_block = self.rows * self.columns * slices * self.depth * words / share
         rate = machine.fma_f32_per_s / machine.threads
         compute = ceil_div(blocks, machine.threads) * per_block / rate
-        resident = max(1, min(2048 // self.threads, int(65536 / (self.threads * self.registers(work)))))
-        latency = ceil_div(blocks, machine.threads * resident) * (_HEAD_S + slices * _SLICE_S)
+        latency = ceil_div(blocks, machine.threads * self.resident(work)) * (_HEAD_S + slices * _SLICE_S)
         return max(compute, latency)
 
 

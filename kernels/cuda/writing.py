@@ -162,34 +162,26 @@ class _Block:
     made: list[Statement] = field(default_factory=list[Statement])
 
 
-def name_quotients(body: list[Statement], variables: Iterable[int | str]) -> list[Statement]:
+def name_quotients(body: list[Statement], variables: Iterable[int | str], stem: str = "q") -> list[Statement]:
     """Give quotients and remainders names, each in the outermost block that knows it; `variables` are known before."""
-    return _Naming().block(body, [_Block(set(variables))])
+    return _Naming(stem).block(body, [_Block(set(variables))])
 
 
 class _Naming:
-    def __init__(self) -> None:
+    def __init__(self, stem: str) -> None:
+        self._stem = stem
         self._count = 0
 
     def block(self, body: list[Statement], around: list[_Block]) -> list[Statement]:
         here = around[-1]
         for statement in body:
-            self._change(statement, lambda at: self._named(at, around))
+            change_indices(statement, lambda at: self._named(at, around))
             if isinstance(statement, Loop):
                 statement.body = self.block(statement.body, [*around, _Block({statement.var})])
             elif isinstance(statement, AssignIndex | Lookup):
                 here.variables.add(statement.name)
             here.made.append(statement)
         return here.made
-
-    def _change(self, statement: Statement, change: Callable[[Affine], Affine]) -> None:
-        if isinstance(statement, Loop):
-            return
-        map_values([statement], lambda value: _with_index(value, change))
-        if isinstance(statement, Store):
-            statement.offset = change(statement.offset)
-        elif isinstance(statement, AssignIndex):
-            statement.index = change(statement.index)
 
     def _named(self, at: Affine, around: list[_Block]) -> Affine:
         out = Affine(at.constant)
@@ -206,12 +198,23 @@ class _Naming:
             return value
         block = next((block for i, block in enumerate(around) if _is_known(inner.of, around[: i + 1])), around[-1])
         if inner not in block.name_by_atom:
-            name = f"q{self._count}"
+            name = f"{self._stem}{self._count}"
             self._count += 1
             block.made.append(AssignIndex(name, value))
             block.variables.add(name)
             block.name_by_atom[inner] = var(name, int(high) + 1)
         return block.name_by_atom[inner]
+
+
+def change_indices(statement: Statement, change: Callable[[Affine], Affine]) -> None:
+    """Replace the indices that a statement itself evaluates, in place."""
+    if isinstance(statement, Loop):
+        return
+    map_values([statement], lambda value: _with_index(value, change))
+    if isinstance(statement, Store):
+        statement.offset = change(statement.offset)
+    elif isinstance(statement, AssignIndex):
+        statement.index = change(statement.index)
 
 
 def _is_known(at: Affine, blocks: list[_Block]) -> bool:
