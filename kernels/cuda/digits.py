@@ -1,7 +1,7 @@
 """Digits of the depth: what indices of a side divide out of it, such as channel, line and column of a window.
 
-Each takes a division for every element that is loaded. Instead a few threads compute the digits of each place of a slice,
-one slice ahead, and all read them from shared memory as one quad.
+Each takes a division for every element that is loaded. Instead a few threads compute the digits of each place of a
+slice, one slice ahead, and all read them from shared memory as one quad.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Digits:
 def take_digits(
     body: list[Statement], name: str, further_by_key: Mapping[str, int], extent: int, slice: int
 ) -> Digits | None:
-    """Let a block read the digits of variables along the depth, in place; None, and no change, if that gains nothing."""
+    """Let a block read the digits of variables along the depth, in place; None and no change if that is no gain."""
     functions: dict[Affine, int] = {}
 
     def note(at: Affine, key: str) -> Affine:
@@ -73,7 +73,9 @@ def take_digits(
         if isinstance(key, str) and key in further_by_key and whole.bounds()[0] >= 0:
             return note(whole, key)
         of = change(atom.of)
-        return of.clamped(atom.by) if isinstance(atom, Clamp) else of // atom.by if isinstance(atom, Quot) else of % atom.by
+        if isinstance(atom, Clamp):
+            return of.clamped(atom.by)
+        return of // atom.by if isinstance(atom, Quot) else of % atom.by
 
     def look(at: Affine) -> Affine:
         change(at)

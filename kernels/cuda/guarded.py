@@ -53,7 +53,7 @@ def _freed(value: Expression, limits: Limits, clamped: Mapping[str, AssignIndex]
         case Apply(args=args):
             return replace(value, args=tuple(_freed(arg, limits, clamped) for arg in args))
         case Load(offset=offset):
-            index_by_name = {
+            index_by_name: dict[int | str, Affine] = {
                 key: clamped[key].index
                 for key in offset.variables()
                 if isinstance(key, str) and key in clamped and _is_inside(clamped[key], limits)

@@ -1,9 +1,9 @@
 """Four neighbours of an array at once, in 128-bit words; numba has no name for that on the device.
 
-Sources call `load_quad` and `store_quad` with an index, a multiple of four. An array that does not begin at a multiple of 16
-bytes, such as a part of another one, is read and written one by one, which each call decides when it runs. For shared memory
-that was declared to be aligned there are `shared_quad` and `put_quad`, and `put` of one element: they take an index and how
-much further, a number that costs nothing.
+Sources call `load_quad` and `store_quad` with an index, a multiple of four. An array that does not begin at a multiple
+of 16 bytes, such as a part of another one, is read and written one by one, which each call decides when it runs. For
+shared memory that was declared to be aligned there are `shared_quad` and `put_quad`, and `put` of one element: they
+take an index and how much further, a number that costs nothing.
 """
 
 from __future__ import annotations

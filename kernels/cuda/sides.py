@@ -1,7 +1,7 @@
 """The sides of a product on their way into shared memory: which thread loads what, and how it stores it there.
 
-A thread loads the same places of every slice, in pieces of one element or of four neighbours in memory, along the depth or
-along the rows or columns. Neighbouring threads load what lies together in memory.
+A thread loads the same places of every slice, in pieces of one element or of four neighbours in memory, along the depth
+or along the rows or columns. Neighbouring threads load what lies together in memory.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Filling:
         names = ("k", self._index) if self.is_deep else (self._index, "k")
         extents = (extent // QUAD, self.extent if self.is_deep else self.work.depth)
         quad, other = (var(name, n) for name, n in zip(names, extents, strict=True))
-        places = [{names[0]: quad * QUAD + e, names[1]: other} for e in range(QUAD)]
+        places: list[dict[int | str, Affine]] = [{names[0]: quad * QUAD + e, names[1]: other} for e in range(QUAD)]
         loads = [loads_of(self._side.element, index=at_places(self._side.index, place)) for place in places]
         joined = [are_neighbours([offset for _, offset in quad]) for quad in zip(*loads, strict=True)]
         return QUAD if joined.count(True) * 2 > len(joined) else 1
@@ -154,7 +154,10 @@ class Filling:
             for e in range(self.width):
                 row = var(f"{self._index}{along}", ceil_div(self.extent, width)) * width
                 k = var(f"{self.name}_k{deep}", self.work.depth // depth_width) * depth_width
-                place = {self._index: row + (0 if self.is_deep else e), "k": k + (e if self.is_deep else 0)}
+                place: dict[int | str, Affine] = {
+                    self._index: row + (0 if self.is_deep else e),
+                    "k": k + (e if self.is_deep else 0),
+                }
                 index = at_places(self._side.index, place)
                 yield f"{self.name}{number * self.width + e}", Affine(), self._side.element, index
 

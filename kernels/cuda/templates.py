@@ -15,7 +15,7 @@ from frittata.kernels.contractions import BINDERS, Contraction
 from frittata.kernels.cuda import work
 from frittata.kernels.cuda.flat import OUTPUT, flat_launch, flat_nest, flat_threads, write_flat
 from frittata.kernels.cuda.kernel import CudaKernel, ceil_div
-from frittata.kernels.cuda.products import write_product
+from frittata.kernels.cuda.products import joined_batches, write_product
 from frittata.kernels.cuda.rows import ROW, Rows, plans, sums_of, write_rows
 from frittata.kernels.cuda.tiles import choose_tile
 from frittata.kernels.loops import Loop
@@ -96,7 +96,8 @@ class ProductTemplate:
     def _describe(self, bodies: tuple[Term, ...]) -> Contraction | None:
         if any(term.op == "at" for term in terms.walk(*bodies)):  # look-ups note failures in rows and flat loops only
             return None
-        return (contraction if self.name == "contraction" else convolution).describe(bodies)
+        found = (contraction if self.name == "contraction" else convolution).describe(bodies)
+        return joined_batches(found) if found is not None else None
 
 
 TEMPLATES: tuple[CudaTemplate, ...] = (

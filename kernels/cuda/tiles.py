@@ -1,7 +1,7 @@
 """Tiles of a product on the device: how much of the result a block computes, chosen by a simple model of time.
 
-Threads stand in `lines` times `lanes`; each sums `down * across` products in registers. It has rows and columns by fours,
-which it reads from shared memory at once: the more sums it has, the fewer such reads for each multiply-add.
+Threads stand in `lines` times `lanes`; each sums `down * across` products in registers. It has rows and columns by
+fours, which it reads from shared memory at once: the more sums it has, the fewer such reads for each multiply-add.
 """
 
 from __future__ import annotations
@@ -13,14 +13,21 @@ from frittata.kernels.contractions import Contraction
 from frittata.kernels.cuda.kernel import SHARED_BYTES, ceil_div
 from frittata.kernels.cuda.quads import QUAD
 
-_REACHED = 0.75
-"""The part of the peak that the largest tiles reach, by measurement on an H200."""
-_QUAD_COST = 8.0
-"""What reading a quad from shared memory costs a thread, in multiply-adds."""
-_SLICE_S = 0.5e-6
-"""Loading a slice and meeting once, when nothing else runs on the multiprocessor."""
-_HEAD_S = 2e-6
-"""What a block takes before its first sum and after its last, when nothing else runs on the multiprocessor."""
+# Costs are in multiply-adds of one thread. Estimated from the code that the compiler makes.
+_REACHED = 0.9
+"""The part of the peak that threads reach which never wait."""
+_QUAD_COST = 4.0
+"""What reading a quad from shared memory takes."""
+_LOAD_COST = 4.0
+"""What an element takes on its way from memory to shared memory."""
+_SLICE_COST = 40.0
+"""What a slice takes besides."""
+_SLICE_S = 0.35e-6
+"""From asking for a slice to meeting with it in shared memory, when nothing else runs there. Assumed."""
+_HEAD_S = 1.5e-6
+"""What a block takes before its first sum and after its last. Assumed."""
+_WARP, _WARPS_TO_SATURATE = 32, 4
+"""The threads of a warp, and how many warps keep a multiprocessor busy."""
 _OTHER_REGISTERS = 40
 """The registers of a thread besides sums, one row and column of sides, and what it loads ahead."""
 _REGISTERS, _RESIDENT_THREADS, _RESIDENT_BLOCKS = 65536, 2048, 32
@@ -63,10 +70,14 @@ class Tile:
         """Return the shared memory of a block, at most."""
         return 2 * self.depth * (self.rows + self.columns + 2 * QUAD) * work.itemsize
 
+    def _ahead(self) -> float:
+        """Return how many elements a thread loads of a slice."""
+        return self.depth * (self.rows + self.columns) / self.threads
+
     def registers(self, work: Contraction) -> float:
         """Estimate the registers of a thread."""
-        ahead = self.depth * (self.rows + self.columns) / self.threads
-        return _OTHER_REGISTERS + (self.down * self.across + self.down + self.across + ahead) * work.itemsize / 4
+        values = self.down * self.across + self.down + self.across + self._ahead()
+        return _OTHER_REGISTERS + values * work.itemsize / 4
 
     def resident(self, work: Contraction) -> int:
         """Return how many blocks a multiprocessor holds at a time."""
@@ -82,33 +93,38 @@ class Tile:
         lines, columns = self.blocks(work)
         blocks = lines * columns * work.batches
         slices = ceil_div(work.depth, self.depth)
-        words = work.itemsize / 4
-        products = self.down * self.across
-        share = _REACHED * products / max(products, _QUAD_COST * (self.down + self.across) / QUAD)
-        per_block = self.rows * self.columns * slices * self.depth * words / share
-        rate = machine.fma_f32_per_s / machine.threads
-        compute = ceil_div(blocks, machine.threads) * per_block / rate
-        latency = ceil_div(blocks, machine.threads * self.resident(work)) * (_HEAD_S + slices * _SLICE_S)
-        return max(compute, latency)
+        quads = (self.down + self.across) / QUAD
+        step = (self.down * self.across + _QUAD_COST * quads) * self.depth + _LOAD_COST * self._ahead()
+        per_block = self.threads * slices * (step * work.itemsize / 4 + _SLICE_COST)
+        resident, busiest = self.resident(work), ceil_div(blocks, machine.threads)
+        warps = min(resident, busiest) * self.threads / _WARP
+        rate = _REACHED * machine.fma_f32_per_s / machine.threads * min(1.0, warps / _WARPS_TO_SATURATE)
+        waves = ceil_div(busiest, resident)
+        return waves * _HEAD_S + max(busiest * per_block / rate, waves * slices * _SLICE_S)
 
 
 TILES = tuple(
     Tile(*sizes)
     for sizes in (
-        (16, 16, 8, 8, 16),
         (16, 16, 8, 8, 8),
+        (16, 16, 8, 8, 16),
         (8, 16, 8, 8, 16),
         (16, 8, 8, 8, 16),
         (8, 8, 8, 8, 16),
+        (8, 16, 8, 4, 16),
         (16, 16, 4, 4, 16),
+        (16, 16, 4, 4, 32),
         (8, 16, 4, 4, 16),
-        (16, 8, 4, 4, 16),
+        (8, 16, 4, 4, 32),
+        (16, 8, 4, 4, 32),
         (8, 8, 4, 4, 16),
+        (8, 8, 4, 4, 32),
         (4, 32, 4, 4, 16),
         (32, 4, 4, 4, 16),
         (2, 32, 4, 4, 16),
         (32, 2, 4, 4, 16),
-        (4, 8, 4, 4, 16),
+        (4, 8, 4, 4, 32),
+        (8, 4, 4, 4, 32),
     )
 )
 

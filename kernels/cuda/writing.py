@@ -37,8 +37,11 @@ INDEX_LIMIT = 1 << 31
 UNKNOWN = 1 << 62
 """The extent of an index variable of which only the sign matters."""
 
-_TEXT_BY_OP = {**spelling.TEXT_BY_OP, "floor": "math.floor({0})", "ceil": "math.ceil({0})"}
-_TEXT_BY_OP |= {"and": "({0} & {1})", "or": "({0} | {1})"}  # without branches: what is compared is there anyway
+_TEXT_BY_OP = {
+    **spelling.TEXT_BY_OP,
+    **{"floor": "math.floor({0})", "ceil": "math.ceil({0})"},
+    **{"and": "({0} & {1})", "or": "({0} | {1})"},  # without branches
+}
 _FIRST_INTEGRAL = {"f32": 2.0**23, "f64": 2.0**52}
 """From here on all floats are whole numbers."""
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
@@ -52,7 +55,7 @@ class Writer:
 
     def lines(self, statement: Statement) -> list[str] | None:
         """Return the lines of a statement; None for loops and what every target spells the same."""
-        dialect = spelling.Dialect(_TEXT_BY_OP, self.subscript, has_halves=False)
+        dialect = self._dialect
         match statement:
             case Assign(name=name, value=value):
                 return [f"{name} = {spelling.expression(value, dialect)}"]
@@ -84,7 +87,11 @@ class Writer:
 
     def value(self, value: Expression) -> str:
         """Spell an expression."""
-        return spelling.expression(value, spelling.Dialect(_TEXT_BY_OP, self.subscript, has_halves=False))
+        return spelling.expression(value, self._dialect)
+
+    @property
+    def _dialect(self) -> spelling.Dialect:
+        return spelling.Dialect(_TEXT_BY_OP, self.subscript, has_halves=False)
 
     def index(self, at: Affine) -> str:
         """Spell an index whose quotients have names, or that is one quotient."""
@@ -142,7 +149,7 @@ def _spelled_out(value: Expression) -> Expression:
 def _is_small(at: Affine) -> bool:
     """Whether an index has 32 bits, also if it is negative."""
     low, high = at.bounds()
-    return -INDEX_LIMIT <= low and high < INDEX_LIMIT
+    return low >= -INDEX_LIMIT and high < INDEX_LIMIT
 
 
 def _where(compare: str, x: Expression, limit: float, yes: Expression, no: Expression) -> Expression:

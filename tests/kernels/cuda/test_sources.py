@@ -125,7 +125,7 @@ def test_tiles_are_filled_along_the_memory_of_each_side() -> None:
     body = build(element("dot", load("x", 32, 48), transposed, depth=48), 32, 64)
     found = contraction.describe((body,))
     assert found is not None
-    text = products.write_product("linear", found, Tile(16, 2, 4)).source
+    text = products.write_product("linear", found, Tile(8, 16, 4, 4, 16)).source
     # both sides run along the depth: slices are padded by one word against bank conflicts
     assert "left[uint32(n*33 + m)] = x[uint32(i*48 + k)]" in text
     assert "right[uint32(n*65 + m)] = w[uint32(j*48 + k)]" in text

@@ -8,9 +8,10 @@ from kernel_cases import CASES, RANDOM_CASES, build, case_named, element, fold, 
 from frittata.egraph.errors import LoweringError
 from frittata.egraph.machine import REFERENCE_GPU
 from frittata.egraph.terms import Term
-from frittata.kernels.cuda.kernel import MOST_THREADS, SHARED_BYTES
+from frittata.kernels.cuda.kernel import MOST_THREADS
+from frittata.kernels.cuda.quads import QUAD
 from frittata.kernels.cuda.templates import TEMPLATES, by_name
-from frittata.kernels.cuda.tiles import DEPTH, TILES, choose_tile
+from frittata.kernels.cuda.tiles import TILES, choose_tile
 from frittata.kernels.templates import contraction
 
 
@@ -77,4 +78,6 @@ def test_large_products_have_large_tiles_and_small_ones_small() -> None:
 def test_tiles_fit_into_a_block() -> None:
     for tile in TILES:
         assert tile.threads <= MOST_THREADS
-        assert (tile.rows + tile.columns + 2) * DEPTH * 8 <= SHARED_BYTES
+        assert tile.depth <= tile.threads
+        for rows in (tile.rows, tile.columns):
+            assert rows * tile.depth % (QUAD * tile.threads) == 0 or rows * tile.depth % tile.threads == 0
