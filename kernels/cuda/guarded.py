@@ -24,6 +24,7 @@ from frittata.kernels.loops import (
     Position,
     Statement,
     map_values,
+    reads,
 )
 
 Limits = dict[Affine, tuple[float, float]]
@@ -31,7 +32,10 @@ Limits = dict[Affine, tuple[float, float]]
 
 
 def unclamp(body: list[Statement]) -> list[Statement]:
-    """Return a block without loops where guarded loads have their own index, and positions have no names."""
+    """Return a block without loops where guarded loads have their own index, and positions have no names.
+
+    What was clamped for such loads alone is dropped.
+    """
     positions = {s.name: s.value for s in body if isinstance(s, Assign) and isinstance(s.value, Position)}
     body = [s for s in body if not (isinstance(s, Assign) and s.name in positions)]
     map_values(body, lambda value: positions.get(value.name, value) if isinstance(value, Local) else value)
@@ -45,7 +49,8 @@ def unclamp(body: list[Statement]) -> list[Statement]:
         return replace(value, args=(condition, _freed(yes, _limits(condition, value_by_name), clamped), no))
 
     map_values(body, freed)
-    return body
+    read = {name for s in body for name in reads(s)}
+    return [s for s in body if not (isinstance(s, AssignIndex) and s.name in clamped and s.name not in read)]
 
 
 def _freed(value: Expression, limits: Limits, clamped: Mapping[str, AssignIndex]) -> Expression:

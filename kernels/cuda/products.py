@@ -24,7 +24,7 @@ from frittata.kernels.cuda.quads import QUAD
 from frittata.kernels.cuda.sides import Filling
 from frittata.kernels.cuda.tiles import Tile
 from frittata.kernels.cuda.writing import INDEX_LIMIT, Writer, name_quotients, spell_out
-from frittata.kernels.loops import Assign, Local, Loop, Statement, Store
+from frittata.kernels.loops import Assign, Local, Loop, Statement, Store, reads
 from frittata.kernels.lower import array_names, lower_block, result_names
 from frittata.kernels.stores import stored_at
 
@@ -119,13 +119,14 @@ class _ProductWriter:
             yield from there.head()
         if any(digits):
             yield "cuda.syncthreads()"
+        read = {name for statement in block for name in reads(statement)}
         before, loads = self._split(block, known, slices)
         yield from before
         yield f"for step in range({slices + 1}):"
         yield "    half = step & 1"
         yield f"    if step < {slices}:"
         for side, there in zip(self._sides, digits, strict=True):
-            yield from _deeper(side.depths(there), 2)
+            yield from _deeper(side.depths(read, there), 2)
         yield from _deeper(loads, 2)
         for side, there in zip(self._sides, digits, strict=True):
             yield from _deeper(side.limits(), 2)

@@ -6,7 +6,7 @@ or along the rows or columns. Neighbouring threads load what lies together in me
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -134,16 +134,19 @@ class Filling:
     def _deeps(self) -> list[int]:
         return sorted({deep for _, deep in self._pieces})
 
-    def depths(self, digits: Digits | None) -> Iterator[str]:
-        """Yield the places of a thread along the depth of the next slice, and whether they are within it."""
+    def depths(self, read: Collection[str], digits: Digits | None) -> Iterator[str]:
+        """Yield the places of a thread along the depth of the next slice, of variables that are `read`."""
         width = self._widths[1]
         last = self.work.depth // width - 1
         for deep in self._deeps:
             if digits:
                 yield digits.read(f"{self.name}_deep", deep)
+            is_ragged = self.work.depth % self.tile.depth != 0
+            if not is_ragged and f"{self.name}_k{deep}" not in read:
+                continue
             at = f"step*{self.tile.depth // width} + {self.name}_deep" + (f" + {deep}" if deep else "")
             yield f"{self.name}_k{deep} = int32({at})"
-            if self.work.depth % self.tile.depth:
+            if is_ragged:
                 yield f"{self.name}_inside{deep} = {self.name}_k{deep} <= int32({last})"
                 yield f"{self.name}_k{deep} = min({self.name}_k{deep}, int32({last}))"
 

@@ -83,12 +83,13 @@ def cases(ledger: Ledger, part: int, parts: int) -> None:
 
 
 def launches(ledger: Ledger) -> None:
-    """Run one ragged product with each kind of tile that prices choose from, and rows of several kinds."""
-    bodies = (build(element("tanh", element("dot", load("a", 5, 18), load("b", 18, 7), depth=18)), 5, 7),)
-    case = Case("tiles", bodies)
+    """Run ragged products with each kind of tile that prices choose from, and rows of several kinds."""
+    sums = [element("dot", load("a", m, k), load("b", k, n), depth=k) for m, k, n in ((5, 18, 7), (20, 36, 12))]
+    single, quads = (Case("tiles", (build(element("tanh", e), *e.shape),)) for e in sums)
     for tile in tiles.TILES:
         templates.choose_tile = lambda work, machine, tile=tile: tile  # type: ignore[assignment]
-        ledger.run(str(tile), lambda: check(case, "contraction"))
+        ledger.run(f"single {tile}", lambda: check(single, "contraction"))
+        ledger.run(f"quads {tile}", lambda: check(quads, "contraction"))
     for name, template in (
         ("fold-outer", "row"),
         ("softmax-17", "row"),
