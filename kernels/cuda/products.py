@@ -122,7 +122,7 @@ class _ProductWriter:
         read = {name for statement in block for name in reads(statement)}
         before, loads = self._split(block, known, slices)
         yield from before
-        yield f"for step in range({slices + 1}):"
+        yield f"for step in range(int32({slices + 1})):"
         yield "    half = step & 1"
         yield f"    if step < {slices}:"
         for side, there in zip(self._sides, digits, strict=True):

@@ -81,7 +81,7 @@ class Tile:
 
     def resident(self, work: Contraction) -> int:
         """Return how many blocks a multiprocessor holds at a time."""
-        by_registers = int(_REGISTERS / (self.threads * self.registers(work)))
+        by_registers = int(_REGISTERS / (max(self.threads, _WARP) * self.registers(work)))
         return max(1, min(_RESIDENT_THREADS // self.threads, _RESIDENT_BLOCKS, by_registers))
 
     def fits(self, work: Contraction) -> bool:

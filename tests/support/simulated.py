@@ -84,8 +84,10 @@ def cases(ledger: Ledger, part: int, parts: int) -> None:
 
 def launches(ledger: Ledger) -> None:
     """Run ragged products with each kind of tile that prices choose from, and rows of several kinds."""
-    sums = [element("dot", load("a", m, k), load("b", k, n), depth=k) for m, k, n in ((5, 18, 7), (20, 36, 12))]
-    single, quads = (Case("tiles", (build(element("tanh", e), *e.shape),)) for e in sums)
+    single, quads = (
+        Case("tiles", (build(element("tanh", element("dot", load("a", m, k), load("b", k, n), depth=k)), m, n),))
+        for m, k, n in ((5, 18, 7), (20, 36, 12))
+    )
     for tile in tiles.TILES:
         templates.choose_tile = lambda work, machine, tile=tile: tile  # type: ignore[assignment]
         ledger.run(f"single {tile}", lambda: check(single, "contraction"))
