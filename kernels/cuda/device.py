@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from frittata.egraph import dtypes
 from frittata.egraph.errors import CompileError
-from frittata.kernels.cuda import halves, tensor_cores, warps
+from frittata.kernels.cuda import halves, quads, tensor_cores, warps
 from frittata.kernels.cuda.kernel import CudaKernel
 
 Array = NDArray[Any]
@@ -89,7 +89,7 @@ def ptx(kernel: CudaKernel, capability: tuple[int, int] = (9, 0)) -> str:
     compiler: Any = cuda  # numba-cuda replaces the module that type checkers see
     arrays = [*kernel.dtypes, *(["i64"] if kernel.status_words else [])]
     signature = tuple(types.Array(getattr(types, MEMORY_DTYPES[dtype]), 1, "C") for dtype in arrays)
-    options = {"device": False, "abi": "numba", "output": "ptx", "launch_bounds": kernel.threads}
+    options = {"device": False, "abi": "numba", "output": "ptx", "launch_bounds": _bounds(kernel)}
     function = _function(kernel, capability).py_func
     try:
         text, _ = compiler.compile(function, signature, cc=capability, **options)
@@ -105,6 +105,11 @@ def capability() -> tuple[int, int]:
     return cuda.current_context().device.compute_capability
 
 
+def _bounds(kernel: CudaKernel) -> tuple[int, ...]:
+    """Return what bounds the registers of a kernel: the threads of a block, and blocks on a multiprocessor, if told."""
+    return (kernel.threads, kernel.resident) if kernel.resident else (kernel.threads,)
+
+
 def _filename(kernel: CudaKernel) -> str:
     return f"<frittata cuda {kernel.name} {abs(hash(kernel.source)):x}>"
 
@@ -112,8 +117,11 @@ def _filename(kernel: CudaKernel) -> str:
 def _function(kernel: CudaKernel, capability: tuple[int, int] | None = None) -> Any:
     filename = _filename(kernel)
     linecache.cache[filename] = (len(kernel.source), None, kernel.source.splitlines(keepends=True), filename)
+    source = kernel.source
+    if state() == "simulator":  # whose arrays take no alignment, and need none
+        source = source.replace(", alignment=16", "")
     scope = dict(_scope(capability))
-    exec(compile(kernel.source, filename, "exec"), scope)
+    exec(compile(source, filename, "exec"), scope)
     return scope[kernel.name]
 
 
@@ -127,7 +135,7 @@ def _scope(capability: tuple[int, int] | None) -> dict[str, Any]:
         extremes = {f"{name}_f32": warps.extreme(name, there) for name in ("maximum", "minimum")}
         integers = {"int32": int32, "uint32": uint32, "uint64": uint64}
         scope: dict[str, Any] = {"cuda": cuda, "math": math, "np": np}
-        return scope | integers | extremes | halves.compiled() | tensor_cores.compiled()
+        return scope | integers | extremes | halves.compiled() | quads.compiled() | tensor_cores.compiled()
     # Python's integers stand for indices, and functions that round like the device and raise nothing for math's
     warps.simulate()
     names = ("exp", "log", "tanh", "sqrt", "sin", "cos", "floor", "ceil")
@@ -135,7 +143,7 @@ def _scope(capability: tuple[int, int] | None) -> dict[str, Any]:
     integers: dict[str, Any] = dict.fromkeys(("int32", "uint32", "uint64"), int)
     extremes = {"maximum_f32": np.maximum, "minimum_f32": np.minimum}
     scope = {"cuda": cuda, "math": rounded, "np": np}
-    return scope | integers | extremes | halves.simulated() | tensor_cores.simulated()
+    return scope | integers | extremes | halves.simulated() | quads.plain() | tensor_cores.simulated()
 
 
 def _mend_numpy() -> None:

@@ -34,6 +34,8 @@ class CudaKernel:
     """Of the arrays, in order."""
     status_words: int = 0
     """If there are any, a last array of int64 takes indices that lie outside of their axis."""
+    resident: int = 0
+    """How many blocks a multiprocessor is to hold at a time, which bounds the registers; 0 leaves that open."""
 
 
 def cuda_kernel(
@@ -44,6 +46,7 @@ def cuda_kernel(
     lines: Sequence[str],
     notes: Iterable[str] = (),
     status_words: int = 0,
+    resident: int = 0,
 ) -> CudaKernel:
     """Put the head around the lines of a body: what it computes and how it is launched."""
     arrays = [*array_names(bodies).items(), *zip(bodies, result_names(bodies), strict=True)]
@@ -57,7 +60,7 @@ def cuda_kernel(
         *lines,
     ]
     dtypes = tuple(term.dtype for term, _ in arrays)
-    return CudaKernel(identifier(name), "\n".join(text) + "\n", blocks, threads, dtypes, status_words)
+    return CudaKernel(identifier(name), "\n".join(text) + "\n", blocks, threads, dtypes, status_words, resident)
 
 
 def ceil_div(a: int, b: int) -> int:

@@ -15,7 +15,7 @@ from frittata.kernels.contractions import BINDERS, Contraction
 from frittata.kernels.cuda import work
 from frittata.kernels.cuda.flat import flat_work, write_flat
 from frittata.kernels.cuda.kernel import CudaKernel
-from frittata.kernels.cuda.products import write_product
+from frittata.kernels.cuda.products import joined_batches, write_product
 from frittata.kernels.cuda.row_writer import write_rows
 from frittata.kernels.cuda.rows import ROW, Rows, plans, sums_of
 from frittata.kernels.cuda.tensor import evaluated_sides, halves_of, write_tensor
@@ -101,7 +101,8 @@ class ProductTemplate:
     def _describe(self, bodies: tuple[Term, ...]) -> Contraction | None:
         if any(term.op == "at" for term in terms.walk(*bodies)):  # look-ups note failures in rows and flat loops only
             return None
-        return (contraction if self.name == "contraction" else convolution).describe(bodies)
+        found = (contraction if self.name == "contraction" else convolution).describe(bodies)
+        return joined_batches(found) if found is not None else None
 
 
 class TensorTemplate:

@@ -1,7 +1,7 @@
 """Tiles of a product on the device: how much of the result a block computes, chosen by a simple model of time.
 
-A block is a square of `side * side` threads, each of which sums `down * across` products in registers. Shared memory
-gives a warp one word a lane in the time of four multiply-adds, so larger register tiles come closer to the peak.
+Threads stand in `lines` times `lanes`; each sums `down * across` products in registers. It has rows and columns by
+fours, which it reads from shared memory at once: the more sums it has, the fewer such reads for each multiply-add.
 """
 
 from __future__ import annotations
@@ -10,80 +10,126 @@ from dataclasses import dataclass
 
 from frittata.egraph.machine import Machine
 from frittata.kernels.contractions import Contraction
-from frittata.kernels.cuda.kernel import ceil_div
+from frittata.kernels.cuda.kernel import SHARED_BYTES, ceil_div
+from frittata.kernels.cuda.quads import QUAD
 
-DEPTH = 16
-"""How much of the depth is in shared memory at a time."""
-_REACHED = 0.7
-"""The part of the peak that large tiles reach. Assumed: nothing was measured on a device yet."""
-_STEP_S = 0.7e-6
-"""Loading a slice and meeting twice, when nothing else runs on the multiprocessor. Assumed."""
-_SHARED_WORD = 4.0
-"""What reading a word of shared memory costs, in multiply-adds."""
+# Costs are in multiply-adds of one thread. Estimated from the code that the compiler makes.
+_REACHED = 0.9
+"""The part of the peak that threads reach which never wait."""
+_QUAD_COST = 4.0
+"""What reading a quad from shared memory takes."""
+_LOAD_COST = 4.0
+"""What an element takes on its way from memory to shared memory."""
+_SLICE_COST = 40.0
+"""What a slice takes besides."""
+_SLICE_S = 0.35e-6
+"""From asking for a slice to meeting with it in shared memory, when nothing else runs there. Assumed."""
+_HEAD_S = 1.5e-6
+"""What a block takes before its first sum and after its last. Assumed."""
+_WARP, _WARPS_TO_SATURATE = 32, 4
+"""The threads of a warp, and how many warps keep a multiprocessor busy."""
+_OTHER_REGISTERS = 40
+"""The registers of a thread besides sums, one row and column of sides, and what it loads ahead."""
+_REGISTERS, _RESIDENT_THREADS, _RESIDENT_BLOCKS = 65536, 2048, 32
+"""What a multiprocessor has."""
+_MOST_REGISTERS = 224
+"""More would be spilled."""
 
 
 @dataclass(frozen=True)
 class Tile:
     """What a block computes."""
 
-    side: int
+    lines: int
+    lanes: int
     down: int
     across: int
+    depth: int
+    """How much of the depth is in shared memory at a time, twice."""
 
     @property
     def rows(self) -> int:
         """Rows of the result."""
-        return self.side * self.down
+        return self.lines * self.down
 
     @property
     def columns(self) -> int:
         """Columns of the result."""
-        return self.side * self.across
+        return self.lanes * self.across
 
     @property
     def threads(self) -> int:
         """Threads of a block."""
-        return self.side * self.side
+        return self.lines * self.lanes
 
     def blocks(self, work: Contraction) -> tuple[int, int]:
         """Return how many tiles cover the rows and the columns."""
         return ceil_div(work.rows, self.rows), ceil_div(work.columns, self.columns)
 
+    def shared_bytes(self, work: Contraction) -> int:
+        """Return the shared memory of a block, at most."""
+        return 2 * self.depth * (self.rows + self.columns + 2 * QUAD) * work.itemsize
+
+    def _ahead(self) -> float:
+        """Return how many elements a thread loads of a slice."""
+        return self.depth * (self.rows + self.columns) / self.threads
+
+    def registers(self, work: Contraction) -> float:
+        """Estimate the registers of a thread."""
+        values = self.down * self.across + self.down + self.across + self._ahead()
+        return _OTHER_REGISTERS + values * work.itemsize / 4
+
+    def resident(self, work: Contraction) -> int:
+        """Return how many blocks a multiprocessor holds at a time."""
+        by_registers = int(_REGISTERS / (max(self.threads, _WARP) * self.registers(work)))
+        return max(1, min(_RESIDENT_THREADS // self.threads, _RESIDENT_BLOCKS, by_registers))
+
+    def fits(self, work: Contraction) -> bool:
+        """Whether a block has room on the device."""
+        return self.shared_bytes(work) <= SHARED_BYTES and self.registers(work) <= _MOST_REGISTERS
+
     def seconds(self, work: Contraction, machine: Machine) -> float:
         """Predict the time of the sums of products alone."""
         lines, columns = self.blocks(work)
         blocks = lines * columns * work.batches
-        steps = ceil_div(work.depth, DEPTH)
-        words = work.itemsize / 4
-        products = self.down * self.across
-        share = _REACHED * products / max(products, _SHARED_WORD * (self.down + self.across))
-        per_block = self.rows * self.columns * steps * DEPTH * words / share
-        rate = machine.fma_f32_per_s / machine.threads
-        compute = ceil_div(blocks, machine.threads) * per_block / rate
-        resident = max(1, min(2048 // self.threads, 65536 // int(self.threads * (48 + products * words))))
-        latency = ceil_div(blocks, machine.threads * resident) * steps * _STEP_S
-        return max(compute, latency)
+        slices = ceil_div(work.depth, self.depth)
+        quads = (self.down + self.across) / QUAD
+        step = (self.down * self.across + _QUAD_COST * quads) * self.depth + _LOAD_COST * self._ahead()
+        per_block = self.threads * slices * (step * work.itemsize / 4 + _SLICE_COST)
+        resident, busiest = self.resident(work), ceil_div(blocks, machine.threads)
+        warps = min(resident, busiest) * self.threads / _WARP
+        rate = _REACHED * machine.fma_f32_per_s / machine.threads * min(1.0, warps / _WARPS_TO_SATURATE)
+        waves = ceil_div(busiest, resident)
+        return waves * _HEAD_S + max(busiest * per_block / rate, waves * slices * _SLICE_S)
 
 
 TILES = tuple(
-    Tile(side, down, across)
-    for side, down, across in (
-        (16, 8, 8),
-        (16, 8, 4),
-        (16, 4, 8),
-        (16, 4, 4),
-        (16, 4, 2),
-        (16, 2, 4),
-        (16, 2, 2),
-        (16, 1, 4),
-        (16, 4, 1),
-        (16, 1, 1),
-        (8, 4, 4),
-        (8, 2, 2),
+    Tile(*sizes)
+    for sizes in (
+        (16, 16, 8, 8, 8),
+        (16, 16, 8, 8, 16),
+        (8, 16, 8, 8, 16),
+        (16, 8, 8, 8, 16),
+        (8, 8, 8, 8, 16),
+        (8, 16, 8, 4, 16),
+        (16, 16, 4, 4, 16),
+        (16, 16, 4, 4, 32),
+        (8, 16, 4, 4, 16),
+        (8, 16, 4, 4, 32),
+        (16, 8, 4, 4, 32),
+        (8, 8, 4, 4, 16),
+        (8, 8, 4, 4, 32),
+        (4, 32, 4, 4, 16),
+        (32, 4, 4, 4, 16),
+        (2, 32, 4, 4, 16),
+        (32, 2, 4, 4, 16),
+        (4, 8, 4, 4, 32),
+        (8, 4, 4, 4, 32),
     )
 )
 
 
 def choose_tile(work: Contraction, machine: Machine) -> Tile:
     """Return the tile that is predicted to be fastest."""
-    return min(TILES, key=lambda tile: (tile.seconds(work, machine), tile.rows * tile.columns))
+    fitting = [tile for tile in TILES if tile.fits(work)]
+    return min(fitting, key=lambda tile: (tile.seconds(work, machine), tile.rows * tile.columns))

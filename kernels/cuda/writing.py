@@ -45,9 +45,11 @@ _TEXT_BY_OP = {
     **{"floor": "math.floor({0})", "ceil": "math.ceil({0})"},
     **{"max_f32": "maximum_f32({0}, {1})", "min_f32": "minimum_f32({0}, {1})"},
     "shuffle": "cuda.shfl_xor_sync(0xffffffff, {0}, half)",
+    **{"and": "({0} & {1})", "or": "({0} | {1})"},  # without branches
 }
 _FIRST_INTEGRAL = {"f32": 2.0**23, "f64": 2.0**52}
 """From here on all floats are whole numbers."""
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
 @dataclass(frozen=True)
@@ -63,14 +65,16 @@ class Writer:
 
     def lines(self, statement: Statement) -> list[str] | None:
         """Return the lines of a statement; None for loops and what every target spells the same."""
-        dialect = spelling.Dialect(_TEXT_BY_OP, self.subscript)
+        dialect = self._dialect
         match statement:
             case Assign(name=name, value=value):
                 return [f"{name} = {spelling.expression(value, dialect)}"]
             case AssignIndex(name=name, index=index, clamp=None):
                 return [f"{name} = {self.index(index)}"]
             case AssignIndex(name=name, index=index, clamp=extent) if extent is not None:
-                return [f"{name} = min(max({self.index(index)}, 0), {extent - 1})"]
+                if self.wide or not _is_small(index):
+                    return [f"{name} = min(max({self.index(index)}, 0), {extent - 1})"]
+                return [f"{name} = min(max(int32({self.index(index)}), int32(0)), int32({extent - 1}))"]
             case Accumulate(name=name, fold="max" | "min" as fold, value=value) if value.dtype == "f32":
                 step = Apply(f"{fold}_f32", (Local(name, "f32"), value), "f32")
                 return [f"{name} = {spelling.expression(step, dialect)}"]
@@ -93,6 +97,14 @@ class Writer:
     def write(self, body: list[Statement], level: int = 1) -> list[str]:
         """Return the lines of a block."""
         return list(source.write(body, self.lines, level))
+
+    def value(self, value: Expression) -> str:
+        """Spell an expression."""
+        return spelling.expression(value, self._dialect)
+
+    @property
+    def _dialect(self) -> spelling.Dialect:
+        return spelling.Dialect(_TEXT_BY_OP, self.subscript)
 
     def index(self, at: Affine) -> str:
         """Spell an index whose quotients have names, or that is one quotient."""
@@ -158,8 +170,18 @@ def _spelled_out(value: Expression) -> Expression:
             return _where("lt", Apply("abs", (x,), dtype), large, rounded, x)
         case Apply(op="max" | "min" as op, args=args, dtype="f32"):
             return Apply(f"{op}_f32", args, "f32")
+        case Apply(op=op, args=(Position(index=at, dtype="i64"), Constant(value=limit))) if (
+            op in _COMPARISONS and _is_small(at) and abs(int(limit.value)) < INDEX_LIMIT
+        ):
+            return Apply(op, (Position(at, "i32"), Constant(Scalar.of(limit.value, "i32"))), "bool")
         case _:
             return value
+
+
+def _is_small(at: Affine) -> bool:
+    """Whether an index has 32 bits, also if it is negative."""
+    low, high = at.bounds()
+    return low >= -INDEX_LIMIT and high < INDEX_LIMIT
 
 
 def _where(compare: str, x: Expression, limit: float, yes: Expression, no: Expression) -> Expression:
@@ -179,34 +201,26 @@ class _Block:
     made: list[Statement] = field(default_factory=list[Statement])
 
 
-def name_quotients(body: list[Statement], variables: Iterable[int | str]) -> list[Statement]:
+def name_quotients(body: list[Statement], variables: Iterable[int | str], stem: str = "q") -> list[Statement]:
     """Give quotients and remainders names, each in the outermost block that knows it; `variables` are known before."""
-    return _Naming().block(body, [_Block(set(variables))])
+    return _Naming(stem).block(body, [_Block(set(variables))])
 
 
 class _Naming:
-    def __init__(self) -> None:
+    def __init__(self, stem: str) -> None:
+        self._stem = stem
         self._count = 0
 
     def block(self, body: list[Statement], around: list[_Block]) -> list[Statement]:
         here = around[-1]
         for statement in body:
-            self._change(statement, lambda at: self._named(at, around))
+            change_indices(statement, lambda at: self._named(at, around))
             if isinstance(statement, Loop):
                 statement.body = self.block(statement.body, [*around, _Block({statement.var})])
             elif isinstance(statement, AssignIndex | Lookup):
                 here.variables.add(statement.name)
             here.made.append(statement)
         return here.made
-
-    def _change(self, statement: Statement, change: Callable[[Affine], Affine]) -> None:
-        if isinstance(statement, Loop):
-            return
-        map_values([statement], lambda value: _with_index(value, change))
-        if isinstance(statement, Store):
-            statement.offset = change(statement.offset)
-        elif isinstance(statement, AssignIndex):
-            statement.index = change(statement.index)
 
     def _named(self, at: Affine, around: list[_Block]) -> Affine:
         out = Affine(at.constant)
@@ -223,12 +237,23 @@ class _Naming:
             return value
         block = next((block for i, block in enumerate(around) if _is_known(inner.of, around[: i + 1])), around[-1])
         if inner not in block.name_by_atom:
-            name = f"q{self._count}"
+            name = f"{self._stem}{self._count}"
             self._count += 1
             block.made.append(AssignIndex(name, value))
             block.variables.add(name)
             block.name_by_atom[inner] = var(name, int(high) + 1)
         return block.name_by_atom[inner]
+
+
+def change_indices(statement: Statement, change: Callable[[Affine], Affine]) -> None:
+    """Replace the indices that a statement itself evaluates, in place."""
+    if isinstance(statement, Loop):
+        return
+    map_values([statement], lambda value: _with_index(value, change))
+    if isinstance(statement, Store):
+        statement.offset = change(statement.offset)
+    elif isinstance(statement, AssignIndex):
+        statement.index = change(statement.index)
 
 
 def _is_known(at: Affine, blocks: list[_Block]) -> bool:

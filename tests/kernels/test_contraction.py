@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_cases import Case, build, case_named, element, fold, gelu, load, number, reindex
-from product_cases import assert_close, check, executable, run, transposed
+from kernel_cases import Case, build, case_named, element, fold, gelu, load, number, reindex, transposed
+from product_cases import assert_close, check, executable, run
 
 from frittata.egraph import indexing
 from frittata.egraph.errors import LoweringError

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_cases import Case, build, element, load, number, reindex
-from product_cases import executable, transposed
+from kernel_cases import Case, build, element, load, number, reindex, transposed
+from product_cases import executable
 
 from frittata.egraph import dtypes, indexing
 from frittata.egraph.machine import REFERENCE

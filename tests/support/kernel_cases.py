@@ -113,6 +113,13 @@ def reindex(e: Term, mapping: IndexMap) -> Term:
     return element("reindex", e, map=mapping)
 
 
+def transposed(e: Term) -> Term:
+    """Swap the last two axes."""
+    rank = len(e.shape)
+    order = (*range(rank - 2), rank - 1, rank - 2)
+    return reindex(e, indexing.permute_map(shapes.concrete(e.shape), order))
+
+
 def joined(parts: list[Term]) -> Term:
     """Return a concatenation of elements over as many rows along the last axis, by halves."""
     if len(parts) == 1:
@@ -357,12 +364,14 @@ def _pools() -> Iterator[Case]:
 def _contractions() -> Iterator[Case]:
     for m, k, n in ((1, 1, 1), (1, 17, 33), (7, 33, 17), (64, 40, 48), (130, 7, 1)):
         yield Case(f"dot-{m}x{k}x{n}", (build(element("dot", load("a", m, k), load("b", k, n), depth=k), m, n),))
+    heads = element("dot", load("a", 2, 8, 20), transposed(load("b", 2, 8, 20)), depth=20)
+    yield Case("dot-quads", (build(element("add", heads, load("r", 2, 8, 8)), 2, 8, 8),))
     pair = element("dot", load("a", 5, 9, dtype="f64"), load("b", 9, 6, dtype="f64"), depth=9)
     yield Case("dot-f64", (build(pair, 5, 6),))
     batched = element("dot", load("a", 3, 1, 6, 7), load("b", 2, 7, 5), depth=7)
     yield Case("dot-batched", (build(batched, 3, 2, 6, 5),))
-    transposed = reindex(load("w", 20, 12), indexing.permute_map((20, 12), (1, 0)))
-    linear = element("add", element("dot", load("x", 2, 5, 12), transposed, depth=12), load("b", 20))
+    weights = transposed(load("w", 20, 12))
+    linear = element("add", element("dot", load("x", 2, 5, 12), weights, depth=12), load("b", 20))
     yield Case("linear-gelu", (build(gelu(linear), 2, 5, 20),))
     yield Case("linear-layer-norm", (build(layer_norm(linear, load("g", 20), load("h", 20), 20), 2, 5, 20),))
     prologue = element("dot", element("exp", load("a", 6, 8)), element("tanh", load("b", 8, 5)), depth=8)
@@ -396,6 +405,8 @@ def _windows() -> Iterator[Case]:
         (1, 3, (12, 12), 4, (7, 7), 2, 3, 1, 1),
         (2, 3, (17,), 5, (4,), 2, 1, 1, 1),
         (1, 2, (4, 5, 6), 3, (2, 3, 2), 1, 1, 1, 1),
+        (3, 8, (6, 6), 6, (3, 3), 1, 1, 2, 2),
+        (2, 2, (4, 4), 2, (5, 5), 1, 2, 1, 1),
     ]
     for batch, inputs, extents, outputs, kernel, stride, padding, dilation, groups in sizes:
         x = load("x", batch, inputs, *extents)

@@ -7,19 +7,11 @@ from typing import Any
 import numpy as np
 from kernel_cases import TOLERANCE, Array, Case
 
-from frittata.egraph import indexing
 from frittata.egraph.machine import REFERENCE
-from frittata.egraph.ops.registry import element, tensor
+from frittata.egraph.ops.registry import tensor
 from frittata.egraph.program import Estimate, Kernel, Output, Program
-from frittata.egraph.terms import TensorType, Term
+from frittata.egraph.terms import TensorType
 from frittata.kernels import runtime, templates
-
-
-def transposed(e: Term) -> Term:
-    """Swap the last two axes."""
-    rank = len(e.shape)
-    order = (*range(rank - 2), rank - 1, rank - 2)
-    return element("reindex", e, map=indexing.permute_map(e.shape, order))
 
 
 def executable(case: Case, template: str, constants: dict[str, Array]) -> runtime.Executable:

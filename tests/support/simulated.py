@@ -73,7 +73,7 @@ class Ledger:
 def small_launches() -> None:
     """Make blocks small: the simulator spends a thread of the operating system on each of theirs."""
     _small_blocks()
-    templates.choose_tile = lambda work, machine: Tile(4, 2, 3)  # type: ignore[assignment]
+    templates.choose_tile = lambda work, machine: Tile(4, 4, 4, 4, 16)  # type: ignore[assignment]
     templates.choose_tensor_tile = lambda work, machine: TensorTile(1, 1, 1, 2, 32, 3)  # type: ignore[assignment]
 
 
@@ -108,12 +108,15 @@ def cases(ledger: Ledger, part: int, parts: int) -> None:
 
 
 def launches(ledger: Ledger) -> None:
-    """Run one ragged product with each kind of tile that prices choose from, and rows of several kinds."""
-    bodies = (build(element("tanh", element("dot", load("a", 5, 18), load("b", 18, 7), depth=18)), 5, 7),)
-    case = Case("tiles", bodies)
+    """Run ragged products with each kind of tile that prices choose from, and rows of several kinds."""
+    single, quads = (
+        Case("tiles", (build(element("tanh", element("dot", load("a", m, k), load("b", k, n), depth=k)), m, n),))
+        for m, k, n in ((5, 18, 7), (20, 36, 12))
+    )
     for tile in tiles.TILES:
         templates.choose_tile = lambda work, machine, tile=tile: tile  # type: ignore[assignment]
-        ledger.run(str(tile), lambda: check(case, "contraction"))
+        ledger.run(f"single {tile}", lambda: check(single, "contraction"))
+        ledger.run(f"quads {tile}", lambda: check(quads, "contraction"))
     for number in (4, 6):
         templates.choose_tensor_tile = lambda work, machine, number=number: TENSOR_TILES[number]  # type: ignore[assignment]
         for name in ("halves-bf16", "halves-turned-f16", "halves-computed"):

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_cases import CASES, Case, assert_agrees, build, element, load, number, reindex
-from product_cases import transposed
+from kernel_cases import CASES, Case, assert_agrees, build, element, load, number, reindex, transposed
 
 from frittata.egraph import dtypes, program, shapes
 from frittata.egraph.errors import CompileError, LoweringError

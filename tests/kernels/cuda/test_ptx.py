@@ -57,6 +57,9 @@ def test_sums_of_products_stay_in_registers(tile: object) -> None:
     text = device.ptx(write_product("product", work, next(t for t in TILES if t is tile)))
     assert "fma.rn.f32" in text
     assert not re.search(r"(?:ld|st)\.local", text)
+    assert not re.search(r"ld\.shared\.(?:f32|b32|v2)", text), "shared memory is read in 128-bit words"
+    for words in (r"ld\.shared\.v4", r"ld\.global\.v4", r"st\.global\.v4", r"\.minnctapersm"):
+        assert re.search(words, text), words
 
 
 @pytest.mark.parametrize("tile", TENSOR_TILES, ids=str)

@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).parents[2] / "support" / "simulated.py"
 
 @pytest.mark.parametrize(
     ("arguments", "least", "most_large"),
-    [(["cases", "0", "2"], 50, 25), (["cases", "1", "2"], 50, 25), (["launches"], 31, 0), (["models"], 13, 0)],
+    [(["cases", "0", "2"], 50, 30), (["cases", "1", "2"], 50, 30), (["launches"], 31, 0), (["models"], 13, 0)],
     ids=["cases-0", "cases-1", "launches", "models"],
 )
 def test_everything_agrees(arguments: list[str], least: int, most_large: int) -> None:

@@ -12,11 +12,12 @@ from frittata.egraph import indexing
 from frittata.egraph.errors import LoweringError
 from frittata.egraph.indexing import var
 from frittata.egraph.machine import REFERENCE_GPU
-from frittata.kernels.cuda import flat, products, rows, templates
+from frittata.egraph.terms import Scalar
+from frittata.kernels.cuda import flat, guarded, neighbours, products, rows, templates
 from frittata.kernels.cuda.kernel import CudaKernel
 from frittata.kernels.cuda.tiles import Tile
 from frittata.kernels.cuda.writing import INDEX_LIMIT, Writer, name_quotients, spell_out, writer_for
-from frittata.kernels.loops import Apply, Array, Assign, AssignIndex, Load, Local, Loop, Store
+from frittata.kernels.loops import Apply, Array, Assign, AssignIndex, Constant, Load, Local, Loop, Position, Store
 from frittata.kernels.lower import identifier
 from frittata.kernels.templates import contraction
 
@@ -194,11 +195,47 @@ def test_tiles_are_filled_along_the_memory_of_each_side() -> None:
     body = build(element("dot", load("x", 32, 48), transposed, depth=48), 32, 64)
     found = contraction.describe((body,))
     assert found is not None
-    text = products.write_product("linear", found, Tile(16, 2, 4)).source
-    # both sides run along the depth: slices are padded by one word against bank conflicts
-    assert "left[uint32(n*33 + m)] = x[uint32(i*48 + k)]" in text
-    assert "right[uint32(n*65 + m)] = w[uint32(j*48 + k)]" in text
+    text = products.write_product("linear", found, Tile(8, 16, 4, 4, 16)).source
+    # both sides run along the depth: slices are padded by one quad against bank conflicts
+    assert "quad0 = load_quad(x, uint32(i0*48 + left_k0*4))" in text
+    assert "right = cuda.shared.array(2176, np.float32, alignment=16)" in text
+    assert "w, uint32(j0*48 + right_k0*4))" in text
     assert "inside" not in text and "min(" not in text
+
+
+def test_loads_of_neighbours_join_and_those_that_a_condition_guards_do_not() -> None:
+    i = var("i", 16)
+    loads = [Load("x", i * 4 + e, "f32") for e in range(5)]
+
+    def lines(array: str) -> list[str]:
+        return list(neighbours.write([Assign(f"t{e}", load) for e, load in enumerate(loads)], Writer(), {array}))
+
+    assert lines("x")[:2] == ["quad0 = load_quad(x, uint32(i*4))", "t0 = quad0[0]"]
+    assert lines("x")[-1] == "t4 = x[uint32(i*4 + 4)]"
+    assert lines("y")[0] == "t0 = x[uint32(i*4)]"
+    zero, flag = Constant(Scalar.of(0, "f32")), Local("flag", "bool")
+    chosen: list[Any] = [Assign(f"t{e}", Apply("where", (flag, load, zero), "f32")) for e, load in enumerate(loads)]
+    assert not any("quad" in line for line in neighbours.write(chosen, Writer(), {"x"}))
+
+
+def test_an_index_that_a_condition_keeps_inside_is_not_clamped() -> None:
+    i = var("i", 58)
+    low = Apply("ge", (Position(i, "i64"), Constant(Scalar.of(1, "i64"))), "bool")
+    high = Apply("lt", (Position(i, "i64"), Constant(Scalar.of(57, "i64"))), "bool")
+
+    def block(condition: Any) -> list[Any]:
+        load, zero = Load("x", var("at0", 56), "f32"), Constant(Scalar.of(0, "f32"))
+        return [AssignIndex("at0", i + -1, 56), Assign("t0", Apply("where", (condition, load, zero), "f32"))]
+
+    (whole,) = guarded.unclamp(block(Apply("and", (low, high), "bool")))
+    assert "x[uint32(i - 1)] if" in Writer().write([whole], 0)[0]
+    assert len(guarded.unclamp(block(low))) == 2
+
+
+def test_windows_read_the_digits_of_the_depth_from_shared_memory() -> None:
+    text = templates.by_name("convolution").write("window", case_named("window-3x3-s1-p1-d1-g1").bodies).source
+    assert "right_digits0 = shared_quad(right_digits, " in text
+    assert "//" not in text[text.index("for step in") : text.index("if thread <", text.index("for step in"))]
 
 
 def test_names_of_buffers_do_not_collide_with_the_kernels_own() -> None:

@@ -9,10 +9,11 @@ from frittata.egraph.errors import LoweringError
 from frittata.egraph.machine import REFERENCE_GPU
 from frittata.egraph.terms import Term
 from frittata.kernels.cuda.kernel import MOST_THREADS, SHARED_BYTES
+from frittata.kernels.cuda.quads import QUAD
 from frittata.kernels.cuda.templates import TEMPLATES, by_name
 from frittata.kernels.cuda.tensor import halves_of
 from frittata.kernels.cuda.tensor_tiles import CHUNK, TENSOR_TILES
-from frittata.kernels.cuda.tiles import DEPTH, TILES, choose_tile
+from frittata.kernels.cuda.tiles import TILES, choose_tile
 from frittata.kernels.templates import contraction
 
 
@@ -117,4 +118,6 @@ def test_tiles_fit_into_a_block() -> None:
         assert 2 <= tile.stages <= 8 and tile.n % 2 == tile.depth % 16 == 0
     for tile in TILES:
         assert tile.threads <= MOST_THREADS
-        assert (tile.rows + tile.columns + 2) * DEPTH * 8 <= SHARED_BYTES
+        assert tile.depth <= tile.threads
+        for rows in (tile.rows, tile.columns):
+            assert rows * tile.depth % (QUAD * tile.threads) == 0 or rows * tile.depth % tile.threads == 0
