@@ -205,7 +205,7 @@ def _applied(atom: Quot | Rem | Clamp, inner: Any) -> Any:
 
 
 def _clamp(value: Any, extent: int) -> Any:
-    return min(max(value, 0), extent - 1)
+    return np.clip(value, 0, extent - 1) if isinstance(value, np.ndarray) else min(max(value, 0), extent - 1)
 
 
 def _sum(parts: Iterable[tuple[Affine, int]]) -> Affine:
