@@ -146,9 +146,9 @@ def test_clamps_are_those_of_python(a: int, factor: int, constant: int, extent: 
         law = min(max(value * factor + constant, 0), extent - 1)
         assert clamped.evaluate(lambda _, value=value: value) == law
         assert clamped.substitute({"a": Affine(value)}) == Affine(law)
+        assert low <= law <= high < extent
     values = np.arange(10)
     assert np.array_equal(clamped.evaluate(lambda _: values), np.clip(values * factor + constant, 0, extent - 1))
-        assert low <= law <= high < extent
     assert (clamped + a).substitute({"a": var("b", 10)}) == at.substitute({"a": var("b", 10)}).clamped(extent) + a
 
 
