@@ -7,7 +7,7 @@ import linecache
 import math
 import warnings
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -37,12 +37,20 @@ MEMORY_DTYPES = {
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream by its driver's handle, and as numba takes it."""
+    """A stream by its driver's handle; whether what is sent to it is captured for a graph instead of run."""
 
     handle: int
-    numba: Any
+    is_captured: bool = False
+
+    @property
+    def numba(self) -> Any:
+        """The stream as numba takes it."""
+        from numba import cuda
+
+        return cuda.external_stream(self.handle) if self.handle else 0
 
 
+@cache
 def state() -> State:
     """Say what kernels can do here: run on a device, run in the simulator, be compiled only, or nothing."""
     from numba import config
@@ -165,13 +173,21 @@ def empty(size: int, dtype: Any) -> Any:
     return cuda.device_array(size, dtype)
 
 
-def fresh(size: int, dtype: Any, like: Any) -> Any:
-    """Return fresh memory, which is a tensor of torch's if `like` is one."""
+def fresh(shape: tuple[int, ...], dtype: str, like: Any) -> Any:
+    """Return fresh memory: a tensor of torch's if `like` is one, else a flat array."""
     if like is None:
-        return empty(size, dtype)
+        return empty(math.prod(shape), MEMORY_DTYPES[dtype])
     import torch
 
-    return torch.empty(size, dtype=getattr(torch, np.dtype(dtype).name), device=like.device)
+    return torch.empty(shape, dtype=torch_dtype(dtype), device=like.device)
+
+
+@cache
+def torch_dtype(dtype: str) -> Any:
+    """Return torch's dtype of a name."""
+    import torch
+
+    return getattr(torch, dtypes.to_numpy(dtype).name)
 
 
 def upload(array: Array) -> Any:
@@ -249,11 +265,7 @@ def enter() -> int:
 
 def shaped(array: Any, shape: tuple[int, ...], dtype: str) -> Any:
     """Return memory that stays on the device under the shape and dtype of a result."""
-    if is_torch(array):
-        import torch
-
-        return array.view(getattr(torch, dtypes.to_numpy(dtype).name)).reshape(shape)
-    return array.view(dtypes.to_numpy(dtype)).reshape(shape)
+    return array if is_torch(array) else array.view(dtypes.to_numpy(dtype)).reshape(shape)
 
 
 def on_host(value: Any) -> Any:
@@ -273,15 +285,13 @@ def is_on_device(value: Any) -> bool:
 
 def is_torch(value: Any) -> bool:
     """Whether a value is a tensor of torch's on a device."""
-    return type(value).__module__.split(".")[0] == "torch" and is_on_device(value)
+    return getattr(value, "is_cuda", False) is True
 
 
 def stream_of(like: Any) -> Stream:
     """Return the stream that launches go to: torch's current one if `like` is a tensor, else the default."""
     if like is None:
-        return Stream(0, 0)
+        return Stream(0)
     import torch
-    from numba import cuda
 
-    handle = torch.cuda.current_stream(like.device).cuda_stream
-    return Stream(handle, cuda.external_stream(handle) if handle else 0)
+    return Stream(torch.cuda.current_stream(like.device).cuda_stream, torch.cuda.is_current_stream_capturing())

@@ -110,6 +110,7 @@ class Launches:
         # what numba makes of an array: two words that are 0, its size, its itemsize, its address, extent and stride
         self._words = np.array([(0, 0, p.size, p.itemsize, 0, p.size, p.itemsize) for p in parts], np.int64)
         self._words = self._words.reshape(-1, _ARRAY_WORDS)
+        self._addresses = self._words[:, _ADDRESS]
         # the driver takes the address of each
         self._parameters = self._words.ctypes.data + _WORD_BYTES * np.arange(self._words.size, dtype=np.int64)
         self._products = [np.array(launch.product, np.int64) for launch in launches]
@@ -124,11 +125,12 @@ class Launches:
             for launch, product, first in zip(launches, self._products, firsts, strict=True)
         ]
         self._rows = np.array(rows, np.int64).reshape(-1, _WORDS)
+        self._first_row = self._rows.ctypes.data
         self._calls_library = any(launch.product for launch in launches)
 
     def point(self, starts: NDArray[np.int64]) -> None:
         """Say where the memories start."""
-        np.add(starts[self._memory], self._offset, out=self._words[:, _ADDRESS])
+        np.add(starts[self._memory], self._offset, out=self._addresses)
 
     def run(self, first: int, count: int, stream: int) -> None:
         """Launch some of them in a stream.
@@ -136,7 +138,7 @@ class Launches:
         Raises: CompileError if the driver refuses one.
         """
         multiplier, handle = (library.gemm(), library.handle(stream)) if self._calls_library else (0, 0)
-        row = self._rows.ctypes.data + _WORDS * _WORD_BYTES * first
+        row = self._first_row + _WORDS * _WORD_BYTES * first
         failed = _walk(row, count, _launcher(), stream, multiplier, handle)
         if failed < 0:
             raise CompileError(f"cuBLAS refuses a product: status {-failed}", do="optimize with library=False")

@@ -130,8 +130,8 @@ class _Context:
     status: Any
     launches: Launches | None
     """None in the simulator."""
-    starts: list[int]
-    """Where the arena, the words and the constants begin on the device."""
+    starts: NDArray[np.int64]
+    """Where the memories of the call begin on the device."""
 
 
 @dataclass(eq=False)
@@ -163,6 +163,9 @@ class CudaExecutable:
         self.plan = plan_buffers(program_, {})
         self._compiled = compiled
         self._types = program_.types()
+        inputs = program_.inputs.items()
+        self._inputs = [(name, shapes.concrete(t.shape), dtypes.to_numpy(t.dtype), t.dtype) for name, t in inputs]
+        self._outputs = [(shapes.concrete(t.shape), t) for t in map(self._types.__getitem__, program_.outputs)]
         self._host_constants = dict(constants)
         self._constants: list[Any] | None = None
         self._device = 0
@@ -212,7 +215,7 @@ class CudaExecutable:
             self._run(first, count, call)
         self._check(call)
         results = self._results(call, arrays)
-        self._free[call.stream.handle].append(call.context)  # not after an error: its status would outlive the call
+        self._release(call)  # not after an error: its status would outlive the call
         return results
 
     def measure(self, *arrays: Any, repeats: int = 10) -> NDArray[np.float64]:
@@ -236,7 +239,7 @@ class CudaExecutable:
                 end.synchronize()
                 least[number] = min(least[number], start.elapsed_time(end) / 1e3)
         self._check(call)
-        self._free[call.stream.handle].append(call.context)
+        self._release(call)
         return least
 
     # ---- a call ------------------------------------------------------------------------------------------------------
@@ -256,8 +259,16 @@ class CudaExecutable:
     def _start(self, arrays: Sequence[Any]) -> _Call:
         device.require("device", "simulator")
         number = device.enter()
-        inputs = self.program.inputs.items()
-        arguments = [_argument(array, *pair, number) for array, pair in zip(self._counted(arrays), inputs, strict=True)]
+        if len(arrays) != len(self._inputs):
+            raise ModelError(f"the program takes {len(self._inputs)} arguments, got {len(arrays)}")
+        arguments = [_argument(array, *known, number) for array, known in zip(arrays, self._inputs, strict=True)]
+        like = next(filter(device.is_torch, arrays), None)
+        stream = device.stream_of(like)
+        if stream.is_captured and (self._constants is None or any(self._words)):
+            raise CompileError(
+                "a program that was never called, or that looks up what its arguments say, cannot be captured",
+                do="call it once before; look-ups are checked after each call, which graphs have no place for",
+            )
         if self._constants is None:
             self._constants, self._device = self._uploaded(), number
         if self._device != number:
@@ -266,23 +277,29 @@ class CudaExecutable:
                 do="optimize once more for that one",
             )
         # memory that a stream still works in is only used again by what comes later in the same stream
-        like = next(filter(device.is_torch, arrays), None)
-        stream = device.stream_of(like)
         free = self._free.setdefault(stream.handle, [])
-        context = free.pop() if free else self._new_context()
-        outputs = [device.fresh(shapes.size(t.shape), _memory_dtype(t), like) for t in self._output_types()]
+        context = free.pop() if free and not stream.is_captured else self._new_context(like, stream)
+        outputs = [device.fresh(shape, type_.dtype, like) for shape, type_ in self._outputs]
         call = _Call(context, [context.arena, context.status, *self._constants, *arguments, *outputs], stream)
         if context.launches is not None:
-            moving = [device.address(memory) for memory in (*arguments, *outputs)]
-            context.launches.point(np.array([*context.starts, *moving], np.int64))
+            context.starts[self._first_argument :] = [device.address(memory) for memory in (*arguments, *outputs)]
+            context.launches.point(context.starts)
         return call
 
-    def _new_context(self) -> _Context:
-        arena = device.empty(max(1, self.arena_bytes), np.uint8)
-        status = device.upload(np.zeros(max(1, sum(self._words)), np.int64))
+    def _release(self, call: _Call) -> None:
+        """Keep what a call used for others in its stream; what a graph uses goes with the graph's own memory."""
+        if not call.stream.is_captured:
+            self._free[call.stream.handle].append(call.context)
+
+    def _new_context(self, like: Any, stream: device.Stream) -> _Context:
+        arena = device.fresh((max(1, self.arena_bytes),), "u8", like if stream.is_captured else None)
+        status = None if stream.is_captured else device.upload(np.zeros(max(1, sum(self._words)), np.int64))
+        starts = np.zeros(self._first_output + len(self._outputs), np.int64)
         if self._compiled is None:
-            return _Context(arena, status, None, [])
-        starts = [device.address(memory) for memory in (arena, status, *(self._constants or ()))]
+            return _Context(arena, status, None, starts)
+        known = [device.address(memory) for memory in (arena, *(self._constants or ()))]
+        starts[_ARENA], starts[_STATUS + 1 : self._first_argument] = known[0], known[1:]
+        starts[_STATUS] = 0 if status is None else device.address(status)
         return _Context(arena, status, self._new_launches(self._compiled), starts)
 
     def _new_launches(self, compiled: Mapping[CudaKernel, tuple[PtxSource, bytes]]) -> Launches:
@@ -299,20 +316,12 @@ class CudaExecutable:
                 launches.append(Launch(0, 0, 0, ()))
         return Launches(launches)
 
-    def _counted(self, arrays: Sequence[Any]) -> Sequence[Any]:
-        if len(arrays) != len(self.program.inputs):
-            raise ModelError(f"the program takes {len(self.program.inputs)} arguments, got {len(arrays)}")
-        return arrays
-
     def _uploaded(self) -> list[Any]:
         known: dict[int, Any] = {}
         for array in self._host_constants.values():
             if id(array) not in known:
                 known[id(array)] = device.upload(flat(array))
         return [known[id(array)] for array in self._host_constants.values()]
-
-    def _output_types(self) -> list[TensorType]:
-        return [self._types[name] for name in self.program.outputs]
 
     def _buffers_of(self, kernel: Kernel) -> list[_Buffer]:
         leaves = [leaf.attrs[0] for leaf in program.operands_of(*_bodies(kernel))]
@@ -368,14 +377,15 @@ class CudaExecutable:
 
     def _results(self, call: _Call, arrays: Sequence[Any]) -> tuple[Any, ...]:
         stays = any(map(device.is_on_device, arrays))
-        out: list[Any] = []
-        for index, (name, type_) in enumerate(zip(self.program.outputs, self._output_types(), strict=True)):
-            found = call.memories[self._first_output + index]
-            if index in self.plan.copied_outputs:
-                device.copy(found, self._buffer(name).of(call.memories), call.stream)
-            shape = shapes.concrete(type_.shape)
-            out.append(device.shaped(found, shape, type_.dtype) if stays else _to_host(found, type_, call.stream))
-        return tuple(out)
+        found = call.memories[self._first_output :]
+        for index in self.plan.copied_outputs:
+            source = self._buffer(self.program.outputs[index])
+            device.copy(found[index], source.of(call.memories), call.stream)
+        if not stays:
+            pairs = zip(found, self._outputs, strict=True)
+            return tuple(_to_host(array, type_, call.stream) for array, (_, type_) in pairs)
+        pairs = zip(found, self._outputs, strict=True)
+        return tuple(device.shaped(array, shape, type_.dtype) for array, (shape, type_) in pairs)
 
 
 def _memory_dtype(type_: TensorType) -> Any:
@@ -383,23 +393,27 @@ def _memory_dtype(type_: TensorType) -> Any:
     return np.dtype(device.MEMORY_DTYPES[type_.dtype])
 
 
-def _argument(value: Any, name: str, type_: TensorType, number: int) -> Any:
+def _argument(value: Any, name: str, shape: tuple[int, ...], wanted: Any, dtype: str, number: int) -> Any:
     """Return an argument as contiguous memory on the device of that number.
 
     Raises: ModelError if it is not of the type, or on another device.
     """
-    shape = shapes.concrete(type_.shape)
-    wanted = f"{dtypes.to_numpy(type_.dtype)}{list(shape)}"
+    if device.is_torch(value):
+        if value.shape != shape or value.dtype is not device.torch_dtype(dtype):
+            raise _misfit(name, shape, wanted, f"{value.dtype}{list(value.shape)}".removeprefix("torch."))
+        if value.device.index != number:
+            what = f"argument {name!r} is on {value.device}, the kernels are on cuda:{number}"
+            raise ModelError(what, do="move it there")
+        return device.settled(value)
     if not isinstance(value, np.ndarray) and not device.is_on_device(value):
-        raise ModelError(f"argument {name!r} must be {wanted}, got {type(value).__name__}")
-    given = str(value.dtype).removeprefix("torch.")
-    if tuple(value.shape) != shape or given != str(dtypes.to_numpy(type_.dtype)):
-        raise ModelError(f"argument {name!r} must be {wanted}, got {given}{list(value.shape)}")
-    if isinstance(value, np.ndarray):
-        return device.upload(flat(value))
-    if device.is_torch(value) and value.device.index != number:
-        raise ModelError(f"argument {name!r} is on {value.device}, the kernels on cuda:{number}", do="move it there")
-    return device.settled(value)
+        raise _misfit(name, shape, wanted, type(value).__name__)
+    if tuple(value.shape) != shape or value.dtype != wanted:
+        raise _misfit(name, shape, wanted, f"{value.dtype}{list(value.shape)}")
+    return device.upload(flat(value)) if isinstance(value, np.ndarray) else device.settled(value)
+
+
+def _misfit(name: str, shape: tuple[int, ...], wanted: Any, given: str) -> ModelError:
+    return ModelError(f"argument {name!r} must be {wanted}{list(shape)}, got {given}")
 
 
 def _to_host(array: Any, type_: TensorType, stream: device.Stream) -> Array:
