@@ -122,7 +122,7 @@ class TensorTemplate:
         found = self._describe(bodies)
         if found is None:
             raise LoweringError("bodies that are not point-wise in one product of halves", do="choose another template")
-        return write_tensor(name, found, choose_tensor_tile(found, REFERENCE_GPU))
+        return write_tensor(name, found, choose_tensor_tile(found, REFERENCE_GPU, evaluated_sides(found)))
 
     def _describe(self, bodies: tuple[Term, ...]) -> Contraction | None:
         if any(term.op == "at" for term in terms.walk(*bodies)):
@@ -157,10 +157,6 @@ def by_name(name: str) -> CudaTemplate:
 # ---- prices ----------------------------------------------------------------------------------------------------------
 
 
-_PLACED_UNITS = 8.0
-"""What it takes to find where an element of a side lies, and where its half goes in shared memory. Assumed."""
-
-
 def _binds(bodies: tuple[Term, ...]) -> bool:
     return any(term.op in BINDERS or term.op == "scan" for term in terms.walk(*bodies))
 
@@ -171,11 +167,10 @@ def _flat_estimate(bodies: tuple[Term, ...], machine: Machine) -> Estimate:
     arrays, threads = (*flat.nest.operands, *flat.nest.results), flat.blocks * flat.threads
     first = work.count(arrays, flat.outer, float(threads), flat.along)
     done = work.count(arrays, flat.body, float(flat.size), flat.along)
-    done.units += first.units
-    done.traffic_bytes += first.traffic_bytes
+    done.add(first)
     waves = work.waves(flat.blocks, flat.threads, machine)
     serial = waves * (work.WAIT_S + work.rounds_s(done.steps + first.steps, flat.rounds))
-    return work.seconds(done, bodies, threads, serial, machine)
+    return work.seconds(done, threads, serial, machine)
 
 
 @lru_cache(maxsize=4096)
@@ -187,7 +182,8 @@ def _best_rows(bodies: tuple[Term, ...], machine: Machine) -> tuple[Estimate, Ro
 
 def _rows_estimate(bodies: tuple[Term, ...], rows: Rows, machine: Machine) -> Estimate:
     arrays = (*rows.nest.operands, *rows.nest.results)
-    done = work.count(arrays, rows.block, float(rows.count), ROW if rows.columns else None)
+    registers = [row.array for row in rows.private]
+    done = work.count(arrays, rows.block, float(rows.count), ROW if rows.columns else None, registers)
     loops = [s for s in rows.block if isinstance(s, Loop)]
     meets = sum(bool(sums_of(loop)) for loop in loops) * (rows.lanes > 1)
     meet_s = work.MEET_S if rows.columns or rows.lanes > WARP else work.SHUFFLES_S
@@ -196,7 +192,7 @@ def _rows_estimate(bodies: tuple[Term, ...], rows: Rows, machine: Machine) -> Es
     waves = work.waves(rows.blocks, rows.threads, machine)
     waits = sum(any(load.array not in rows.held for load in loads_in([loop])) for loop in loops)
     serial = waves * (waits * work.WAIT_S + work.rounds_s(at_once, 1) + meets * meet_s)
-    return work.seconds(done, bodies, rows.blocks * rows.threads, serial, machine)
+    return work.seconds(done, rows.blocks * rows.threads, serial, machine)
 
 
 def _product_estimate(found: Contraction, machine: Machine) -> Estimate:
@@ -217,17 +213,17 @@ def _product_estimate(found: Contraction, machine: Machine) -> Estimate:
 
 
 def _tensor_estimate(found: Contraction, machine: Machine) -> Estimate:
-    tile = choose_tensor_tile(found, machine)
+    evaluated = evaluated_sides(found)
+    tile = choose_tensor_tile(found, machine, evaluated)
     lines, columns = tile.blocks(found)
     moved = sum(size_bytes(term) for term in (*found.bodies, *program.operands_of(*found.bodies)))
     after = sum(_units(body.args[0], found.product) for body in found.bodies) * shapes.size(found.bodies[0].shape)
     units = float(after)
-    for side in evaluated_sides(found):
+    for side in evaluated:
         times = found.rows * columns if side is found.left else found.columns * lines
-        units += found.batches * found.depth * times * (_PLACED_UNITS + _units(side.element))
-    bandwidth = machine.memory_bytes_per_s if moved > machine.l3_bytes / 2 else machine.l3_bytes_per_s
-    taken = machine.launch_s + max(tile.seconds(found, machine), moved / bandwidth) + units / machine.scalar_per_s
-    return Estimate(taken, found.flops + units, moved)
+        units += found.batches * found.depth * times * _units(side.element)
+    seconds = max(tile.seconds(found, machine, evaluated), machine.transfer_s(moved))
+    return Estimate(machine.launch_s + seconds + units / machine.scalar_per_s, found.flops + units, moved)
 
 
 def _units(element: Term, known: Term | None = None) -> float:

@@ -74,7 +74,7 @@ def small_launches() -> None:
     """Make blocks small: the simulator spends a thread of the operating system on each of theirs."""
     _small_blocks()
     templates.choose_tile = lambda work, machine: Tile(4, 4, 4, 4, 16)  # type: ignore[assignment]
-    templates.choose_tensor_tile = lambda work, machine: TensorTile(1, 1, 1, 2, 32, 3)  # type: ignore[assignment]
+    templates.choose_tensor_tile = lambda *given: TensorTile(1, 1, 1, 2, 32, 3)  # type: ignore[assignment]
 
 
 def _small_blocks() -> None:
@@ -117,8 +117,8 @@ def launches(ledger: Ledger) -> None:
         templates.choose_tile = lambda work, machine, tile=tile: tile  # type: ignore[assignment]
         ledger.run(f"single {tile}", lambda: check(single, "contraction"))
         ledger.run(f"quads {tile}", lambda: check(quads, "contraction"))
-    for number in (4, 6):
-        templates.choose_tensor_tile = lambda work, machine, number=number: TENSOR_TILES[number]  # type: ignore[assignment]
+    for number in (2, 4):
+        templates.choose_tensor_tile = lambda *given, number=number: TENSOR_TILES[number]  # type: ignore[assignment]
         for name in ("halves-bf16", "halves-turned-f16", "halves-computed"):
             ledger.run(f"{name} {TENSOR_TILES[number]}", lambda name=name: check(case_named(name), "tensor"))
     device._scope(None)["is_aligned"] = lambda array: False  # type: ignore[reportPrivateUsage]
