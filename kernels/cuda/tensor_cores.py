@@ -9,7 +9,6 @@ Source: Parallel Thread Execution ISA, warp-level matrix instructions, and async
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -19,9 +18,9 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from frittata.egraph import dtypes
+from frittata.kernels.cuda.warps import exchange
 from frittata.kernels.halves import HALVES
 
-WARP = 32
 _I32, _I64, _F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
 
 
@@ -171,35 +170,6 @@ def simulated() -> dict[str, Any]:
     }
 
 
-_LOCK = threading.Lock()
-
-
-class _Warp:
-    """The threads of a warp, each a thread of the operating system, which show each other a value.
-
-    Two lists take turns, so that nobody shows the next value where others still read the last.
-    """
-
-    def __init__(self) -> None:
-        self.barrier = threading.Barrier(WARP, timeout=60)
-        self.shown: list[list[Any]] = [[None] * WARP, [None] * WARP]
-        self.turns = [0] * WARP
-
-    @staticmethod
-    def exchange(value: Any) -> tuple[list[Any], int]:
-        """Return what all threads of this one's warp show, and its number among them."""
-        thread: Any = threading.current_thread()
-        number, lane = divmod(thread.thread_id, WARP)
-        with _LOCK:
-            warps = thread._manager.__dict__.setdefault("warps", {})
-            warp = warps[number] = warps.get(number) or _Warp()
-        shown = warp.shown[warp.turns[lane]]
-        warp.turns[lane] = 1 - warp.turns[lane]
-        shown[lane] = value
-        warp.barrier.wait()
-        return shown, lane
-
-
 def _simulated_copy(target: Any, place: Any, source: Any, offset: Any, inside: Any) -> None:
     for n in range(8):
         target[place + n] = source[offset + n] if inside else 0
@@ -207,7 +177,7 @@ def _simulated_copy(target: Any, place: Any, source: Any, offset: Any, inside: A
 
 def _simulated_load(transposed: bool) -> Callable[..., None]:
     def load(words: Any, first: Any, source: Any, place: Any) -> None:
-        lines, lane = _Warp.exchange(int(place))
+        lines, lane = exchange(int(place))
         line, column = lane // 4, lane % 4 * 2
         for n in range(4):
             at = lines[8 * n : 8 * n + 8]
@@ -229,8 +199,8 @@ def _simulated_multiply(dtype: str) -> Callable[..., None]:
         return a @ b
 
     def multiply(sums: Any, at: Any, left: Any, left_at: Any, right: Any, right_at: Any) -> None:
-        shown, lane = _Warp.exchange((*left[left_at : left_at + 4], *right[right_at : right_at + 2]))
-        made, _ = _Warp.exchange(product(np.array(shown, np.uint32)) if lane == 0 else None)
+        shown, lane = exchange((*left[left_at : left_at + 4], *right[right_at : right_at + 2]))
+        made, _ = exchange(product(np.array(shown, np.uint32)) if lane == 0 else None)
         line, column = lane // 4, lane % 4 * 2
         for n in range(4):
             sums[at + n] += made[0][line + n // 2 * 8, column + n % 2]

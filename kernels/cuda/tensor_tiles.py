@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from frittata.egraph.machine import Machine
 from frittata.kernels.contractions import Contraction, Side
 from frittata.kernels.cuda.kernel import ceil_div
+from frittata.kernels.cuda.warps import WARP
 
 _SHARED_BYTES = 200 << 10
 """The shared memory of a multiprocessor, for all of its blocks."""
@@ -57,7 +58,7 @@ class TensorTile:
     @property
     def threads(self) -> int:
         """Threads of a block."""
-        return 32 * self.down * self.across
+        return WARP * self.down * self.across
 
     @property
     def stage(self) -> int:
@@ -88,7 +89,7 @@ class TensorTile:
         lines, columns = self.blocks(work)
         steps = ceil_div(work.depth, self.depth)
         busiest = ceil_div(lines * columns * work.batches, machine.threads)
-        warps = min(self._resident(), busiest) * self.threads / 32
+        warps = min(self._resident(), busiest) * self.threads / WARP
         rate = _FASTER * machine.fma_f32_per_s / machine.threads * min(1.0, warps / _WARPS_TO_SATURATE)
         compute = busiest * self.rows * self.columns * steps * self.depth / rate
         halves = sum(self.rows if side is work.left else self.columns for side in evaluated) * self.depth / self.threads

@@ -12,6 +12,7 @@ from frittata.egraph.machine import Machine
 from frittata.kernels.contractions import Contraction
 from frittata.kernels.cuda.kernel import SHARED_BYTES, ceil_div
 from frittata.kernels.cuda.quads import QUAD
+from frittata.kernels.cuda.warps import WARP
 
 # Fitted to 54 kernels of ten products on an H200: the median error is 9 %.
 _LOAD_COST = 21.0
@@ -20,8 +21,8 @@ _SLICE_S = 0.26e-6
 """What a slice takes that sums do not hide: waiting for it in shared memory."""
 _HEAD_S = 5.9e-6
 """What a block takes before its first sum and after its last."""
-_WARP, _WARPS_TO_SATURATE = 32, 4
-"""The threads of a warp, and how many warps keep a multiprocessor busy."""
+_WARPS_TO_SATURATE = 4
+"""How many warps keep a multiprocessor busy."""
 _OTHER_REGISTERS = 40
 """The registers of a thread besides sums, one row and column of sides, and what it loads ahead."""
 _REGISTERS, _RESIDENT_THREADS, _RESIDENT_BLOCKS = 65536, 2048, 32
@@ -75,7 +76,7 @@ class Tile:
 
     def resident(self, work: Contraction) -> int:
         """Return how many blocks a multiprocessor holds at a time."""
-        by_registers = int(_REGISTERS / (max(self.threads, _WARP) * self.registers(work)))
+        by_registers = int(_REGISTERS / (max(self.threads, WARP) * self.registers(work)))
         return max(1, min(_RESIDENT_THREADS // self.threads, _RESIDENT_BLOCKS, by_registers))
 
     def fits(self, work: Contraction) -> bool:
@@ -89,7 +90,7 @@ class Tile:
         slices = ceil_div(work.depth, self.depth)
         step = self.down * self.across * self.depth + _LOAD_COST * self._ahead()
         resident, busiest = self.resident(work), ceil_div(blocks, machine.threads)
-        warps = min(resident, busiest) * self.threads / _WARP
+        warps = min(resident, busiest) * self.threads / WARP
         rate = machine.fma_f32_per_s / machine.threads * min(1.0, warps / _WARPS_TO_SATURATE)
         waiting = ceil_div(busiest, resident) * (_HEAD_S + slices * _SLICE_S)
         return waiting + busiest * self.threads * slices * step * work.itemsize / 4 / rate

@@ -41,15 +41,36 @@ def extreme(name: str, capability: tuple[int, int]) -> Any:
 # ---- the simulator ---------------------------------------------------------------------------------------------------
 
 
+_LOCK = threading.Lock()
+
+
 class _Warp:
-    """The lanes of one simulated warp: what each shows the others, and where they wait for each other."""
+    """The lanes of a simulated warp, each a thread of the operating system, which show each other a value.
+
+    Two lists take turns, so that nobody shows the next value where others still read the last.
+    """
 
     def __init__(self, lanes: int) -> None:
-        self.shown: list[Any] = [None] * lanes
         self.barrier = threading.Barrier(lanes, timeout=_PATIENCE_S)
+        self.shown: list[list[Any]] = [[None] * lanes, [None] * lanes]
+        self.turns = [0] * lanes
 
 
-_LOCK = threading.Lock()
+def exchange(value: Any) -> tuple[list[Any], int]:
+    """Return what all lanes of a simulated thread's warp show, and its number among them; all of them have to ask."""
+    thread: Any = threading.current_thread()
+    number, lane = divmod(thread.thread_id, WARP)
+    manager = thread._manager
+    with _LOCK:
+        warps = manager.__dict__.setdefault("warps", {})
+        if number not in warps:
+            warps[number] = _Warp(min(WARP, int(np.prod(manager._block_dim)) - number * WARP))
+    warp: _Warp = warps[number]
+    shown = warp.shown[warp.turns[lane]]
+    warp.turns[lane] = 1 - warp.turns[lane]
+    shown[lane] = value
+    warp.barrier.wait()
+    return shown, lane
 
 
 def simulate() -> None:
@@ -58,20 +79,9 @@ def simulate() -> None:
 
     module: Any = FakeCUDAModule
     if not hasattr(module, "shfl_xor_sync"):
-        module.shfl_xor_sync = _exchanged
+        module.shfl_xor_sync = _shuffled
 
 
-def _exchanged(_: Any, mask: int, value: Any, distance: int) -> Any:
-    thread: Any = threading.current_thread()
-    number, lane = divmod(thread.thread_id, WARP)
-    manager = thread._manager
-    with _LOCK:
-        found = manager.__dict__.setdefault("warps", {})
-        if number not in found:
-            found[number] = _Warp(min(WARP, int(np.prod(manager._block_dim)) - number * WARP))
-    warp: _Warp = found[number]
-    warp.shown[lane] = value
-    warp.barrier.wait()
-    out = warp.shown[lane ^ distance]
-    warp.barrier.wait()
-    return out
+def _shuffled(_: Any, mask: int, value: Any, distance: int) -> Any:
+    shown, lane = exchange(value)
+    return shown[lane ^ distance]
