@@ -54,7 +54,8 @@ class PtxSource:
     def digest(self) -> str:
         """The content key of the PTX."""
         versions = [metadata.version(name) for name in ("numba-cuda", "cuda-bindings")]
-        key = [self.capability, self.kernel.dtypes, self.kernel.threads, versions]
+        kernel = self.kernel
+        key = [self.capability, kernel.dtypes, kernel.status_words, kernel.threads, kernel.resident, versions]
         return kernel_digest(self.source, json.dumps(key))
 
     def compile(self, cache: KernelCache | None) -> bytes:
