@@ -52,6 +52,9 @@ class Machine:
         return asdict(self)
 
 
+BUSY = 0.02
+"""Of the time that a profile was measured, the share that threads waited for cores from which on it tells too little."""
+
 REFERENCE = Machine(
     name="reference-avx2-2",
     threads=2,

@@ -7,13 +7,17 @@ import json
 import os
 import platform
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import fields
+from math import inf
 from pathlib import Path
 
-from frittata.egraph.machine import Machine
+from frittata.egraph.machine import BUSY, Machine
 
-_FORMAT = 4
+_FORMAT = 5
+_ATTEMPTS, _AGE_S = 3, 600.0
+"""A profile of a busy machine is measured so often, in all, if it is asked for at least so long after the last time."""
 
 
 def machine_key(use: str) -> str:
@@ -29,19 +33,29 @@ def machine_key(use: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def load_or_measure(folder: Path, measure: Callable[[], Machine], use: str) -> Machine:
+def load_or_measure(folder: Path, measure: Callable[[], tuple[Machine, float]], use: str) -> Machine:
     """Return the profile kept in a folder; measure and keep it if there is none that can be read.
 
-    `use`: the registers and threads that kernels are compiled for, which a user may choose.
+    `measure` returns a profile and the share of the time that it waited for cores: what others held back is measured
+    again another time, and the calmest profile stays. `use`: the registers and threads that kernels are compiled for,
+    which a user may choose.
     """
     path = folder / f"machine-{machine_key(use)}.json"
+    known, waited, attempts = None, inf, 0
     try:
         data = json.loads(path.read_text())
-        return Machine(**{field.name: data[field.name] for field in fields(Machine)})
+        known = Machine(**{field.name: data["machine"][field.name] for field in fields(Machine)})
+        waited, attempts = float(data["waited"]), int(data["attempts"])
+        if waited < BUSY or attempts >= _ATTEMPTS or time.time() < path.stat().st_mtime + _AGE_S:
+            return known
     except (OSError, ValueError, KeyError, TypeError):
-        machine = measure()
-        _write(path, json.dumps(machine.to_dict(), indent=1))
-        return machine
+        pass
+    machine, share = measure()
+    if known is not None and waited < share:
+        machine, share = known, waited
+    told = {"machine": machine.to_dict(), "waited": share, "attempts": attempts + 1}
+    _write(path, json.dumps(told, indent=1))
+    return machine
 
 
 def _write(path: Path, text: str) -> None:

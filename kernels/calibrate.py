@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from math import inf, sqrt
 from pathlib import Path
@@ -17,7 +18,7 @@ from numba.core import config as numba_config
 
 from frittata.egraph import shapes
 from frittata.egraph.indexing import slice_map
-from frittata.egraph.machine import REFERENCE, Machine
+from frittata.egraph.machine import BUSY, REFERENCE, Machine
 from frittata.egraph.ops.registry import element, tensor
 from frittata.egraph.program import Estimate, Kernel, Output, Program, operands_of
 from frittata.egraph.terms import TensorType, Term
@@ -29,13 +30,16 @@ from frittata.kernels.templates.library import LIBRARY
 _config: Any = numba_config
 
 _REPEATS = 25
-_CALM_ROUNDS, _MOST_ROUNDS = 2, 12
+_CALM_ROUNDS, _MOST_S = 2, 10.0
 _CALM = 0.97
-"""The least of so many runs counts, in rounds until nothing has been faster for a while: a busy machine looks slow."""
+"""The least of so many runs counts, in rounds until nothing has been faster for a while and no thread has waited for a
+core: a busy machine looks slow, and what runs on one core while the other is taken looks half as fast beside the rest."""
 _IDLE_STEPS = 200
 """So many steps that do nothing make the start of a run, once for all, too small to count."""
 _MOST_STEP_S = 2e-6
 """More than this a step takes only while other processes hold the cores."""
+_MOST_ADDITIONS = 2.0
+"""Additions for each multiply-add that a core can do in the same time: more comes of figures from busy phases."""
 _ROWS = (1024, 768)
 _SLOWEST, _FASTEST, _HALVINGS = 1e6, 1e15, 60
 """Where rates are searched, each time between a half that is too slow and one that is too fast."""
@@ -53,8 +57,10 @@ def use() -> str:
     return f"{processor()} {llvm.get_host_cpu_name()} {_config.CPU_NAME} {_config.NUMBA_NUM_THREADS}"
 
 
-def measure() -> Machine:
-    """Return the profile of this machine. Takes a few seconds, half of them compiling.
+def measure() -> tuple[Machine, float]:
+    """Return the profile of this machine, and how long its threads waited for cores meanwhile, as a share of the time.
+
+    Takes a few seconds, half of them compiling; ten more on a machine that others use at the same time.
 
     Rates of arithmetic are those at which the predictions for some kernels are what these kernels take: peaks that no
     kernel reaches would tell nothing.
@@ -72,7 +78,7 @@ def measure() -> Machine:
     }
     if LIBRARY.estimate((product,), frozenset(), REFERENCE) is not None:
         timers["library"] = _timer(product, template="library")
-    seconds = least_seconds(timers)
+    seconds, waited = least_seconds(timers)
     caches = _cache_bytes()
     machine = Machine(
         name=f"{platform.machine()}-{llvm.get_host_cpu_name()}-{threads}",
@@ -93,23 +99,41 @@ def measure() -> Machine:
     rates = (_rate(machine, "scalar_per_s", body, seconds[f"vector {n}"]) for n, body in enumerate(vector_code))
     machine = replace(machine, scalar_per_s=median(rates))
     machine = replace(machine, fma_f32_per_s=_rate(machine, "fma_f32_per_s", product, seconds["product"]))
+    machine = replace(machine, scalar_per_s=min(machine.scalar_per_s, _MOST_ADDITIONS * machine.fma_f32_per_s))
     share = seconds["product"] / seconds["library"] if "library" in seconds else REFERENCE.library_gemm_share
     resident, exchanged = machine.l3_bytes_per_s, 16 * _FLOATS_IN_L2 / seconds["exchanged"]
     l3_bytes_per_s = min(resident, max(exchanged, _LEAST_SHARE * resident))
-    return replace(machine, library_gemm_share=min(1.0, share), l3_bytes_per_s=l3_bytes_per_s)
+    return replace(machine, library_gemm_share=min(1.0, share), l3_bytes_per_s=l3_bytes_per_s), waited
 
 
-def least_seconds(timers: Mapping[str, Callable[[], float]]) -> dict[str, float]:
-    """Return the least time of each, once rounds find none that is clearly less."""
-    seconds = dict.fromkeys(timers, inf)
-    calm = 0
-    for _ in range(_MOST_ROUNDS):
-        found = {name: min(seconds[name], timer()) for name, timer in timers.items()}
-        calm = calm + 1 if all(found[name] > _CALM * seconds[name] for name in timers) else 0
+def least_seconds(timers: Mapping[str, Callable[[], float]]) -> tuple[dict[str, float], float]:
+    """Return the least time of each, once rounds in which nothing waits find none that is clearly less.
+
+    Then comes the share of the time that this process's threads waited for cores in the last round, as the median over
+    the timers: a library's own threads make others wait.
+    """
+    seconds, waited = dict.fromkeys(timers, inf), 0.0
+    calm, end = 0, time.perf_counter() + _MOST_S
+    while calm < _CALM_ROUNDS and time.perf_counter() < end:
+        found, shares = dict(seconds), list[float]()
+        for name, timer in timers.items():
+            start, before = time.perf_counter(), _waited_s()
+            found[name] = min(seconds[name], timer())
+            shares.append((_waited_s() - before) / (time.perf_counter() - start))
+        waited = median(shares)
+        is_calm = waited < BUSY and all(found[name] > _CALM * seconds[name] for name in timers)
+        calm = calm + 1 if is_calm else 0
         seconds = found
-        if calm == _CALM_ROUNDS:
-            break
-    return seconds
+    return seconds, waited
+
+
+def _waited_s() -> float:
+    """Return how long threads of this process could have run but had no core, where Linux tells; else 0."""
+    waited = 0.0
+    for told in Path("/proc/self/task").glob("*/schedstat"):
+        with suppress(OSError, IndexError):  # a thread that has ended
+            waited += int(told.read_text().split()[1]) * 1e-9
+    return waited
 
 
 def _rate(machine: Machine, name: str, body: Term, seconds: float) -> float:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
-from frittata.egraph.machine import REFERENCE
+import pytest
+
+from frittata.egraph.machine import BUSY, REFERENCE
 from frittata.extract.machine import load_or_measure
 from frittata.kernels import calibrate, driver
 from frittata.kernels.processor import processor
 
 
 def test_the_profile_is_of_this_machine() -> None:
-    machine = calibrate.measure()
+    machine, waited = calibrate.measure()
+    assert waited >= 0
     assert machine.threads == driver.thread_count()
     assert 1e8 < machine.scalar_per_s < 1e13 and 1e8 < machine.fma_f32_per_s < 1e14
     assert 1e8 < machine.memory_bytes_per_s < 1e13
@@ -20,18 +25,49 @@ def test_the_profile_is_of_this_machine() -> None:
     assert (machine.launch_s, machine.sync_s) != (REFERENCE.launch_s, REFERENCE.sync_s)
 
 
-def test_timing_goes_on_until_nothing_is_faster() -> None:
+def test_timing_goes_on_until_nothing_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "_waited_s", lambda: 0.0)
     times = iter([5.0, 3.0, 2.99, 2.98, 1.0])
-    assert calibrate.least_seconds({"kernel": lambda: next(times)}) == {"kernel": 2.98}
-    busy = iter(range(100, 0, -10))
-    assert calibrate.least_seconds({"kernel": lambda: float(next(busy, 1))}) == {"kernel": 1.0}
+    assert calibrate.least_seconds({"kernel": lambda: next(times)}) == ({"kernel": 2.98}, 0.0)
+    falling = iter(range(100, 0, -10))
+    assert calibrate.least_seconds({"kernel": lambda: float(next(falling, 1))}) == ({"kernel": 1.0}, 0.0)
+
+
+def test_timing_goes_on_while_threads_wait_for_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = iter([0.0, 1.0, 1.0, 2.0, 2.0, 3.0, *[3.0] * 6])  # before and after each round
+    monkeypatch.setattr(calibrate, "_waited_s", lambda: next(waited))
+    times = iter([5.0, 5.0, 5.0, 3.0, 3.0, 3.0])
+    assert calibrate.least_seconds({"kernel": lambda: next(times)})[0] == {"kernel": 3.0}
+    clock = count()
+    monkeypatch.setattr(calibrate, "_waited_s", lambda: float(next(clock)))
+    monkeypatch.setattr(calibrate, "_MOST_S", 0.01)
+    seconds, share = calibrate.least_seconds({"kernel": lambda: 3.0})
+    assert seconds == {"kernel": 3.0} and share > BUSY
 
 
 def test_a_profile_is_kept_for_one_use_of_the_machine(tmp_path: Path) -> None:
     profiles = [replace(REFERENCE, name=name) for name in ("first", "second", "third")]
     made = iter(profiles)
     uses = ("16 registers", "32 registers", "16 registers")
-    found = [load_or_measure(tmp_path, lambda: next(made), use) for use in uses]
+    found = [load_or_measure(tmp_path, lambda: (next(made), 0.0), use) for use in uses]
     assert found == [profiles[0], profiles[1], profiles[0]]
     assert len(list(tmp_path.iterdir())) == 2
     assert str(processor()) in calibrate.use()
+
+
+def test_what_a_busy_machine_told_is_measured_again_some_time_later(tmp_path: Path) -> None:
+    made = iter([(replace(REFERENCE, name=f"waited {share}"), share) for share in (0.5, 0.3, 0.9)])
+
+    def found(is_later: bool) -> str:
+        for path in tmp_path.iterdir():
+            os.utime(path, (0, 0) if is_later else None)
+        return load_or_measure(tmp_path, lambda: next(made), "use").name
+
+    assert found(False) == "waited 0.5"
+    assert found(False) == "waited 0.5"  # not at once
+    assert [found(True) for _ in range(3)] == ["waited 0.3"] * 3  # the calmest; after three times no more
+    calm = iter([(REFERENCE, 0.5), (REFERENCE, 0.0)])
+    for _ in range(3):
+        assert load_or_measure(tmp_path / "calm", lambda: next(calm), "use") == REFERENCE
+        for path in (tmp_path / "calm").iterdir():
+            os.utime(path, (0, 0))
