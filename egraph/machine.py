@@ -53,7 +53,7 @@ class Machine:
 
 
 BUSY = 0.02
-"""Of the time that a profile was measured, the share that threads waited for cores from which on it tells too little."""
+"""Of the time that a profile was measured, the share of waiting for cores from which on it tells too little."""
 
 REFERENCE = Machine(
     name="reference-avx2-2",

@@ -33,7 +33,7 @@ _REPEATS = 25
 _CALM_ROUNDS, _MOST_S = 2, 10.0
 _CALM = 0.97
 """The least of so many runs counts, in rounds until nothing has been faster for a while and no thread has waited for a
-core: a busy machine looks slow, and what runs on one core while the other is taken looks half as fast beside the rest."""
+core: a busy machine looks slow, and what runs on one core while another is taken looks half as fast."""
 _IDLE_STEPS = 200
 """So many steps that do nothing make the start of a run, once for all, too small to count."""
 _MOST_STEP_S = 2e-6
