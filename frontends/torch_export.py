@@ -31,6 +31,7 @@ from frittata.frontends import (
     torch_closures,
     torch_control,
     torch_dims,
+    torch_numbers,
     torch_running,
     torch_traced,
 )
@@ -239,7 +240,7 @@ class _Importer:
                 results.append(term)
                 continue
             if not isinstance(term, Term | Complex):
-                if _reads_a_value(output):
+                if isinstance(term, torch_numbers.Number):
                     raise torch_dims.made_of_values()
                 raise ModelError(f"the module returns the dim {value}", do="return tensors only")
             outputs.extend(_terms(term))
@@ -336,7 +337,7 @@ class _Importer:
             return
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool):
-            self.value_by_node[node] = value
+            self.value_by_node[node] = torch_numbers.computed(node, self.value_by_node)
             return
         if self._is_empty(value):
             self.value_by_node[node] = _EMPTY
@@ -353,19 +354,22 @@ class _Importer:
             self.value_by_node[node] = _LOST
             return
         try:
+            takes_numbers = torch_numbers.are_taken(node, self.value_by_node)
             if name in torch_control.OPERATORS:
                 given = [self._read(value, node) for value in node.args]
                 self._set(node, torch_control.OPERATORS[name](self._graph, *given), name)
                 return
             if name not in aten.ROWS:
                 raise UnsupportedOpError(name)
-            if isinstance(value, torch.Tensor) and free_unbacked_symbols(value) and _reads_a_value(node):
+            if isinstance(value, torch.Tensor) and any(map(free_unbacked_symbols, value.shape)):
                 raise torch_dims.made_of_values()
             if name in aten.READS_MEMORY:
                 _refuse_other_order(node)
                 self.reads_memory = True
             row, arguments, keywords = aten.ROWS[name], self._arguments(node), self._keywords(node)
             aten.check_numbers(name, (*arguments, *keywords.values()), dtypes_of(value)[0])
+            if takes_numbers:
+                row = torch_numbers.meaning(node, row, partial(self._type, what=name))
             is_rounded = aten.rounds(name)
             if is_rounded is not None and len(arguments) > 1:
                 arguments[:2] = narrow.promoted(arguments[0], arguments[1], is_rounded)

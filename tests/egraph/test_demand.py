@@ -56,6 +56,9 @@ MOVED: dict[str, tuple[Term, str]] = {
     "a permutation": (cut(tensor("permute", PRODUCT, permutation=(1, 0, 2)), -3, 3, 2), "f64[2, 2, 10] = matmul"),
     "axes in one": (cut(tensor("reshape", PRODUCT, shape=(2, 1, 12, 2, 5)), -3, 3, 2), "f64[2, 2, 10] = matmul"),
     "an expansion": (cut(tensor("exp", tensor("expand", B, shape=(4, 10))), -2, 0, 1), "f64[1, 10] = expand"),
+    "an expansion of a number": (
+        cut(tensor("expand", tensor("expand", leaf("n"), shape=()), shape=(4, 10)), -2, 0, 1), "f64[1, 10] = expand"
+    ),
     "images": (cut(CONV, -4, 1, 2), "f64[2, 8, 7, 7] = conv"),
     "channels": (cut(tensor("relu", CONV), -3, 0, 4), "f64[6, 4, 7, 7] = conv"),
     "queries": (cut(tensor("attention", Q, K, V, scale=0.5), -2, 2, 3), "f64[2, 3, 6] = attention"),

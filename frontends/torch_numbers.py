@@ -1,0 +1,110 @@
+"""Numbers that an exported program makes of values: `x.max().item()`, an index without axes, what is computed of them.
+
+They are terms without axes, in the precision of Python's numbers, and take part where a shape does not depend on them.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from frittata.egraph import dtypes
+from frittata.egraph.terms import TensorType, Term
+from frittata.frontends import aten, idioms
+from frittata.frontends.torch_dims import made_of_values
+from frittata.frontends.torch_dtypes import dtype_of
+
+_ITEM = ("aten.item.default", "aten._local_scalar_dense.default")
+_ARITHMETIC: dict[Any, str] = {
+    **{operator.add: "add.Tensor", operator.sub: "sub.Tensor", operator.mul: "mul.Tensor", operator.neg: "neg.default"},
+    **{operator.truediv: "div.Tensor", operator.floordiv: "floor_divide.default", operator.mod: "remainder.Tensor"},
+    **{operator.pow: "pow.Tensor_Tensor", torch.sym_max: "maximum.default", torch.sym_min: "minimum.default"},
+}
+"""What Python and torch compute with them, as operators of aten."""
+_FILL = ("full", "full_like", "new_full", "scalar_tensor", "fill")
+_COMPARE = ("lt", "le", "gt", "ge", "eq", "ne")
+_BESIDE = {
+    *("add", "sub", "rsub", "mul", "div", "floor_divide", "remainder", "fmod", "pow", "maximum", "minimum", *_COMPARE),
+    *("where", "masked_fill", "clamp", "clamp_min", "clamp_max", "lerp"),
+}
+"""Operators that take a tensor without axes where they take a number."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number that is known when the program runs, as a term of f64 or i64 without axes."""
+
+    term: Term
+
+
+def computed(node: torch.fx.Node, value_by_node: Mapping[torch.fx.Node, Any]) -> Any:
+    """Return the number that a node computes; what it says of itself, if that is a dim or nothing that is done here."""
+    told = node.meta["val"]
+    if not isinstance(told, torch.SymInt | torch.SymFloat):
+        return told
+    dtype = "i64" if isinstance(told, torch.SymInt) else "f64"
+    given: list[Any] = [value_by_node[value] if isinstance(value, torch.fx.Node) else value for value in node.args]
+    if str(node.target) in _ITEM and isinstance(given[0], Term):
+        return Number(idioms.cast(idioms.reshape(given[0], ()), dtype))
+    name = "" if node.target is torch.sym_float else _ARITHMETIC.get(node.target)
+    is_known = all(isinstance(value, Number | int | float) for value in given)
+    if name is None or not is_known or not any(isinstance(value, Number) for value in given):
+        return told
+    terms = [idioms.typed(value.term if isinstance(value, Number) else value, dtype) for value in given]
+    return Number(aten.ROWS[f"aten.{name}"](*terms) if name else terms[0])
+
+
+def are_taken(node: torch.fx.Node, value_by_node: Mapping[torch.fx.Node, Any]) -> bool:
+    """Whether an operator is given such numbers.
+
+    Raises: ModelError if it may not take a tensor in their place.
+    """
+    numbers = {used for used in node.all_input_nodes if isinstance(value_by_node[used], Number)}
+    name = _name(node)
+    is_fill, is_known = name in _FILL, name in _BESIDE and not numbers & set(node.kwargs.values())
+    if numbers and not (is_fill or is_known or name == "select"):
+        raise made_of_values()
+    return bool(numbers)
+
+
+def meaning(node: torch.fx.Node, row: aten.Row, type_of: Callable[[torch.Tensor], TensorType]) -> aten.Row:
+    """Return a row of `aten.ROWS` that takes numbers among its arguments."""
+    name = _name(node)
+    if name in _FILL:
+        return lambda *given, **_: _filled(given, type_of(node.meta["val"]))
+    if name == "select":
+        return _select
+    known = aten.ROWS["aten.pow.Tensor_Tensor"] if name == "pow" else row
+    return lambda *given, **named: known(*(_beside(node, value) for value in given), **named)
+
+
+def _name(node: torch.fx.Node) -> str:
+    library, _, rest = str(node.target).partition(".")
+    return rest.partition(".")[0] if library == "aten" else ""
+
+
+def _beside(node: torch.fx.Node, value: Any) -> Any:
+    """Return a number in the dtype that torch gives it beside the tensors of a call: halves compute in f32."""
+    if not isinstance(value, Number):
+        return value
+    dtype = node.meta["val"].dtype
+    if dtype == torch.bool:
+        tensors = [used.meta["val"] for used in node.all_input_nodes if isinstance(used.meta["val"], torch.Tensor)]
+        dtype = torch.result_type(tensors[0], 1.0 if dtypes.is_float(value.term.dtype) else 1)
+    wanted = dtype_of(dtype, str(node.target))
+    return idioms.cast(value.term, "f32" if dtypes.is_float(wanted) and dtypes.is_narrow(wanted) else wanted)
+
+
+def _filled(given: Sequence[Any], type_: TensorType) -> Term:
+    (number,) = (value for value in given if isinstance(value, Number))
+    return idioms.expand(idioms.cast(number.term, type_.dtype), type_.shape)
+
+
+def _select(x: Term, axis: int, index: Number) -> Term:
+    """Index an axis at a number: (a, b, c) at axis 1 -> (a, c)."""
+    places = [None] * (axis % len(x.shape))
+    return aten.ROWS["aten.index.Tensor"](x, [*places, index.term])

@@ -1,0 +1,94 @@
+"""Numbers that are made of values: what `item()` gives, indices without axes, and what Python computes with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils import _pytree as pytree
+
+import frittata as ft
+from frittata.egraph.errors import IndexRangeError, ModelError
+from frittata.egraph.machine import REFERENCE
+
+_GENERATOR = torch.Generator().manual_seed(0)
+X = torch.randn(4, 5, generator=_GENERATOR)
+WHOLE = torch.randint(-5, 9, (4, 5), generator=_GENERATOR)
+AT, T = torch.tensor(2), torch.tensor(1.5)
+
+
+def viterbi(scores: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
+    """The best path: (times, states), (states, states) -> (times), ()."""
+    best, back = scores[0], list[Tensor]()
+    for score in scores[1:]:
+        best, at = (best[:, None] + steps).max(0)
+        best = best + score
+        back.append(at)
+    last = best.argmax()
+    path = [last]
+    for at in reversed(back):
+        last = at[last]
+        path.append(last)
+    return torch.stack(path[::-1]), best.max()
+
+
+CASES: dict[str, Callable[..., Any]] = {
+    "a scale": lambda x, *_: x / x.max().item(),
+    "arithmetic": lambda x, at, t, _: x * (2 * x.max().item() + 1) - (t.item() / 3 - at.item()),
+    "powers": lambda x, at, t, _: (x ** at.item(), t.item() ** x, x / at.item() ** 0.5),
+    "bounds": lambda x, at, t, _: (x.clamp(max=x.max().item() / 2), x.clamp(t.item() - 2, at.item())),
+    "choices": lambda x, at, t, _: (torch.where(x > 0, x, t.item()), x.masked_fill(x > 0, -t.item())),
+    "filled": lambda x, at, t, _: (torch.full((3,), t.item()), torch.full_like(x, at.item()), torch.tensor(t.item())),
+    "slices": lambda x, at, *_: (x[at], x[:, at], x[-at.item()], x[at - 4], x[at.item() + 1 - at.item() // 2]),
+    "comparisons": lambda x, at, t, w: (x > t.item(), w > t.item(), w == at.item(), w % 3 <= at.item() % 2),
+    "integers": lambda x, at, t, w: (w + at.item(), w * t.item(), w / at.item(), w // at.item(), w % at.item()),
+    "narrow integers": lambda x, at, t, w: (w.to(torch.int8) + at.item(), w.to(torch.uint8) * t.item()),
+    "halves": lambda x, at, t, _: (x.half() * t.item(), x.bfloat16() + t.item(), x.half() > t.item()),
+    "doubles": lambda x, *_: x.double() * x.max().item(),
+    "no axes": lambda x, at, t, _: (t * t.item(), t + at.item(), at * t.item(), at + at.item()),
+    "the other way round": lambda x, at, t, _: (t.item() - x, t.item() / x, torch.lerp(x, 2 * x, t.item())),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_they_take_part_as_they_do_in_torch(name: str) -> None:
+    args = (X, AT, T, WHOLE)
+    wanted = CASES[name](*args)
+    found = ft.optimize(CASES[name], args, machine=REFERENCE, fallback="error")(*args)
+    for one, other in zip(pytree.tree_leaves(found), pytree.tree_leaves(wanted), strict=True):
+        torch.testing.assert_close(one, other, equal_nan=True)
+
+
+def test_a_path_is_walked_by_indices_without_axes() -> None:
+    args = (X.repeat(3, 1), torch.randn(5, 5, generator=_GENERATOR))
+    found = ft.optimize(viterbi, args, machine=REFERENCE, fallback="error")(*args)
+    torch.testing.assert_close(found, viterbi(*args))
+
+
+def test_an_index_out_of_range_is_an_error() -> None:
+    fast = ft.optimize(lambda x, at: x[at], (X, AT), machine=REFERENCE)
+    torch.testing.assert_close(fast(X, torch.tensor(-4)), X[0])
+    for at in (4, -5):
+        with pytest.raises(IndexRangeError, match="outside of 0 .. 3"):
+            fast(X, torch.tensor(at))
+
+
+REFUSED: dict[str, Callable[..., Any]] = {
+    "a shape": lambda x, at, _: torch.arange(at.item()),
+    "an extent": lambda x, at, _: x[: at.item()],
+    "a distance": lambda x, at, _: torch.roll(x, at.item(), 0),
+    "a slope": lambda x, at, t: F.leaky_relu(x, t.item()),
+    "a factor by name": lambda x, at, t: torch.add(x, x, alpha=t.item()),
+    "a result": lambda x, at, t: (x, t.item()),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_takes_only_numbers_that_are_known_says_so(name: str) -> None:
+    with pytest.raises(ModelError, match="made of the values") as caught:
+        ft.optimize(REFUSED[name], (X, AT, T), machine=REFERENCE)
+    assert caught.value.do == "leave it a tensor: x.max() in place of x.max().item()"
