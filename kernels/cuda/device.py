@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import linecache
 import math
@@ -111,6 +112,14 @@ def capability() -> tuple[int, int]:
     from numba import cuda
 
     return cuda.current_context().device.compute_capability
+
+
+def toolkit() -> tuple[int, int] | None:
+    """Return the version of the CUDA toolkit, None if there is none."""
+    try:
+        return importlib.import_module("numba.cuda").runtime.get_version()
+    except Exception:  # the search for it has errors of its own
+        return None
 
 
 def _bounds(kernel: CudaKernel) -> tuple[int, ...]:
