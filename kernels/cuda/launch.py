@@ -5,7 +5,6 @@ A launch by numba's dispatcher takes 27 us for three arrays, one of these 3.5 (m
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from frittata.egraph.errors import CompileError
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.compile import kernel_digest
 from frittata.kernels.cuda import device, library
+from frittata.kernels.cuda.device import driver as _driver
 from frittata.kernels.cuda.kernel import CudaKernel
 from frittata.kernels.driver import compiled
 
@@ -276,8 +276,3 @@ def _launcher() -> int:
     driver = _driver()
     address, _ = check(driver.cuGetProcAddress(b"cuLaunchKernel", 12000, 0), "its own entry point")
     return int(address)
-
-
-@cache
-def _driver() -> Any:
-    return importlib.import_module("cuda.bindings.driver")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -136,3 +138,13 @@ def test_tensors_without_memory_are_refused() -> None:
 
     with pytest.raises(ModelError, match=r"outside of torch\.func"):
         torch.func.vmap(under_vmap)(x)
+
+
+@pytest.mark.parametrize(("there", "is_entered"), [(1, False), (0, True), (None, True)])
+def test_a_device_is_made_the_current_one_only_if_it_is_not(
+    there: int | None, is_entered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = nullcontext(), nullcontext()
+    monkeypatch.setattr(device, "driver", lambda: SimpleNamespace(cuCtxGetDevice=lambda: ("a status", there)))
+    monkeypatch.setattr(cuda, "gpus", [first, second])
+    assert (device.on(1) is second) == is_entered
