@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import linecache
 import math
+import sys
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from types import SimpleNamespace
@@ -15,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frittata.egraph import dtypes
-from frittata.egraph.errors import CompileError
+from frittata.egraph.errors import CompileError, ModelError
 from frittata.kernels.cuda import halves, quads, tensor_cores, warps
 from frittata.kernels.cuda.kernel import CudaKernel
+from frittata.kernels.plain import flat
 
 Array = NDArray[Any]
 State = Literal["simulator", "device", "compiler", "none"]
@@ -113,6 +117,37 @@ def capability() -> tuple[int, int]:
     return cuda.current_context().device.compute_capability
 
 
+def toolkit() -> tuple[int, int] | None:
+    """Return the version of the CUDA toolkit, None if there is none."""
+    try:
+        return importlib.import_module("numba.cuda").runtime.get_version()
+    except Exception:  # the search for it has errors of its own
+        return None
+
+
+def current() -> int:
+    """Return the number of the current device, whose context becomes the calling thread's."""
+    from numba import cuda
+
+    return 0 if state() == "simulator" else cuda.current_context().device.id
+
+
+def on(number: int) -> AbstractContextManager[Any]:
+    """Return what makes a device the current one of the calling thread for a while, which takes 10 us if it is not."""
+    if state() == "simulator":
+        return nullcontext()
+    from numba import cuda
+
+    _, there = driver().cuCtxGetDevice()
+    return nullcontext() if there is not None and int(there) == number else cuda.gpus[number]
+
+
+@cache
+def driver() -> Any:
+    """Return CUDA's driver."""
+    return importlib.import_module("cuda.bindings.driver")
+
+
 def _bounds(kernel: CudaKernel) -> tuple[int, ...]:
     """Return what bounds the registers of a kernel: the threads of a block, and blocks on a multiprocessor, if told."""
     return (kernel.threads, kernel.resident) if kernel.resident else (kernel.threads,)
@@ -191,12 +226,14 @@ def torch_dtype(dtype: str) -> Any:
 
 
 def upload(array: Array) -> Any:
-    """Copy a flat array to the device."""
+    """Copy a flat array to the device, and wait for that: streams of torch's do not wait for the default one."""
     if state() == "simulator":
         return array.copy()
     from numba import cuda
 
-    return cuda.to_device(array)
+    there = cuda.to_device(array)
+    cuda.default_stream().synchronize()
+    return there
 
 
 def download(array: Any, stream: Stream) -> Array:
@@ -220,7 +257,7 @@ def copy(target: Any, source: Any, stream: Stream) -> None:
 
 
 def borrow(value: Any) -> Any:
-    """Return contiguous memory on the device as a flat array of numba's, without a copy."""
+    """Return row-major memory on the device as a flat array of numba's, without a copy."""
     if isinstance(value, np.ndarray):  # the simulator's
         return value
     from numba import cuda
@@ -234,7 +271,7 @@ def borrow(value: Any) -> Any:
         if value.dtype in (torch.float16, torch.bfloat16, torch.uint16):  # numba knows no bfloat16
             return cuda.as_cuda_array(value.view(torch.int16), sync=False).view(np.uint16)
         return cuda.as_cuda_array(value, sync=False)
-    array = cuda.as_cuda_array(value)
+    array = _lent(value)
     return array.view(MEMORY_DTYPES[dtypes.from_numpy(str(value.dtype))]).reshape(array.size)
 
 
@@ -243,24 +280,38 @@ def address(value: Any) -> int:
     return value.data_ptr() if is_torch(value) else value.__cuda_array_interface__["data"][0] or 0
 
 
-def settled(value: Any) -> Any:
-    """Return an array on the device row-major and aligned for vector loads: itself, or a copy."""
+def require_memory(tensor: Any) -> None:
+    """Check that a tensor of torch's has a shape, and memory that kernels may read.
+
+    Raises: ModelError for others: sparse ones, nested ones, those that `torch.func` wraps.
+    """
+    try:
+        _ = tensor.shape, tensor.data_ptr()
+    except RuntimeError as error:
+        raise ModelError(
+            f"an argument is a tensor that kernels cannot read: {error}",
+            do="give dense tensors, and call the program outside of torch.func's transformations",
+        ) from error
+
+
+def settled(value: Any, stream: Stream) -> Any:
+    """Return an array on the device row-major and aligned for vector loads: itself, or a copy.
+
+    Arrays of other libraries than torch that are not row-major are copied through the host.
+
+    Raises: ModelError if such an array has negative strides.
+    """
     if is_torch(value):
-        value = value.detach()
+        value = value.detach().resolve_conj().resolve_neg()
         return value.contiguous() if value.data_ptr() % ALIGNMENT == 0 else value.clone().contiguous()
+    if not _lent(value).is_c_contiguous():
+        return upload(flat(on_host(value)))
     array = borrow(value)
-    if isinstance(array, np.ndarray) or address(array) % ALIGNMENT == 0:
+    if address(array) % ALIGNMENT == 0:
         return array
     aligned = empty(array.size, array.dtype)
-    aligned.copy_to_device(array)
+    aligned.copy_to_device(array, stream=stream.numba)
     return aligned
-
-
-def enter() -> int:
-    """Make the current device's context the calling thread's, and return the device's number."""
-    from numba import cuda
-
-    return 0 if state() == "simulator" else cuda.current_context().device.id
 
 
 def shaped(array: Any, shape: tuple[int, ...], dtype: str) -> Any:
@@ -269,12 +320,24 @@ def shaped(array: Any, shape: tuple[int, ...], dtype: str) -> Any:
 
 
 def on_host(value: Any) -> Any:
-    """Return a copy in the host's memory: a tensor of torch's if it is one, else an array."""
+    """Return a copy in the host's memory: a tensor of torch's if it is one, else an array.
+
+    Raises: ModelError for an array of another library's with negative strides.
+    """
     if is_torch(value):
         return value.detach().cpu()
+    array = _lent(value)
+    if min(array.strides, default=0) < 0:
+        what = f"an argument is an array on the device with negative strides: {tuple(array.strides)}"
+        raise ModelError(what, do="give a row-major copy of it, such as cupy.ascontiguousarray(x)")
+    return array.copy_to_host()
+
+
+def _lent(value: Any) -> Any:
+    """Return an array of another library's as one of numba's, in the same memory and as it is laid out."""
     from numba import cuda
 
-    return cuda.as_cuda_array(value).copy_to_host()
+    return cuda.as_cuda_array(value)
 
 
 def is_on_device(value: Any) -> bool:
@@ -288,10 +351,24 @@ def is_torch(value: Any) -> bool:
     return getattr(value, "is_cuda", False) is True
 
 
+def number_of(value: Any) -> int | None:
+    """Return the number of the device that an array lies on, None on the host.
+
+    Arrays of other libraries than torch are taken to lie on the current device.
+    """
+    if is_torch(value):
+        return value.device.index
+    return current() if is_on_device(value) else None
+
+
 def stream_of(like: Any) -> Stream:
-    """Return the stream that launches go to: torch's current one if `like` is a tensor, else the default."""
-    if like is None:
+    """Return the stream that launches go to: torch's current one if `like` is a tensor, else the default.
+
+    The default stream counts as captured, too, while torch captures its own.
+    """
+    if "torch" not in sys.modules:
         return Stream(0)
     import torch
 
-    return Stream(torch.cuda.current_stream(like.device).cuda_stream, torch.cuda.is_current_stream_capturing())
+    handle = 0 if like is None else torch.cuda.current_stream(like.device).cuda_stream
+    return Stream(handle, torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())

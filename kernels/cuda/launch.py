@@ -5,7 +5,6 @@ A launch by numba's dispatcher takes 27 us for three arrays, one of these 3.5 (m
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from frittata.egraph.errors import CompileError
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.compile import kernel_digest
 from frittata.kernels.cuda import device, library
+from frittata.kernels.cuda.device import driver as _driver
 from frittata.kernels.cuda.kernel import CudaKernel
 from frittata.kernels.driver import compiled
 
@@ -34,6 +34,12 @@ _WORD_BYTES = 8
 _ARRAY_WORDS, _ADDRESS = 7, 4
 _F32_ONE, _F64_ONE = 0x3F800000, 0x3FF0000000000000
 _SUMS_F64 = 70
+_LOG_BYTES = 8192
+_WAYS_OUT = {
+    "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": "install a CUDA toolkit that is no newer than the driver, or a newer driver",
+    "CUDA_ERROR_INVALID_PTX": "report it, with the PTX that `fast.compilation.executable.ptx()` gives",
+}
+"""What to do about refusals, by the driver's names of them."""
 _DEFAULT_WAY = -1
 """The algorithm that cuBLAS chooses by itself."""
 
@@ -53,9 +59,8 @@ class PtxSource:
     @property
     def digest(self) -> str:
         """The content key of the PTX."""
-        versions = [metadata.version(name) for name in ("numba-cuda", "cuda-bindings")]
         kernel = self.kernel
-        key = [self.capability, kernel.dtypes, kernel.status_words, kernel.threads, kernel.resident, versions]
+        key = [self.capability, kernel.dtypes, kernel.status_words, kernel.threads, kernel.resident, _versions()]
         return kernel_digest(self.source, json.dumps(key))
 
     def compile(self, cache: KernelCache | None) -> bytes:
@@ -75,6 +80,13 @@ class PtxSource:
         found = re.search(rb"\.visible \.entry (\S+?)\(", ptx)
         assert found is not None
         return found[1].decode()
+
+
+@cache
+def _versions() -> list[Any]:
+    """Return the versions of all that makes PTX; the compiler need be no package, but is of the toolkit."""
+    names = ("numba-cuda", "cuda-bindings", "nvidia-nvvm")
+    return [device.toolkit(), *((name, each.version) for name in names for each in metadata.distributions(name=name))]
 
 
 @dataclass(frozen=True)
@@ -102,9 +114,10 @@ class Launch:
 
 
 class Launches:
-    """Launches in order, with memory for their parameters: for one call at a time."""
+    """Launches in order on one device, with memory for their parameters: for one call at a time."""
 
-    def __init__(self, launches: Sequence[Launch]) -> None:
+    def __init__(self, launches: Sequence[Launch], device: int = 0) -> None:
+        self._device = device
         parts = [part for launch in launches for part in launch.parts]
         self._memory = np.array([part.memory for part in parts], np.int64)
         self._offset = np.array([part.start for part in parts], np.int64)
@@ -138,7 +151,7 @@ class Launches:
 
         Raises: CompileError if the driver refuses one.
         """
-        multiplier, handle = (library.gemm(), library.handle(stream)) if self._calls_library else (0, 0)
+        multiplier, handle = (library.gemm(), library.handle(self._device, stream)) if self._calls_library else (0, 0)
         row = self._first_row + _WORDS * _WORD_BYTES * first
         failed = _walk(row, count, _launcher(), stream, multiplier, handle)
         if failed < 0:
@@ -233,13 +246,16 @@ def loaded(source: PtxSource, ptx: bytes, device: int) -> int:
     Raises: CompileError if the driver cannot compile it: PTX that is newer than the driver, for one.
     """
     driver = _driver()
-    (module,) = check(driver.cuModuleLoadData(ptx + b"\0"), f"kernel {source.kernel.name}")
-    (found,) = check(driver.cuModuleGetFunction(module, source.entry(ptx).encode()), f"kernel {source.kernel.name}")
+    what, log, option = f"kernel {source.kernel.name}", bytearray(_LOG_BYTES), driver.CUjit_option
+    options = {option.CU_JIT_ERROR_LOG_BUFFER: log, option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES: len(log)}
+    returned = driver.cuModuleLoadDataEx(ptx + b"\0", len(options), [*options], [*options.values()])
+    (module,) = check(returned, what, log)
+    (found,) = check(driver.cuModuleGetFunction(module, source.entry(ptx).encode()), what)
     return int(found)
 
 
-def check(returned: tuple[Any, ...], what: str = "a launch") -> tuple[Any, ...]:
-    """Return what a call of the driver gives besides its status.
+def check(returned: tuple[Any, ...], what: str = "a launch", log: bytes | bytearray = b"") -> tuple[Any, ...]:
+    """Return what a call of the driver gives besides its status; `log` is what its compiler says, up to a zero.
 
     Raises: CompileError if the status is not success.
     """
@@ -248,7 +264,9 @@ def check(returned: tuple[Any, ...], what: str = "a launch") -> tuple[Any, ...]:
     if status != driver.CUresult.CUDA_SUCCESS:
         _, text = driver.cuGetErrorString(status)
         told = text.decode() if isinstance(text, bytes) else str(text)
-        raise CompileError(f"CUDA's driver refuses {what}: {told} ({status.name})")
+        where = log.partition(b"\0")[0].decode(errors="replace").strip()
+        do = _WAYS_OUT.get(status.name, "")
+        raise CompileError(f"CUDA's driver refuses {what}: {told} ({status.name})", where=where, do=do)
     return tuple(found)
 
 
@@ -258,8 +276,3 @@ def _launcher() -> int:
     driver = _driver()
     address, _ = check(driver.cuGetProcAddress(b"cuLaunchKernel", 12000, 0), "its own entry point")
     return int(address)
-
-
-@cache
-def _driver() -> Any:
-    return importlib.import_module("cuda.bindings.driver")

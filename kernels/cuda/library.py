@@ -194,22 +194,34 @@ def gemm() -> int:
     return 0 if library is None else ctypes.cast(library.cublasGemmStridedBatchedEx, ctypes.c_void_p).value or 0
 
 
-_of_thread = threading.local()
+class _OfThread(threading.local):
+    """What each thread has of its own."""
+
+    def __init__(self) -> None:
+        self.handle_by_device: dict[int, ctypes.c_void_p] = {}
 
 
-def handle(stream: int) -> int:
-    """Return the calling thread's handle of cuBLAS for the current device, set to a stream.
+_of_thread = _OfThread()
+
+
+def has_handle(device: int) -> bool:
+    """Whether the calling thread has a handle of cuBLAS for a device; making one allocates memory."""
+    return device in _of_thread.handle_by_device
+
+
+def handle(device: int, stream: int) -> int:
+    """Return the calling thread's handle of cuBLAS for a device, which is the current one, set to a stream.
 
     Raises: CompileError.
     """
     library = _library()
     assert library is not None
-    found = getattr(_of_thread, "handle", None)
+    found = _of_thread.handle_by_device.get(device)
     if found is None:
         found = ctypes.c_void_p()
         _check(library.cublasCreate_v2(ctypes.byref(found)))
         _check(library.cublasSetMathMode(found, _SUMS_STAY_WIDE))
-        _of_thread.handle = found
+        _of_thread.handle_by_device[device] = found
     _check(library.cublasSetStream_v2(found, ctypes.c_void_p(stream)))
     return found.value or 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from frittata.kernels.cache import KernelCache
 from frittata.kernels.cuda import device, templates
 from frittata.kernels.cuda.kernel import CudaKernel
 from frittata.kernels.cuda.launch import Launch, Launches, Part, PtxSource, loaded
-from frittata.kernels.cuda.library import LIBRARY, LibraryCall, gemm
+from frittata.kernels.cuda.library import LIBRARY, LibraryCall, gemm, has_handle
 from frittata.kernels.lowered import HostStep
 from frittata.kernels.plain import flat
 from frittata.kernels.plan import (
@@ -146,7 +147,8 @@ class _Call:
 class CudaExecutable:
     """A program ready to run; calls from several threads go one after the other on the device's stream.
 
-    Arguments that lie on the device stay there, and so do the results; numpy arrays are copied there and back.
+    Arguments that lie on the device stay there, and so do the results; numpy arrays are copied there and back. The
+    device is the one where the arguments of the first call lie, or the current one if they lie on the host.
     """
 
     def __init__(
@@ -168,7 +170,8 @@ class CudaExecutable:
         self._outputs = [(shapes.concrete(t.shape), t) for t in map(self._types.__getitem__, program_.outputs)]
         self._host_constants = dict(constants)
         self._constants: list[Any] | None = None
-        self._device = 0
+        self._device: int | None = None
+        self._lock = Lock()
         self._first_argument = _STATUS + 1 + len(constants)
         self._first_output = self._first_argument + len(program_.inputs)
         self._buffers = [self._buffers_of(kernel) for kernel in program_.kernels]
@@ -210,12 +213,14 @@ class CudaExecutable:
         Raises: ModelError if the arguments do not fit; IndexRangeError if an index lies outside of its axis;
             CompileError if there is no device.
         """
-        call = self._start(arrays)
-        for first, count in self._segments:
-            self._run(first, count, call)
-        self._check(call)
-        results = self._results(call, arrays)
-        self._release(call)  # not after an error: its status would outlive the call
+        number = self._where(arrays)
+        with device.on(number):
+            call = self._start(arrays, number)
+            for first, count in self._segments:
+                self._run(first, count, call)
+            self._check(call)
+            results = self._results(call, arrays)
+            self._release(call)  # not after an error: its status would outlive the call
         return results
 
     def measure(self, *arrays: Any, repeats: int = 10) -> NDArray[np.float64]:
@@ -228,18 +233,20 @@ class CudaExecutable:
         device.require("device")
         from numba import cuda
 
-        call = self._start(arrays)
         least = np.full(self.steps, np.inf)
-        for _ in range(repeats + 1):  # the first run loads
-            for number in range(self.steps):
-                start, end = cuda.event(), cuda.event()
-                start.record(call.stream.numba)
-                self._run(number, 1, call)
-                end.record(call.stream.numba)
-                end.synchronize()
-                least[number] = min(least[number], start.elapsed_time(end) / 1e3)
-        self._check(call)
-        self._release(call)
+        number = self._where(arrays)
+        with device.on(number):
+            call = self._start(arrays, number)
+            for _ in range(repeats + 1):  # the first run loads
+                for step in range(self.steps):
+                    start, end = cuda.event(), cuda.event()
+                    start.record(call.stream.numba)
+                    self._run(step, 1, call)
+                    end.record(call.stream.numba)
+                    end.synchronize()
+                    least[step] = min(least[step], start.elapsed_time(end) / 1e3)
+            self._check(call)
+            self._release(call)
         return least
 
     # ---- a call ------------------------------------------------------------------------------------------------------
@@ -256,29 +263,37 @@ class CudaExecutable:
                 out.append((number, 1))
         return out
 
-    def _start(self, arrays: Sequence[Any]) -> _Call:
+    def _where(self, arrays: Sequence[Any]) -> int:
+        """Return the number of the device that a call runs on.
+
+        Raises: ModelError if an argument lies on another one; CompileError if there is no device.
+        """
         device.require("device", "simulator")
-        number = device.enter()
         if len(arrays) != len(self._inputs):
             raise ModelError(f"the program takes {len(self._inputs)} arguments, got {len(arrays)}")
-        arguments = [_argument(array, *known, number) for array, known in zip(arrays, self._inputs, strict=True)]
+        there = [device.number_of(array) for array in arrays]
+        number = next((each for each in (self._device, *there) if each is not None), None)
+        for (name, *_), each in zip(self._inputs, there, strict=True):
+            if each not in (None, number):
+                raise _elsewhere(f"argument {name!r} is", each, number)
+        return device.current() if number is None else number
+
+    def _start(self, arrays: Sequence[Any], number: int) -> _Call:
         like = next(filter(device.is_torch, arrays), None)
         stream = device.stream_of(like)
-        if stream.is_captured and (self._constants is None or any(self._words)):
-            raise CompileError(
-                "a program that was never called, or that looks up what its arguments say, cannot be captured",
-                do="call it once before; look-ups are checked after each call, which graphs have no place for",
-            )
-        if self._constants is None:
-            self._constants, self._device = self._uploaded(), number
-        if self._device != number:
-            raise CompileError(
-                f"the program was loaded on device {self._device}, the current one is {number}",
-                do="optimize once more for that one",
-            )
-        # memory that a stream still works in is only used again by what comes later in the same stream
-        free = self._free.setdefault(stream.handle, [])
-        context = free.pop() if free and not stream.is_captured else self._new_context(like, stream)
+        if stream.is_captured:
+            self._require_capturable(arrays, number)
+        known = zip(arrays, self._inputs, strict=True)
+        arguments = [_argument(array, *input_, stream) for array, input_ in known]
+        with self._lock:  # two first calls at once would each upload, and free what the other points to
+            if self._constants is None:
+                self._constants, self._device = self._uploaded(), number
+            if self._device != number:
+                raise _elsewhere("arguments are", number, self._device)
+            # memory that a stream still works in is only used again by what comes later in the same stream
+            free = self._free.setdefault(stream.handle, [])
+            context = free.pop() if free and not stream.is_captured else None
+        context = context or self._new_context(like, stream, number)
         outputs = [device.fresh(shape, type_.dtype, like) for shape, type_ in self._outputs]
         call = _Call(context, [context.arena, context.status, *self._constants, *arguments, *outputs], stream)
         if context.launches is not None:
@@ -286,12 +301,33 @@ class CudaExecutable:
             context.launches.point(context.starts)
         return call
 
+    def _require_capturable(self, arrays: Sequence[Any], number: int) -> None:
+        """Check that a call neither allocates, nor copies between host and device, nor waits: that ends a capture.
+
+        Raises: CompileError.
+        """
+        if self._constants is None or any(self._words):
+            raise CompileError(
+                "a program that was never called, or that looks up what its arguments say, cannot be captured",
+                do="call it once before; look-ups are checked after each call, which graphs have no place for",
+            )
+        on_host = next((step for step in self.lowered if isinstance(step, HostStep)), None)
+        if on_host is not None:
+            what = f"a program with a step in Python, {on_host.name}, cannot be captured"
+            raise CompileError(what, do="optimize what comes before it and what comes after alone, and capture those")
+        if not arrays or not all(map(device.is_torch, arrays)):
+            what = "a call that is captured takes torch tensors on the device, and nothing else"
+            raise CompileError(what, do="move its arguments there before the capture")
+        if any(isinstance(step, LibraryCall) for step in self.lowered) and not has_handle(number):
+            what = "the first call of cuBLAS in a thread cannot be captured"
+            raise CompileError(what, do="call the program once before, in the thread that captures")
+
     def _release(self, call: _Call) -> None:
         """Keep what a call used for others in its stream; what a graph uses goes with the graph's own memory."""
         if not call.stream.is_captured:
             self._free[call.stream.handle].append(call.context)
 
-    def _new_context(self, like: Any, stream: device.Stream) -> _Context:
+    def _new_context(self, like: Any, stream: device.Stream, number: int) -> _Context:
         arena = device.fresh((max(1, self.arena_bytes),), "u8", like if stream.is_captured else None)
         status = None if stream.is_captured else device.upload(np.zeros(max(1, sum(self._words)), np.int64))
         starts = np.zeros(self._first_output + len(self._outputs), np.int64)
@@ -300,9 +336,9 @@ class CudaExecutable:
         known = [device.address(memory) for memory in (arena, *(self._constants or ()))]
         starts[_ARENA], starts[_STATUS + 1 : self._first_argument] = known[0], known[1:]
         starts[_STATUS] = 0 if status is None else device.address(status)
-        return _Context(arena, status, self._new_launches(self._compiled), starts)
+        return _Context(arena, status, self._new_launches(self._compiled, number), starts)
 
-    def _new_launches(self, compiled: Mapping[CudaKernel, tuple[PtxSource, bytes]]) -> Launches:
+    def _new_launches(self, compiled: Mapping[CudaKernel, tuple[PtxSource, bytes]], number: int) -> Launches:
         launches: list[Launch] = []
         for step, buffers, word in zip(self.lowered, self._buffers, np.cumsum([0, *self._words]), strict=False):
             if isinstance(step, LibraryCall):
@@ -311,12 +347,21 @@ class CudaExecutable:
             elif isinstance(step, CudaKernel):
                 status = (Part(_STATUS, 8 * int(word), step.status_words, 8),) if step.status_words else ()
                 parts = (*(buffer.part() for buffer in buffers), *status)
-                launches.append(Launch(loaded(*compiled[step], self._device), step.blocks, step.threads, parts))
+                launches.append(Launch(loaded(*compiled[step], number), step.blocks, step.threads, parts))
             else:
                 launches.append(Launch(0, 0, 0, ()))
-        return Launches(launches)
+        return Launches(launches, number)
 
     def _uploaded(self) -> list[Any]:
+        """Copy the constants to the current device.
+
+        Raises: CompileError if that is an older one than the program was compiled for.
+        """
+        wanted = max((source.capability for source, _ in (self._compiled or {}).values()), default=None)
+        if wanted is not None and device.capability() < wanted:
+            needed, there = (f"{major}.{minor}" for major, minor in (wanted, device.capability()))
+            what = f"the program was compiled for compute capability {needed}, the device of its arguments has {there}"
+            raise CompileError(what, do="optimize while that device is the current one, by torch.cuda.device")
         known: dict[int, Any] = {}
         for array in self._host_constants.values():
             if id(array) not in known:
@@ -393,23 +438,30 @@ def _memory_dtype(type_: TensorType) -> Any:
     return np.dtype(device.MEMORY_DTYPES[type_.dtype])
 
 
-def _argument(value: Any, name: str, shape: tuple[int, ...], wanted: Any, dtype: str, number: int) -> Any:
-    """Return an argument as contiguous memory on the device of that number.
+def _argument(
+    value: Any, name: str, shape: tuple[int, ...], wanted: Any, dtype: str, stream: device.Stream
+) -> Any:
+    """Return an argument as contiguous memory on the device.
 
-    Raises: ModelError if it is not of the type, or on another device.
+    Raises: ModelError if it is not of the type, or no dense array.
     """
     if device.is_torch(value):
+        device.require_memory(value)
         if value.shape != shape or value.dtype is not device.torch_dtype(dtype):
             raise _misfit(name, shape, wanted, f"{value.dtype}{list(value.shape)}".removeprefix("torch."))
-        if value.device.index != number:
-            what = f"argument {name!r} is on {value.device}, the kernels are on cuda:{number}"
-            raise ModelError(what, do="move it there")
-        return device.settled(value)
+        return device.settled(value, stream)
     if not isinstance(value, np.ndarray) and not device.is_on_device(value):
         raise _misfit(name, shape, wanted, type(value).__name__)
     if tuple(value.shape) != shape or value.dtype != wanted:
         raise _misfit(name, shape, wanted, f"{value.dtype}{list(value.shape)}")
-    return device.upload(flat(value)) if isinstance(value, np.ndarray) else device.settled(value)
+    return device.upload(flat(value)) if isinstance(value, np.ndarray) else device.settled(value, stream)
+
+
+def _elsewhere(what: str, there: int | None, here: int | None) -> ModelError:
+    return ModelError(
+        f"{what} on cuda:{there}, the program runs on cuda:{here}",
+        do=f"move arguments to cuda:{here}, or optimize once more and call that with arguments on cuda:{there}",
+    )
 
 
 def _misfit(name: str, shape: tuple[int, ...], wanted: Any, given: str) -> ModelError:

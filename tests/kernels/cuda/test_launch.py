@@ -53,11 +53,14 @@ def test_the_driver_gets_functions_sizes_the_stream_and_addresses_of_pointers(ca
     assert called[-1][-1][4] == 80
 
 
-def test_what_the_driver_refuses_ends_the_run(called: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def status(number: int) -> Any:
-        return SimpleNamespace(name=f"CUDA_ERROR_{number}")
+def status(number: int) -> Any:
+    return SimpleNamespace(name=f"CUDA_ERROR_{number}")
 
-    status.CUDA_SUCCESS = status(0)  # type: ignore[attr-defined]
+
+status.CUDA_SUCCESS = status(0)  # type: ignore[attr-defined]
+
+
+def test_what_the_driver_refuses_ends_the_run(called: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     driver = SimpleNamespace(CUresult=status, cuGetErrorString=lambda status: (0, b"an illegal address"))
     monkeypatch.setattr(launch, "_driver", lambda: driver)
     launches = Launches([Launch(n, 1, 1, (Part(0, 0, 1, 4),) * 2) for n in (1, REFUSED, 2)])
@@ -74,10 +77,46 @@ def test_ptx_is_compiled_once_for_each_capability_and_kept(monkeypatch: pytest.M
         return f".version 9.0\n.visible .entry _ZN{kernel.name}E(\n.param"
 
     monkeypatch.setattr(device, "ptx", ptx)
-    monkeypatch.setattr(launch.metadata, "version", lambda name: "1")
     cache = KernelCache(tmp_path)
     hopper, ampere = PtxSource(KERNEL, (9, 0)), PtxSource(KERNEL, (8, 0))
     found = [source.compile(cache) for source in (hopper, ampere, hopper)]
     assert asked == [(9, 0), (8, 0)]
     assert found[0] == found[2]
     assert hopper.entry(found[0]) == "_ZNdoubleE"
+
+
+def test_ptx_that_is_newer_than_the_driver_is_refused_with_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(ptx: bytes, count: int, options: list[str], values: list[Any]) -> tuple[Any, ...]:
+        assert (ptx, count, options) == (b"ptx\0", 2, ["log", "bytes"])
+        log, size = values
+        assert len(log) == size
+        log[:14] = b"line 9: fatal\n"
+        return SimpleNamespace(name="CUDA_ERROR_UNSUPPORTED_PTX_VERSION"), None
+
+    options = SimpleNamespace(CU_JIT_ERROR_LOG_BUFFER="log", CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES="bytes")
+    driver = SimpleNamespace(CUjit_option=options, CUresult=status, cuModuleLoadDataEx=load)
+    driver.cuGetErrorString = lambda status: (0, b"the PTX is too new")
+    monkeypatch.setattr(launch, "_driver", lambda: driver)
+    with pytest.raises(CompileError) as raised:
+        launch.loaded(PtxSource(KERNEL, (9, 0)), b"ptx", 0)
+    assert raised.value.what.startswith("CUDA's driver refuses kernel double: the PTX is too new")
+    assert raised.value.where == "line 9: fatal"
+    assert "no newer than the driver" in raised.value.do
+
+
+def test_each_version_of_the_compiler_has_its_own_ptx(monkeypatch: pytest.MonkeyPatch) -> None:
+    def digest(toolkit: tuple[int, int] | None, **version_by_name: str) -> str:
+        def installed(name: str) -> list[Any]:
+            return [SimpleNamespace(version=version_by_name[name])] if name in version_by_name else []
+
+        monkeypatch.setattr(launch.metadata, "distributions", installed)
+        monkeypatch.setattr(device, "toolkit", lambda: toolkit)
+        launch._versions.cache_clear()  # type: ignore[reportPrivateUsage]
+        return PtxSource(KERNEL, (9, 0)).digest
+
+    both = {"numba-cuda": "0.30"}, {"numba-cuda": "0.30", "nvidia-nvvm": "13.0.88"}
+    ways = [(toolkit, each) for toolkit in (None, (13, 0), (13, 1)) for each in (*both, {"nvidia-nvvm": "13.1.80"})]
+    digests = [digest(toolkit, **each) for toolkit, each in ways]
+    assert len({*digests}) == len(ways)
+    assert digests == [digest(toolkit, **each) for toolkit, each in ways]
+    launch._versions.cache_clear()  # type: ignore[reportPrivateUsage]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -104,7 +106,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, function: Callable[..., int]) -> A
     )  # fmt: skip
     made = kind(function)
     monkeypatch.setattr(library, "gemm", lambda: ctypes.cast(made, ctypes.c_void_p).value)
-    monkeypatch.setattr(library, "handle", lambda stream: 5)
+    monkeypatch.setattr(library, "handle", lambda device, stream: 5)
     monkeypatch.setattr(launch, "_launcher", lambda: 0)
     return made
 
@@ -159,4 +161,38 @@ def test_what_the_library_refuses_is_an_error(monkeypatch: pytest.MonkeyPatch) -
     kept = stand_in(monkeypatch, lambda *given: 13)
     with pytest.raises(CompileError, match="status 13"):
         run(TAKEN[0], TAKEN[0].values())
+    assert kept is not None
+
+
+def test_each_thread_has_a_handle_for_each_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def create(place: Any) -> int:
+        made.append(len(made) + 1)
+        place._obj.value = made[-1]
+        return 0
+
+    def succeed(*given: Any) -> int:
+        return 0
+
+    cublas = SimpleNamespace(cublasCreate_v2=create, cublasSetMathMode=succeed, cublasSetStream_v2=succeed)
+    monkeypatch.setattr(library, "_library", lambda: cublas)
+
+    def handles() -> list[int]:
+        assert not library.has_handle(0)
+        found = [library.handle(device, stream) for device in (0, 1, 0) for stream in (3, 4)]
+        assert library.has_handle(0) and not library.has_handle(2)
+        return found
+
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        assert [pool.submit(handles).result() for pool in (one, other)] == [[1, 1, 2, 2, 1, 1], [3, 3, 4, 4, 3, 3]]
+
+
+def test_products_run_by_the_handle_of_their_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    kept = stand_in(monkeypatch, lambda *given: 0)
+    monkeypatch.setattr(library, "handle", lambda device, stream: asked.append((device, stream)) or 5)
+    call = library.LIBRARY.call(TAKEN[0].name, TAKEN[0].bodies)
+    Launches([Launch(0, 0, 0, (Part(0, 0, 1, 4),) * 3, call.words)], 1).run(0, 1, 7)
+    assert asked == [(1, 7)]
     assert kept is not None
