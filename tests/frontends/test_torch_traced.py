@@ -119,9 +119,8 @@ def of_squares(x: Tensor) -> Tensor:
 
 VALUES: dict[str, Callable[..., Any]] = {
     "a branch": lambda x: of_squares(x) if x.sum() > 0 else x,
-    "a number": lambda x: of_squares(x) * x.sum().item(),
+    "a size": lambda x: of_squares(x)[: int(x.abs().sum().item())],
     "an array": lambda x: of_squares(x) * torch.from_numpy(x.numpy()),
-    "a list": lambda x: of_squares(x) * x.tolist()[0][0],
 }
 
 
@@ -129,6 +128,14 @@ VALUES: dict[str, Callable[..., Any]] = {
 def test_what_depends_on_values_is_refused_as_before(name: str) -> None:
     with pytest.raises(ModelError, match=r"torch\.export cannot follow|is made of the values of a tensor"):
         ft.optimize(VALUES[name], (POINTS,), machine=REFERENCE)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: of_squares(x) * x.sum().item(), lambda x: of_squares(x) * x.tolist()[0][0]]
+)
+def test_numbers_made_of_values_are_those_of_each_call(function: Callable[[Tensor], Tensor]) -> None:
+    fast = ft.optimize(function, (POINTS,), machine=REFERENCE)
+    torch.testing.assert_close(fast(3 - POINTS), function(3 - POINTS))
 
 
 class Step(nn.Module):
