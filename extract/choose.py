@@ -329,7 +329,7 @@ class _Builder:
 
 def _called(node: Node) -> str:
     """Return the name of an operator, or of the function that an extern calls."""
-    return externs.target_of(node.attrs[0]).split(".")[1] if externs.is_extern(node.op) else node.op
+    return externs.label_of(node.attrs[0]) if externs.is_extern(node.op) else node.op
 
 
 def _mentions(body: Term, op: str) -> bool:

@@ -43,7 +43,7 @@ class Options:
     `rules`: files of rules that join the built-in ones. `numerics`: the loosest level of rules admitted. `disable`:
     names of families or of single rules (`family/name`). `library`: whether calls into a library may be chosen.
     `target`: what to compile for, "cpu" or "cuda". `form`: kernels as vector code, or the plain `@njit(parallel=True)`
-    form. `fallback`: whether operators without a definition become calls into torch, or an error that lists them.
+    form. `fallback`: whether operators without a definition become calls into torch or numpy, or an error with them.
     `freeze`: None folds parameters and guards them against later changes, True folds without the guard, False folds
     nothing and reads them at every call. `tune`: "measure" times the chosen kernels and chooses again, until no others
     are predicted to be faster, and remembers what they took. `verify`: whether the results for the example arguments

@@ -21,7 +21,7 @@ def imported(
 ) -> Imported:
     """Import a module, an exported program, an fx graph, an ONNX model or a function; terms stay as they are.
 
-    With `fallback="extern"` calls of torch without a definition stay calls of torch.
+    With `fallback="extern"` calls of torch and numpy without a definition stay calls of them.
 
     Raises: ModelError, UnsupportedOpError.
     """
@@ -39,7 +39,7 @@ def imported(
     if _is_function(source):
         from frittata.frontends.arrays.trace import from_function
 
-        return from_function(source, args, kwargs)
+        return from_function(source, args, kwargs, fallback)
     if hasattr(source, "graph_signature"):
         from frittata.frontends.torch_symbolic import at_examples
 
@@ -84,7 +84,7 @@ def symbolic(
     if _is_function(source) and dynamic_shapes is not True:
         from frittata.frontends.arrays.symbolic import of_function
 
-        return of_function(source, args, kwargs, dynamic_shapes)
+        return of_function(source, args, kwargs, dynamic_shapes, fallback)
     if not hasattr(source, "named_parameters"):
         raise ModelError(
             f"dynamic_shapes={dynamic_shapes!r:.80} for a {type(source).__name__}",

@@ -1,14 +1,16 @@
-"""Calls into torch for operators without a definition: opaque rows `extern_n`, one for each number of operands.
+"""Calls into torch and numpy for what has no definition: opaque rows `extern_n`, one for each number of operands.
 
-A call is text that says all of it, tensors by position: `aten.kthvalue.default(x0, 3, -1, False)`. Equal calls of equal
-operands are one term; the text goes through the e-graph and scripts as it is. Only pure functions are admitted.
+A call is text that says all of it, tensors by position: `aten.kthvalue.default(x0, 3, -1, False)`, or
+`numpy.linalg.solve(x0, x1)`. Equal calls of equal operands are one term; the text goes through the e-graph and scripts
+as it is. Only pure functions are admitted.
 """
 
 from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +24,7 @@ from frittata.egraph.torch_arrays import array_of, tensor_of
 
 Array = NDArray[Any]
 
-STEM = "extern"
+STEM, NUMPY = "extern", "numpy."
 _ATTRS = (("call", REQUIRED), ("result", REQUIRED), ("shape", REQUIRED), ("dtype", REQUIRED))
 
 
@@ -33,13 +35,19 @@ def extern(call: str, operands: Sequence[Term], result: int, type_: TensorType) 
 
 
 def is_extern(op: str) -> bool:
-    """Whether an operator is a call into torch."""
+    """Whether an operator is a call into torch or numpy."""
     return op.startswith(f"{STEM}_")
 
 
 def target_of(call: str) -> str:
     """Return the function that a call names: aten.sort.stable(x0, stable=True) -> aten.sort.stable."""
     return call.partition("(")[0]
+
+
+def label_of(call: str) -> str:
+    """Return the name of what a call names: aten.sort.stable(x0) -> sort, numpy.linalg.solve(x0, x1) -> solve."""
+    parts = target_of(call).split(".")
+    return parts[-1] if call.startswith(NUMPY) else parts[1]
 
 
 def show_argument(value: Any) -> str:
@@ -62,19 +70,47 @@ def show_argument(value: Any) -> str:
 def run(call: str, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """Run a call on numpy arrays and return all of its results.
 
-    Raises: ModelError with torch's words if it refuses the values.
+    Raises: ModelError with the words of torch or numpy if it refuses the values.
     """
+    found = called(call, arrays)
+    if call.startswith(NUMPY):
+        return tuple(np.asarray(leaf) for leaf in _leaves(found))
     import torch
 
-    function, arguments, keywords = _parsed(call)
-    tensors = [tensor_of(_given(array)) for array in arrays]
-    with torch.no_grad():
-        try:
-            found = function(*(_bound(a, tensors) for a in arguments), **{k: _bound(a, tensors) for k, a in keywords})
-        except (RuntimeError, IndexError, NotImplementedError) as error:
-            raise ModelError(f"torch refuses {call}: {str(error).partition(chr(10))[0]}") from error
     results = (found,) if isinstance(found, torch.Tensor) else tuple(found)
     return tuple(array_of(r) if r is not None else np.empty(0) for r in results)
+
+
+def called(call: str, arrays: Sequence[Array]) -> Any:
+    """Run a call on numpy arrays and return what it returns: tensors, or numpy's arrays.
+
+    Raises: ModelError with the words of torch or numpy if it refuses the values.
+    """
+    function, arguments, keywords = _parsed(call)
+    is_numpy = call.startswith(NUMPY)
+    given = list(arrays) if is_numpy else [tensor_of(_given(array)) for array in arrays]
+    try:
+        with _no_grad(is_numpy):
+            return function(*(_bound(a, given) for a in arguments), **{k: _bound(a, given) for k, a in keywords})
+    except Exception as error:  # functions of libraries raise what they want
+        raise ModelError(f"{_library_of(call)} refuses {call}: {str(error).partition(chr(10))[0]}") from error
+
+
+def _no_grad(is_numpy: bool) -> Any:
+    if is_numpy:
+        return nullcontext()
+    import torch
+
+    return torch.no_grad()
+
+
+def _leaves(found: Any) -> Iterator[Any]:
+    """Visit the results of a function in order."""
+    if isinstance(found, tuple | list):
+        for part in found:  # pyright: ignore[reportUnknownVariableType]
+            yield from _leaves(part)
+    else:
+        yield found
 
 
 def _given(array: Any) -> Array:
@@ -89,30 +125,43 @@ def _parsed(call: str) -> tuple[Any, tuple[ast.expr, ...], tuple[tuple[str, ast.
 
     Torch's prims check types and shapes in Python, for 35 us a call: what they call then is the function.
     """
-    import torch
-
     try:
         tree = ast.parse(call, mode="eval").body
         assert isinstance(tree, ast.Call)
-        function: Any = torch.ops
-        for part in ast.unparse(tree.func).split("."):
+        function: Any = _library(call)
+        for part in ast.unparse(tree.func).removeprefix(NUMPY).split("."):
             function = getattr(function, part)
     except (SyntaxError, AssertionError, AttributeError, RuntimeError) as error:
-        raise ModelError(f"torch has no call {call!r}", do="write namespace.operator.overload(x0, ...)") from error
+        do = "write namespace.operator.overload(x0, ...), or numpy.function(x0, ...)"
+        raise ModelError(f"{_library_of(call)} has no call {call!r}", do=do) from error
     function = getattr(function, "impl_aten", function)
     return function, tuple(tree.args), tuple((str(k.arg), k.value) for k in tree.keywords)
 
 
-def _bound(node: ast.expr, tensors: Sequence[Any]) -> Any:
-    """Return the value of an argument."""
+def _library_of(call: str) -> str:
+    return "numpy" if call.startswith(NUMPY) else "torch"
+
+
+def _library(call: str) -> Any:
+    if call.startswith(NUMPY):
+        return np
     import torch
 
+    return torch.ops
+
+
+def _bound(node: ast.expr, tensors: Sequence[Any]) -> Any:
+    """Return the value of an argument."""
     match node:
         case ast.Name(id=name):
             return tensors[int(name[1:])]
         case ast.List(elts=parts):
             return [_bound(part, tensors) for part in parts]
+        case ast.Tuple(elts=parts):
+            return tuple(_bound(part, tensors) for part in parts)
         case ast.Attribute(attr=name):
+            import torch
+
             return getattr(torch, name)
         case ast.Call(args=[text]):
             return float(ast.literal_eval(text))
@@ -122,7 +171,7 @@ def _bound(node: ast.expr, tensors: Sequence[Any]) -> Any:
 
 def _row(count: int) -> Op:
     operands: tuple[tuple[str, Sort], ...] = tuple((f"x{i}", "tensor") for i in range(count))
-    doc = f"A call into torch with {count} tensors; `result` tells which of its results."
+    doc = f"A call into torch or numpy with {count} tensors; `result` tells which of its results."
     name = f"{STEM}_{count}"
     return Op(name, "tensor", operands, _ATTRS, _type, _reference, cost=8.0, opaque=True, doc=doc, carries=True)
 

@@ -1,4 +1,4 @@
-"""Calls of numpy's functions: each has a row, and what of its arguments is no tensor has to be known."""
+"""Calls of numpy's functions: most have a row, and what of its arguments is no tensor has to be known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from frittata.egraph.errors import ModelError
 from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Term
-from frittata.frontends.arrays import ufuncs
+from frittata.frontends.arrays import numpy_calls
 from frittata.frontends.arrays.constants import value_of
 from frittata.frontends.arrays.functions import FUNCTIONS
 from frittata.frontends.arrays.trees import leaves
@@ -20,14 +20,14 @@ from frittata.frontends.arrays.trees import leaves
 def apply(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
     """Apply a function.
 
-    Raises: UnsupportedOpError without a row; ModelError for arguments that the row does not take.
+    Raises: UnsupportedOpError without a row, where numpy is not called; ModelError for arguments that rows do not take.
     """
-    name = f"{function.__module__}.{function.__name__}"
+    given = {key: value for key, value in options.items() if value is not np._NoValue}  # pyright: ignore
     if function not in FUNCTIONS:
-        raise ufuncs.lacking(name)
+        return numpy_calls.call(function, args, given)
+    name = f"{function.__module__}.{function.__name__}"
     row = FUNCTIONS[function]
     taken = signature(row)
-    given = {key: value for key, value in options.items() if value is not np._NoValue}  # pyright: ignore
     try:
         bound = taken.bind(*args, **given)
     except TypeError as error:
@@ -73,7 +73,7 @@ def fold(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str,
     Raises: as `apply`.
     """
     if (ufunc, method) not in WHOLE_BY_METHOD:
-        raise ufuncs.lacking(f"numpy.{ufunc.__name__}.{method}")
+        raise numpy_calls.lacking(f"numpy.{ufunc.__name__}.{method}")
     return apply(WHOLE_BY_METHOD[ufunc, method], inputs, {"axis": 0, **options} if len(inputs) == 1 else options)
 
 

@@ -18,14 +18,16 @@ from frittata.frontends.symbolic import Axis, Linear, Symbolic
 _HOW = "give an entry for each argument, nested as it is: ({axis: name, ...}, None, ...), or a dict of them by name"
 
 
-def of_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any) -> Symbolic:
+def of_function(
+    function: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any, fallback: str = "error"
+) -> Symbolic:
     """Trace a function for the sizes of its example arguments, and then for those of each call.
 
     A dim is a name, or a `torch.export.Dim`, which has a range.
 
     Raises: ModelError if `dynamic_shapes` does not fit the arguments; as `from_function`.
     """
-    first = from_function(function, args, kwargs)
+    first = from_function(function, args, kwargs, fallback)
     by_name: Any = dynamic_shapes
     if isinstance(dynamic_shapes, tuple | list):
         by_name = dict(zip(first.arguments, dynamic_shapes, strict=False))  # pyright: ignore[reportUnknownArgumentType]

@@ -14,7 +14,7 @@ from frittata.egraph.errors import MissingAttributeError, ModelError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Term
-from frittata.frontends.arrays import dispatch, ufuncs
+from frittata.frontends.arrays import dispatch, trees, ufuncs
 from frittata.frontends.arrays.constants import constant
 from frittata.frontends.arrays.functions import FUNCTIONS
 from frittata.frontends.arrays.indexing import indexed
@@ -264,10 +264,4 @@ def unwrapped(value: Any) -> Any:
 
 def wrapped(value: Any) -> Any:
     """Return what callers of rows get: tensors for terms, within lists and tuples too."""
-    match value:
-        case Term():
-            return Tensor(value)
-        case list() | tuple():
-            return type(value)(map(wrapped, value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        case _:
-            return value
+    return trees.rebuilt(value, lambda _, leaf: Tensor(leaf) if isinstance(leaf, Term) else leaf)

@@ -14,7 +14,7 @@ from frittata.egraph.errors import ModelError
 from frittata.egraph.model import Function, Model
 from frittata.egraph.terms import Term
 from frittata.frontends import draws
-from frittata.frontends.arrays import places, trees
+from frittata.frontends.arrays import numpy_calls, places, trees
 from frittata.frontends.arrays.constants import values_in
 from frittata.frontends.arrays.tensor import Tensor, as_tensor, input
 from frittata.frontends.arrays.trees import Path
@@ -39,6 +39,7 @@ class ImportedFunction:
     result: Any
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
     state: State = STATELESS
+    fallback: str = "error"
 
     @property
     def is_flat(self) -> bool:
@@ -88,7 +89,7 @@ class ImportedFunction:
 
         Raises: as `from_function`.
         """
-        return _traced(self.function, arguments)
+        return _traced(self.function, arguments, self.fallback)
 
     def unflatten(self, outputs: Iterable[Any]) -> Any:
         """Return the outputs of `model.main` in the structure that the function returns."""
@@ -115,9 +116,14 @@ def _changed(name: str, value: Any, before: Any) -> ModelError:
 
 
 def from_function(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    fallback: str = "error",
 ) -> ImportedFunction:
     """Trace a function of arrays; arguments may be nested in tuples, lists and dicts.
+
+    With `fallback="extern"` numpy's functions without a definition stay calls of numpy.
 
     Arrays become inputs. Numbers, text and None stay what they are, for all calls; so do arrays that the function has
     from elsewhere, of which it keeps a copy.
@@ -128,10 +134,10 @@ def from_function(
 
     Raises: ModelError for what cannot be traced; what the function itself raises.
     """
-    return _traced(function, _bound(function, args, kwargs or {}))
+    return _traced(function, _bound(function, args, kwargs or {}), fallback)
 
 
-def _traced(function: Callable[..., Any], bound: dict[str, Any]) -> ImportedFunction:
+def _traced(function: Callable[..., Any], bound: dict[str, Any], fallback: str) -> ImportedFunction:
     inputs: dict[Path, Tensor] = {}
     for path, leaf in trees.leaves(bound):
         if isinstance(leaf, np.matrix | np.ma.MaskedArray):
@@ -146,7 +152,8 @@ def _traced(function: Callable[..., Any], bound: dict[str, Any]) -> ImportedFunc
             inputs[path] = input(_fresh(trees.name_of(path), inputs.values()), array.shape, array.dtype)
     given = trees.rebuilt(bound, lambda path, leaf: inputs.get(path, leaf))
     name = getattr(function, "__name__", type(function).__name__)
-    with draws.refused(name), places.noted() as origin_by_term:
+    is_extern = fallback == "extern"
+    with draws.refused(name), numpy_calls.allowed(is_extern), places.noted() as origin_by_term:
         result = _called(function, given)
     outputs: list[Term] = []
 
@@ -161,7 +168,7 @@ def _traced(function: Callable[..., Any], bound: dict[str, Any]) -> ImportedFunc
     main = Function(tuple(tensor.term for tensor in inputs.values()), tuple(outputs))
     origins = {term: origin_by_term[term] for term in main.walk() if term in origin_by_term}
     model = Model({"main": main}, values_in(outputs), origins)
-    return ImportedFunction(model, function, arguments, shape)
+    return ImportedFunction(model, function, arguments, shape, fallback=fallback)
 
 
 def _same(value: Any, leaf: Any) -> bool:

@@ -13,6 +13,7 @@ from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Scalar, Term
 from frittata.frontends import aten, aten_scalars, idioms, narrow
+from frittata.frontends.arrays import numpy_calls
 from frittata.frontends.arrays.constants import constant
 
 Row = Callable[..., Any]
@@ -68,13 +69,13 @@ def truth(x: Term) -> Term:
 # ---- ufuncs ----------------------------------------------------------------------------------------------------------
 
 
-def apply(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any]) -> Term:
+def apply(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
     """Apply a universal function.
 
-    Raises: UnsupportedOpError without a row; ModelError for options.
+    Raises: UnsupportedOpError without a row, where numpy is not called; ModelError for options.
     """
     if ufunc not in UFUNCS:
-        raise lacking(f"numpy.{ufunc.__name__}")
+        return numpy_calls.call(ufunc, inputs, options)
     if options:
         raise ModelError(f"numpy.{ufunc.__name__} with {', '.join(options)}", do="leave it out, and convert the result")
     loop = ufunc.resolve_dtypes((*map(_kind, inputs), *(None,) * ufunc.nout))
@@ -91,11 +92,6 @@ def apply(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any]) -> Te
 def _fits(number: int, dtype: DType) -> bool:
     info = np.iinfo(dtypes.to_numpy(dtype))
     return info.min <= number <= info.max
-
-
-def lacking(name: str) -> UnsupportedOpError:
-    """Return the error for a function without a row."""
-    return UnsupportedOpError(f"{name} has no row", do="write it with other functions, or call it with frittata.extern")
 
 
 def _op(name: str) -> Row:
