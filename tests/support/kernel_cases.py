@@ -320,6 +320,9 @@ def _folds() -> Iterator[Case]:
     yield Case("softmax-f64", (build(softmax(load("x", 5, 9, dtype="f64"), -1, 9), 5, 9),))
     yield Case("softmax-special", (build(softmax(load("x", 40, 5), -1, 5), 40, 5),), special=True)
     yield Case("softmax-outer", (build(softmax(load("x", 2, 6, 5), -2, 6), 2, 6, 5),))
+    for shape in ((33, 1), (1, 20, 1)):
+        name = "x".join(map(str, shape))
+        yield Case(f"softmax-column-{name}", (build(softmax(load("x", *shape), -2, shape[-2]), *shape),))
     total = element("add", load("x", 4, 6, 33), load("r", 4, 6, 33))
     normed = layer_norm(total, load("w", 33), load("b", 33), 33)
     yield Case("layer-norm", (build(total, 4, 6, 33), build(normed, 4, 6, 33)))
