@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from frittata.egraph import dtypes, shapes
-from frittata.egraph.indexing import Affine, Var
+from frittata.egraph.indexing import Affine, Var, var
 from frittata.egraph.ops import registry
 from frittata.egraph.terms import Scalar, Term
 from frittata.kernels import source
 from frittata.kernels.contractions import Contraction, Side, loads_of
 from frittata.kernels.cuda.kernel import CudaKernel, cuda_kernel
 from frittata.kernels.cuda.tensor_tiles import CHUNK, TENSOR_TILES, TensorTile
-from frittata.kernels.cuda.writing import INDEX_LIMIT, Writer, name_quotients, spell_out, unknown
+from frittata.kernels.cuda.writing import INDEX_LIMIT, Writer, name_quotients, spell_out
 from frittata.kernels.loops import Apply, AssignIndex, Constant, Local, Statement, Store
 from frittata.kernels.lower import array_names, lower_block, result_names
 
@@ -292,7 +292,8 @@ class _TensorWriter:
         element = panel.side.kept.element
         if element.dtype != self._half:
             element = registry.element("cast", element, dtype=self._half)  # its values are such
-        body = lower_block([("tiles", unknown("place"), element, panel.side.index)], _INDICES, self._names, {})
+        place = var("place", self._tile.stages * self._tile.stage)
+        body = lower_block([("tiles", place, element, panel.side.index)], _INDICES, self._names, {})
         if ragged:
             (store,) = (s for s in body if isinstance(s, Store))
             zero = Constant(Scalar.of(0, self._half))

@@ -37,8 +37,6 @@ from frittata.kernels.loops import (
 
 INDEX_LIMIT = 1 << 31
 """Arrays with as many elements or more are indexed with 64 bits."""
-UNKNOWN = 1 << 62
-"""The extent of an index variable of which only the sign matters."""
 
 _TEXT_BY_OP = {
     **spelling.TEXT_BY_OP,
@@ -107,10 +105,13 @@ class Writer:
         return spelling.Dialect(_TEXT_BY_OP, self.subscript)
 
     def index(self, at: Affine) -> str:
-        """Spell an index whose quotients have names, or that is one quotient."""
+        """Spell an index whose quotients have names, or that is one quotient; with 64 bits if what it divides has more.
+
+        What is divided counts places that no array needs to have: those of an outer product that is summed up, say.
+        """
         match at:
             case Affine(constant=0, terms=((Quot(of, by) | Rem(of, by) as atom, 1),)) if (
-                not self.wide and of.bounds()[0] >= 0
+                not self.wide and of.bounds()[0] >= 0 and of.bounds()[1] < 1 << 32 and _is_small(at)
             ):
                 sign = "//" if isinstance(atom, Quot) else "%"
                 return f"int32(uint32({spelling.index(of)}) {sign} uint32({by}))"
@@ -143,11 +144,6 @@ def numbers_of_block(radices: Sequence[int]) -> Iterator[str]:
         inner //= radix
         number = "uint32(cuda.blockIdx.x)" + (f" // uint32({inner})" if inner > 1 else "")
         yield f"block{n} = int32({number}{f' % uint32({radix})' if n else ''})"
-
-
-def unknown(name: str) -> Affine:
-    """Return an index variable of which only the sign is known."""
-    return var(name, UNKNOWN)
 
 
 # ---- operators -------------------------------------------------------------------------------------------------------

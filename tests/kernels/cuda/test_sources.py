@@ -63,6 +63,20 @@ def test_large_arrays_are_indexed_with_64_bits() -> None:
     assert wide.index(var("i", INDEX_LIMIT) // 7) == "(i // 7)"
 
 
+def test_what_counts_more_than_32_bits_is_divided_with_64() -> None:
+    assert Writer().index(var("k", 1 << 32) // 7) == "int32(uint32(k) // uint32(7))"
+    assert Writer().index(var("k", (1 << 32) + 1) // 7) == "(k // 7)"
+    assert Writer().index(var("k", 1 << 32) // 2) == "int32(uint32(k) // uint32(2))"
+    assert Writer().index((var("k", 1 << 31) + 2) // 1) == "k + 2"
+    assert Writer().index((var("k", 1 << 32) + 2) % 7) == "((k + 2) % 7)"
+    assert Writer().index(var("k", 1 << 32) % ((1 << 31) + 1)) == f"(k % {(1 << 31) + 1})"
+    n = 70_000
+    outer = element("sub", load("x", n, 1), load("y", 1, n))
+    total = fold("sum", fold("sum", element("abs", outer), -1, n), -2, n)
+    text = templates.by_name("row").write("sum", (build(total, 1, 1),)).source
+    assert f"q0 = ((g*8192 + h*1024 + lane) // {n})" in text
+
+
 def test_what_unrolled_loops_add_to_an_index_is_apart() -> None:
     at = var("i", 100) * 32 + var("h", 4) * 8 + 3
     assert Writer(unrolled=frozenset("h")).subscript(at) == "uint64(uint32(i*32)) + uint64(h*8 + 3)"
