@@ -17,7 +17,19 @@ from frittata.kernels.cuda import flat, guarded, neighbours, products, rows, tem
 from frittata.kernels.cuda.kernel import CudaKernel
 from frittata.kernels.cuda.tiles import Tile
 from frittata.kernels.cuda.writing import INDEX_LIMIT, Writer, name_quotients, spell_out, writer_for
-from frittata.kernels.loops import Apply, Array, Assign, AssignIndex, Constant, Load, Local, Loop, Position, Store
+from frittata.kernels.loops import (
+    Apply,
+    Array,
+    Assign,
+    AssignIndex,
+    Constant,
+    Load,
+    Local,
+    Loop,
+    Position,
+    Statement,
+    Store,
+)
 from frittata.kernels.lower import identifier
 from frittata.kernels.templates import contraction
 
@@ -244,6 +256,17 @@ def test_an_index_that_a_condition_keeps_inside_is_not_clamped() -> None:
     (whole,) = guarded.unclamp(block(Apply("and", (low, high), "bool")))
     assert "x[uint32(i - 1)] if" in Writer().write([whole], 0)[0]
     assert len(guarded.unclamp(block(low))) == 2
+
+
+def test_a_condition_on_a_position_that_is_no_integer_frees_no_index() -> None:
+    i = var("i", 58)
+    low, high = (  # 56 lies between them
+        Apply(op, (Position(i, "f32"), Constant(Scalar.of(n, "f32"))), "bool") for op, n in (("ge", 0), ("lt", 56.5))
+    )
+    load, zero = Load("x", var("at0", 56), "f32"), Constant(Scalar.of(0, "f32"))
+    chosen = Apply("where", (Apply("and", (low, high), "bool"), load, zero), "f32")
+    block: list[Statement] = [AssignIndex("at0", i, 56), Assign("t0", chosen)]
+    assert len(guarded.unclamp(block)) == 2
 
 
 def test_windows_read_the_digits_of_the_depth_from_shared_memory() -> None:
