@@ -1,8 +1,9 @@
 """Statements of loop nests as numba.cuda source: 32-bit indices, and operators that numba knows on the device.
 
 Maxima and minima of float32, `maximum_f32` and `minimum_f32` of kernels/cuda/device.py, are one instruction that passes
-NaN on. Index variables are int64 to numba and never negative where they subscript; `uint32(...)` around a subscript
-makes LLVM narrow all of its arithmetic and spares the wraparound of negative indices. Quotients get names:
+NaN on; remainders and rounded quotients of floats are functions of kernels/cuda/remainders.py. Index variables are
+int64 to numba and never negative where they subscript; `uint32(...)` around a subscript makes LLVM narrow all of its
+arithmetic and spares the wraparound of negative indices. Quotients get names:
 
     x[uint32((i // 17)*768 + k0)]  ->  q0 = int32(uint32(i) // uint32(17)); x[uint32(q0*768 + k0)]
 """
@@ -42,6 +43,8 @@ _TEXT_BY_OP = {
     **spelling.TEXT_BY_OP,
     **{"floor": "math.floor({0})", "ceil": "math.ceil({0})"},
     **{"max_f32": "maximum_f32({0}, {1})", "min_f32": "minimum_f32({0}, {1})"},
+    "mod": "({0} % {1})",
+    **{f"{op}_{dtype}": f"{op}_{dtype}({{0}}, {{1}})" for op in ("mod", "floordiv") for dtype in ("f32", "f64")},
     "shuffle": "cuda.shfl_xor_sync(0xffffffff, {0}, half)",
     **{"and": "({0} & {1})", "or": "({0} | {1})"},  # without branches
 }
@@ -166,6 +169,8 @@ def _spelled_out(value: Expression) -> Expression:
             return _where("lt", Apply("abs", (x,), dtype), large, rounded, x)
         case Apply(op="max" | "min" as op, args=args, dtype="f32"):
             return Apply(f"{op}_f32", args, "f32")
+        case Apply(op="mod" | "floordiv" as op, args=args, dtype="f32" | "f64" as dtype):
+            return Apply(f"{op}_{dtype}", args, dtype)
         case Apply(op=op, args=(Position(index=at, dtype="i64"), Constant(value=limit))) if (
             op in _COMPARISONS and _is_small(at) and abs(int(limit.value)) < INDEX_LIMIT
         ):

@@ -280,9 +280,11 @@ def test_names_of_buffers_do_not_collide_with_the_kernels_own() -> None:
     assert "def add(x_thread, x_cuda, out):" in flat.write_flat("add", (body,)).source
 
 
-def test_no_buffer_has_a_name_that_products_of_halves_use() -> None:
-    for name in ("halves-ragged", "halves-turned-bf16", "halves-computed"):
-        text = templates.by_name("tensor").write(name, case_named(name).bodies).source
+@pytest.mark.parametrize("template", ["tensor", "pointwise"])
+def test_no_buffer_has_a_name_that_sources_use(template: str) -> None:
+    names = {"tensor": ("halves-ragged", "halves-turned-bf16", "halves-computed"), "pointwise": ("mod-f32", "max-f32")}
+    for name in names[template]:
+        text = templates.by_name(template).write(name, case_named(name).bodies).source
         (function,) = ast.parse(text).body
         assert isinstance(function, ast.FunctionDef)
         used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
