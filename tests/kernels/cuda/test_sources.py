@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from kernel_cases import build, case_named, element, fold, load, number, reindex
 
-from frittata.egraph import indexing
+from frittata.egraph import dtypes, indexing
 from frittata.egraph.errors import LoweringError
 from frittata.egraph.indexing import var
 from frittata.egraph.machine import REFERENCE_GPU
 from frittata.egraph.terms import Scalar
 from frittata.kernels.cuda import flat, guarded, neighbours, products, rows, templates
-from frittata.kernels.cuda.kernel import CudaKernel
+from frittata.kernels.cuda.kernel import SHARED_BYTES, CudaKernel
 from frittata.kernels.cuda.tiles import Tile
 from frittata.kernels.cuda.writing import INDEX_LIMIT, Writer, name_quotients, spell_out, writer_for
 from frittata.kernels.loops import (
@@ -161,6 +161,17 @@ def test_transposes_go_through_tiles() -> None:
     assert "min(max(" in text, "70 is no multiple of 32"
     straight = build(element("add", load("x", 64, 64), load("y", 64)), 64, 64)
     assert "tile" not in flat.write_flat("add", (straight,)).source
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("f64", 5), ("f32", 11), ("bf16", 12)])
+def test_tiles_of_transposes_fit_into_shared_memory(dtype: str, most: int) -> None:
+    sides = [reindex(load(f"x{n}", 64, 64, dtype=dtype), indexing.permute_map((64, 64), (1, 0))) for n in range(12)]
+    total = sides[0]
+    for side in sides[1:]:
+        total = element("where", load("flag", 64, dtype="bool"), total, side)
+    text = flat.write_flat("turn", (build(total, 64, 64),)).source
+    assert text.count("cuda.shared.array(1056, ") == most
+    assert most * 1056 * dtypes.itemsize(dtype) <= SHARED_BYTES
 
 
 def _softmax(count: int, extent: int) -> Any:
