@@ -195,7 +195,7 @@ def write_flat(name: str, bodies: tuple[Term, ...]) -> CudaKernel:
     if local > _MOST_LOCAL_BYTES:
         raise LoweringError(f"kernel {name} needs {local} bytes for each thread", do='optimize for target="cpu"')
     spell_out(nest.body)
-    writer = writer_for((*nest.operands, *nest.results), [UNROLLED])
+    writer = writer_for(bodies, [UNROLLED])
     lines = [source.INDENT + line for line in (*_head(flat, writer), *_body(flat, nest, writer))]
     return cuda_kernel(name, bodies, flat.blocks, flat.threads, lines, status_words=words)
 

@@ -23,7 +23,7 @@ from frittata.kernels.cuda.kernel import CudaKernel, cuda_kernel
 from frittata.kernels.cuda.rows import ROW, Rows, sums_of
 from frittata.kernels.cuda.unroll import UNROLLED, is_plain, moved, rounds
 from frittata.kernels.cuda.warps import WARP
-from frittata.kernels.cuda.writing import Writer, name_quotients, spell_out, writer_for
+from frittata.kernels.cuda.writing import name_quotients, spell_out, writer_for
 from frittata.kernels.loops import (
     Accumulate,
     Apply,
@@ -67,7 +67,7 @@ def write_rows(name: str, bodies: tuple[Term, ...], rows: Rows) -> CudaKernel:
 class _RowWriter:
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        self._writer: Writer = writer_for((*rows.nest.operands, *rows.nest.results), [UNROLLED])
+        self._writer = writer_for(rows.bodies, [UNROLLED])
         self._private = {row.array for row in rows.private}
         self._extent_by_shared = {row.array: row.extent for row in rows.shared}
         self._trees: list[tuple[str, str]] = []

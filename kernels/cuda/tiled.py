@@ -167,7 +167,7 @@ def write_tiled(name: str, bodies: tuple[Term, ...], found: Squares) -> CudaKern
     fill = Loop(UNROLLED, found.rounds, work.fill)
     names = [name for name in (*found.place()[0], DOWN) if name != LINE]
     every = name_quotients([*work.outer, fill, *apart(work.body, found.rounds, work.nest.results)], names)
-    writer = writer_for((*work.nest.operands, *work.nest.results), [UNROLLED])
+    writer = writer_for(bodies, [UNROLLED])
     met = next(n for n, statement in enumerate(every) if statement is fill) + 1
     lines = [
         *(f"{tile.name} = cuda.shared.array({tile.size}, {spelling.memory_dtype(tile.dtype)})" for tile in work.tiles),

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from frittata.egraph import program, shapes
 from frittata.egraph.indexing import Affine, Atom, Quot, Rem, Var, var
-from frittata.egraph.terms import Scalar
+from frittata.egraph.terms import Scalar, Term
 from frittata.kernels import source, spelling
 from frittata.kernels.loops import (
     Accumulate,
     Apply,
-    Array,
     Assign,
     AssignIndex,
     Constant,
@@ -135,9 +135,10 @@ class Writer:
         return isinstance(atom, Var) and atom.key in self.unrolled
 
 
-def writer_for(arrays: Iterable[Array], unrolled: Iterable[str] = ()) -> Writer:
-    """Return the writer for kernels that read and write these arrays."""
-    return Writer(any(array.size >= INDEX_LIMIT for array in arrays), frozenset(unrolled))
+def writer_for(bodies: tuple[Term, ...], unrolled: Iterable[str] = ()) -> Writer:
+    """Return the writer for kernels that compute bodies."""
+    arrays = (*program.operands_of(*bodies), *bodies)
+    return Writer(any(shapes.size(term.shape) >= INDEX_LIMIT for term in arrays), frozenset(unrolled))
 
 
 def numbers_of_block(radices: Sequence[int]) -> Iterator[str]:

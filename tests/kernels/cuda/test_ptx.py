@@ -76,6 +76,7 @@ def test_sums_of_products_of_halves_stay_in_registers(tile: TensorTile, turned: 
     text = device.ptx(write_tensor("product", work, tile))
     assert text.count("mma.sync.aligned.m16n8k16") == tile.m * tile.n * tile.depth // 16
     assert text.count("cp.async.cg.shared.global") == tile.stage // 8 // tile.threads
+    assert re.findall(r"\.shared \.align (\d+)", text) == ["16"], "chunks are copied to multiples of 16 bytes"
     assert not re.search(r"(?:ld|st)\.local", text)
 
 

@@ -19,7 +19,6 @@ from frittata.kernels.cuda.tiles import Tile
 from frittata.kernels.cuda.writing import INDEX_LIMIT, Writer, name_quotients, spell_out, writer_for
 from frittata.kernels.loops import (
     Apply,
-    Array,
     Assign,
     AssignIndex,
     Constant,
@@ -68,9 +67,10 @@ def test_a_quotient_of_what_may_be_negative_rounds_down() -> None:
 
 
 def test_large_arrays_are_indexed_with_64_bits() -> None:
-    small, large = Array("x", "f32", INDEX_LIMIT - 1), Array("x", "f32", INDEX_LIMIT)
-    assert not writer_for([small]).wide
-    wide = writer_for([small, large])
+    small, large = (build(load("x", 1), n) for n in (INDEX_LIMIT - 1, INDEX_LIMIT))
+    assert not writer_for((small,)).wide
+    wide = writer_for((small, large))
+    assert writer_for((build(fold("sum", load("x", INDEX_LIMIT), -1, INDEX_LIMIT), 1),)).wide
     assert wide.lines(Assign("t", Load("x", var("i", INDEX_LIMIT) * 3, "f32"))) == ["t = x[i*3]"]
     assert wide.index(var("i", INDEX_LIMIT) // 7) == "(i // 7)"
 
