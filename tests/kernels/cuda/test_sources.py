@@ -253,6 +253,10 @@ def test_loads_of_neighbours_join_and_those_that_a_condition_guards_do_not() -> 
     zero, flag = Constant(Scalar.of(0, "f32")), Local("flag", "bool")
     chosen: list[Any] = [Assign(f"t{e}", Apply("where", (flag, load, zero), "f32")) for e, load in enumerate(loads)]
     assert not any("quad" in line for line in neighbours.write(chosen, Writer(), {"x"}))
+    every = [*chosen[:1], *(Assign(f"s{e}", load) for e, load in enumerate(loads[:4])), *chosen[1:]]
+    text = list(neighbours.write(every, Writer(), {"x"}))
+    assert text[:3] == ["t0 = x[uint32(i*4)] if flag else np.float32(0.0)", *lines("x")[:1], "s0 = quad0[0]"]
+    assert "t1 = quad0[1] if flag else np.float32(0.0)" in text
 
 
 def test_an_index_that_a_condition_keeps_inside_is_not_clamped() -> None:
