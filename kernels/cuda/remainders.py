@@ -11,24 +11,24 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba.extending import intrinsic
+from numba.core import types
+
+from frittata.kernels.cuda.intrinsics import function
 
 _Function = Callable[[Any, Any], Any]
 
 
 def compiled() -> dict[str, Any]:
     """Return the functions by name, for numba's compiler."""
-    return {name: _compiled(function) for name, function in functions(math).items()}
+    reals = {"f32": types.float32, "f64": types.float64}
+    return {name: _compiled(code, reals[name[-3:]]) for name, code in functions(math).items()}
 
 
-def _compiled(function: _Function) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return context.compile_internal(builder, function, signature, values)
+def _compiled(code: _Function, real: Any) -> Any:
+    def emit(context: Any, builder: Any, kinds: Any, values: Any) -> Any:
+        return context.compile_internal(builder, code, real(*kinds), values)
 
-    def typed(_: Any, x: Any, y: Any) -> Any:
-        return x(x, y), generate
-
-    return intrinsic(typed)
+    return function(emit, real, 2)
 
 
 def functions(module: Any) -> dict[str, _Function]:

@@ -6,6 +6,10 @@ import threading
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba.core import types
+
+from frittata.kernels.cuda.intrinsics import function
 
 WARP = 32
 """The threads that run together."""
@@ -18,24 +22,9 @@ def extreme(name: str, capability: tuple[int, int]) -> Any:
     """Return `maximum` or `minimum` of float32 for kernels of a compute capability: NaN if either is NaN."""
     if capability < _LEAST_CAPABILITY:
         return getattr(np, name)
-    from llvmlite import ir
-    from numba.core import types
-    from numba.extending import intrinsic
-
-    instruction = f"{name[:3]}.NaN.f32 $0, $1, $2;"
-
-    def definition(_: Any, a: Any, b: Any) -> Any:
-        if a != types.float32 or b != types.float32:
-            return None
-
-        def code(_: Any, builder: Any, __: Any, args: Any) -> Any:
-            single = ir.FloatType()
-            assembly = ir.InlineAsm(ir.FunctionType(single, [single] * 2), instruction, "=f,f,f", side_effect=False)
-            return builder.call(assembly, args)
-
-        return types.float32(types.float32, types.float32), code
-
-    return intrinsic(definition)
+    kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()] * 2)
+    assembly = ir.InlineAsm(kind, f"{name[:3]}.NaN.f32 $0, $1, $2;", "=f,f,f", side_effect=False)
+    return function(lambda context, builder, kinds, values: builder.call(assembly, values), types.float32, 2)
 
 
 # ---- the simulator ---------------------------------------------------------------------------------------------------
