@@ -33,7 +33,7 @@ from frittata.kernels.cache import KernelCache
 from frittata.kernels.cuda import device, runtime
 from frittata.kernels.cuda.kernel import CudaKernel
 from frittata.kernels.cuda.launch import PtxSource
-from frittata.kernels.cuda.library import LIBRARY, gemm
+from frittata.kernels.cuda.library import LIBRARIES, gemm
 from frittata.kernels.cuda.templates import TEMPLATES
 
 ROOT = Path(__file__).parents[1]
@@ -110,7 +110,7 @@ def _cases() -> dict[str, str]:
         run = runtime.build(case.program(template), {}, cache)
         assert_agrees(case, run(*values), case.expected(values))
 
-    library_ = (LIBRARY,) if gemm() else ()
+    library_ = LIBRARIES if gemm() else ()
     taken = [
         (case, template)
         for case in (*CASES, *RANDOM_CASES)

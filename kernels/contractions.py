@@ -97,6 +97,12 @@ class Side:
         """The operand as it can be kept until it is used: what it is cast from, if that is a narrow dtype."""
         return self.kept if dtypes.is_narrow(self.kept.element.dtype) else self
 
+    def lies_along(self, key: str) -> bool:
+        """Whether most of what the operand reads, and that moves with a variable, lies along it in memory."""
+        offsets = [offset for _, offset in loads_of(self.element, index=self.index) if offset is not None]
+        moving = [offset.factor_of(key) for offset in offsets if offset.factor_of(key) != 0]
+        return moving.count(1) * 2 > len(moving)
+
     def plain(self) -> tuple[Term, Affine] | None:
         """Return the buffer and the offset if the operand only reads one, without clamping any index."""
         loads = list(loads_of(self.element, index=self.index))

@@ -52,9 +52,9 @@ _MOST_ROWS = 8
 _LETTERS = "ijklmnpq"
 _OWN_NAMES = re.compile(
     rf"[{_LETTERS}]|(i|k|t|at|row|out|sum|prod|max|min)\d*|abs|range|np|math|numba|step|table|chunk|status|(bool|bf16|[fiu]\d+)_pointer|"
-    r"b?f16_(bits|value|rounded)|cuda|u?int32|uint64|m(ax|in)imum_f32|thread|lane|member|half|down|across|total|inside|product|first|[gh]|"
+    r"b?f16_(bits|value|rounded)|cuda|u?int32|uint64|m(ax|in)imum_f32|(mod|floordiv)_f\d+|thread|lane|member|half|down|across|total|inside|product|first|[gh]|"
     r"(tree|tile|q|j|sum|block|held|quad)\d*|(held|out)\d*_value|(load|store|shared|put)_quad|put|"
-    r"(left|right)(s|\d*|_\w+)|first_[ijk]|tiles|memory|sums|warp|place|offset|stage|part|turned|e|as_(halves|floats)|is_aligned|"
+    r"(left|right)(s|\d*|_\w+)|first_[ijk]|tiles|sums|warp|place|offset|stage|part|turned|e|as_halves|is_aligned|"
     r"copy_chunk|copies_\w+|load_(matrix|transposed)|multiply_b?f16"
 )
 

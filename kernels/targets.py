@@ -83,14 +83,18 @@ class Target:
 
 def _cuda_templates(form: str, library: bool) -> tuple[Template, ...]:
     from frittata.kernels.cuda import device
-    from frittata.kernels.cuda.library import LIBRARY, gemm
+    from frittata.kernels.cuda.library import LIBRARIES, gemm
     from frittata.kernels.cuda.templates import TEMPLATES
 
     if form != "fast":
         raise FrittataError(f'target="cuda" has no form {form!r}', do="leave out form: its kernels are plain source")
     device.require("device", "simulator", "compiler")
-    products = (LIBRARY,) if library and device.state() == "device" and gemm() else ()
-    return (*TEMPLATES, *products, *templates.HOST_TEMPLATES)
+    every: tuple[Template, ...] = TEMPLATES
+    if device.state() == "device":
+        capability = device.capability()
+        every = (*every, *LIBRARIES) if library and gemm() else every
+        every = tuple(t for t in every if getattr(t, "least_capability", capability) <= capability)
+    return (*every, *templates.HOST_TEMPLATES)
 
 
 def _cuda_build(program: Program, value_by_param: Mapping[str, Array], cache: KernelCache) -> Runnable:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from frittata.egraph import dtypes
 from frittata.egraph.errors import CompileError, ModelError
-from frittata.kernels.cuda import halves, quads, tensor_cores, warps
+from frittata.kernels.cuda import halves, quads, remainders, tensor_cores, warps
 from frittata.kernels.cuda.kernel import CudaKernel
 from frittata.kernels.plain import flat
 
@@ -160,11 +160,8 @@ def _filename(kernel: CudaKernel) -> str:
 def _function(kernel: CudaKernel, capability: tuple[int, int] | None = None) -> Any:
     filename = _filename(kernel)
     linecache.cache[filename] = (len(kernel.source), None, kernel.source.splitlines(keepends=True), filename)
-    source = kernel.source
-    if state() == "simulator":  # whose arrays take no alignment, and need none
-        source = source.replace(", alignment=16", "")
     scope = dict(_scope(capability))
-    exec(compile(source, filename, "exec"), scope)
+    exec(compile(kernel.source, filename, "exec"), scope)
     return scope[kernel.name]
 
 
@@ -178,15 +175,18 @@ def _scope(capability: tuple[int, int] | None) -> dict[str, Any]:
         extremes = {f"{name}_f32": warps.extreme(name, there) for name in ("maximum", "minimum")}
         integers = {"int32": int32, "uint32": uint32, "uint64": uint64}
         scope: dict[str, Any] = {"cuda": cuda, "math": math, "np": np}
-        return scope | integers | extremes | halves.compiled() | quads.compiled() | tensor_cores.compiled()
+        intrinsics = halves.compiled() | quads.compiled() | remainders.compiled() | tensor_cores.compiled()
+        return scope | integers | extremes | intrinsics
     # Python's integers stand for indices, and functions that round like the device and raise nothing for math's
     warps.simulate()
-    names = ("exp", "log", "tanh", "sqrt", "sin", "cos", "floor", "ceil")
-    rounded = SimpleNamespace(erf=lambda x: type(x)(math.erf(x)), **{name: getattr(np, name) for name in names})
+    names = ("exp", "expm1", "log", "log1p", "tanh", "sqrt", "sin", "cos", "floor", "ceil")
+    functions = {name: getattr(np, name) for name in names} | {"atan": np.arctan}
+    rounded = SimpleNamespace(erf=lambda x: type(x)(math.erf(x)), **functions)
     integers: dict[str, Any] = dict.fromkeys(("int32", "uint32", "uint64"), int)
     extremes = {"maximum_f32": np.maximum, "minimum_f32": np.minimum}
     scope = {"cuda": cuda, "math": rounded, "np": np}
-    return scope | integers | extremes | halves.simulated() | quads.plain() | tensor_cores.simulated()
+    plain = halves.simulated() | quads.plain() | remainders.functions(np) | tensor_cores.simulated()
+    return scope | integers | extremes | plain
 
 
 def _mend_numpy() -> None:

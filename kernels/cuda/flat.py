@@ -37,7 +37,7 @@ from frittata.kernels.cuda.kernel import (
 from frittata.kernels.cuda.tiled import ACROSS, SIDE, squares, tiled, write_tiled
 from frittata.kernels.cuda.unroll import UNROLLED, apart, in_rounds, unwrapped
 from frittata.kernels.cuda.warps import WARP
-from frittata.kernels.cuda.writing import Writer, name_quotients, numbers_of_block, spell_out, unknown, writer_for
+from frittata.kernels.cuda.writing import Writer, name_quotients, numbers_of_block, spell_out, writer_for
 from frittata.kernels.loops import AssignIndex, Lookup, Loop, Nest, Statement, statements, substitute_indices
 from frittata.kernels.lower import Around, lower
 from frittata.kernels.scans import scanned_axes
@@ -195,7 +195,7 @@ def write_flat(name: str, bodies: tuple[Term, ...]) -> CudaKernel:
     if local > _MOST_LOCAL_BYTES:
         raise LoweringError(f"kernel {name} needs {local} bytes for each thread", do='optimize for target="cpu"')
     spell_out(nest.body)
-    writer = writer_for((*nest.operands, *nest.results), [UNROLLED])
+    writer = writer_for(bodies, [UNROLLED])
     lines = [source.INDENT + line for line in (*_head(flat, writer), *_body(flat, nest, writer))]
     return cuda_kernel(name, bodies, flat.blocks, flat.threads, lines, status_words=words)
 
@@ -224,7 +224,8 @@ def _body(flat: Flat, nest: Nest, writer: Writer) -> Iterator[str]:
     else:
         yield f"if cuda.blockIdx.x < {flat.size // flat.span}:"
         whole = deepcopy(body)
-        substitute_indices(whole, {OUTPUT: unknown("first") + var(UNROLLED, flat.rounds) * flat.threads})
+        first = var("first", flat.size - (flat.rounds - 1) * flat.threads)
+        substitute_indices(whole, {OUTPUT: first + var(UNROLLED, flat.rounds) * flat.threads})
         yield from writer.write(name_quotients(list(apart(whole, flat.rounds, nest.results)), ["first", *known]), 1)
         yield f"{source.INDENT}return"
         yield f"for {OUTPUT} in range(first, {flat.size}, {flat.threads}):"

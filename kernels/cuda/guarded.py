@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import inf
 
+from frittata.egraph import dtypes
 from frittata.egraph.indexing import Affine
 from frittata.kernels.loops import (
     Apply,
@@ -93,7 +94,7 @@ def _bounds(
         case Apply(op="and", args=args):
             for arg in args:
                 yield from _bounds(arg, value_by_name)
-        case Apply(op=op, args=(Position(index=index), Constant(value=limit))):
+        case Apply(op=op, args=(Position(index=index, dtype=dtype), Constant(value=limit))) if dtypes.is_integer(dtype):
             number = float(limit.value)
             low = {"ge": number, "gt": number + 1, "eq": number}.get(op, -inf)
             high = {"le": number, "lt": number - 1, "eq": number}.get(op, inf)

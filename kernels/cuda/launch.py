@@ -229,7 +229,7 @@ def _multiply(_context: Any, multiplier: Any, row: Any, handle: Any) -> Any:
 def _walk(rows: Any, count: Any, launcher: Any, stream: Any, multiplier: Any, handle: Any) -> Any:
     """Launch rows; stop at the first that fails, and return what the driver says of it, negative if it is cuBLAS."""
     for number in range(count):
-        row = rows + 32 * number
+        row = rows + _WORDS * _WORD_BYTES * number
         failed = -_multiply(multiplier, row, handle) if _is_product(row) else _launch(launcher, row, stream)
         if failed != 0:
             return failed

@@ -1,6 +1,7 @@
 """Products of plain matrices by cuBLAS, where it is installed, called by the function that launches kernels.
 
-All products are by float32 or float64 units, or by those for halves with sums in float32: never in TF32.
+All products are by float32 or float64 units, or by those for halves with sums in float32: never in TF32. Tensor cores
+cut off what they add below the last place of a sum, so that products of halves are of level `reassoc`, as `tensor` is.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-from frittata.egraph import dtypes, program
+from frittata.egraph import program
 from frittata.egraph.errors import CompileError, LoweringError
 from frittata.egraph.indexing import Affine
 from frittata.egraph.machine import Machine
@@ -20,12 +21,18 @@ from frittata.egraph.program import Estimate
 from frittata.egraph.terms import Term, size_bytes
 from frittata.kernels.contractions import Contraction, Side
 from frittata.kernels.cuda.kernel import ceil_div
+from frittata.kernels.halves import HALVES
 from frittata.kernels.templates import contraction, convolution
 
 _KIND_BY_DTYPE = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}
 """`cudaDataType` of matrices."""
 _COMPUTE_BY_DTYPE = {"f32": 68, "f64": 70}
 """`cublasComputeType_t` of sums."""
+_TAKEN = frozenset({
+    *((dtype, dtype, dtype) for dtype in ("f32", "f64")),
+    *((half, result, "f32") for half in HALVES for result in (half, "f32")),
+})  # fmt: skip
+"""Dtypes of both operands, of the result and of sums that go together: table of `cublasGemmEx` in cuBLAS's manual."""
 _SUMS_STAY_WIDE = 16
 """The math mode that adds parts of sums in float32, never in halves."""
 _TILE = 64
@@ -57,18 +64,25 @@ class LibraryCall:
         return f"# {self.name}: cublasGemmStridedBatchedEx({given})\n"
 
 
+@dataclass(frozen=True)
 class LibraryTemplate:
     """Takes one product of plain matrices, or a stack of such products; nothing fused."""
+
+    dtypes: tuple[str, ...]
+    """Of operands."""
+    level: str = "exact"
+    least_capability: tuple[int, int] = (0, 0)
 
     name = "library"
 
     def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
-        """Predict the slower of arithmetic, in whole tiles, and memory; None for other bodies."""
+        """Predict the slower of arithmetic, in whole tiles, and memory; None for other bodies, or without a library."""
         found = _found(bodies)
-        if found is None:
+        dtype = next(program.operands_of(*bodies)).dtype if found is not None else ""
+        if found is None or dtype not in self.dtypes or machine.library_gemm_share == 0:
             return None
         work, _ = found
-        halves = dtypes.is_narrow(next(program.operands_of(*bodies)).dtype)
+        halves = dtype in HALVES
         rate = 2 * machine.fma_f32_per_s * machine.library_gemm_share * (_HALVES_RATE if halves else 4 / work.itemsize)
         tiles = ceil_div(work.rows, _TILE) * ceil_div(work.columns, _TILE)
         whole = 2.0 * work.batches * tiles * _TILE**2 * work.depth
@@ -78,9 +92,9 @@ class LibraryTemplate:
         return Estimate(seconds, work.flops, moved)
 
     def call(self, name: str, bodies: tuple[Term, ...]) -> LibraryCall:
-        """Return the call that computes `bodies`.
+        """Return the call that computes `bodies`, whatever the dtype of their operands.
 
-        Raises: LoweringError if `estimate` would return None.
+        Raises: LoweringError for other bodies.
         """
         found = _found(bodies)
         if found is None:
@@ -88,7 +102,9 @@ class LibraryTemplate:
         return LibraryCall(name, *found[1])
 
 
-LIBRARY = LibraryTemplate()
+LIBRARY = LibraryTemplate(("f32", "f64"))
+LIBRARIES = (LIBRARY, LibraryTemplate(("f16",), "reassoc"), LibraryTemplate(("bf16",), "reassoc", (8, 0)))
+"""A template for each level and compute capability; any of them writes the calls of all."""
 
 _Call = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
 WORDS = (
@@ -127,16 +143,16 @@ def _call(work: Contraction) -> _Call | None:
         if found is None:
             return None
         leaf, runs_along_depth, *steps, start = found
+        if (leaf.dtype, body.dtype, work.dtype) not in _TAKEN:
+            return None
         ops.append(int(runs_along_depth == (key == "j")))
         words += [_KIND_BY_DTYPE[leaf.dtype], *steps]
         places.append((operands.index(leaf), start))
     result = _linear(offset, ("i", "j", "g"))
-    if result is None or body.dtype not in _KIND_BY_DTYPE:
+    if result is None or len({leaf.dtype for leaf in operands}) > 1:
         return None
     line, step, over = result
     if (step != 1 and work.columns > 1) or (line < work.columns and work.rows > 1):
-        return None
-    if dtypes.is_narrow(body.dtype) and body.dtype != operands[0].dtype:
         return None
     words += [_KIND_BY_DTYPE[body.dtype], max(line, work.columns), over]
     places.append((len(operands), offset.constant))
@@ -146,19 +162,20 @@ def _call(work: Contraction) -> _Call | None:
 
 
 def _stores_product(body: Term, product: Term) -> bool:
-    """Whether a body is a product as it is, reshaped, or rounded to a narrower dtype."""
-    element = body.args[0]
+    """Whether a body is a product as it is, reshaped, or cast once."""
+    element, casts = body.args[0], 0
     while element is not product:
         if element.op not in ("reindex", "cast"):
             return False
+        casts += element.op == "cast"
         element = element.args[0]
-    return product.dtype in _COMPUTE_BY_DTYPE
+    return casts <= 1
 
 
 def _matrix(side: Side, key: str, work: Contraction) -> tuple[Term, bool, int, int, int] | None:
     """Return a side's buffer, whether depth runs along its lines, their distance, that of matrices, and the start."""
     found = side.kept.plain()
-    if found is None or (side.element.dtype, found[0].dtype) not in _WIDENINGS:
+    if found is None:
         return None
     leaf, offset = found
     extent = work.columns if key == "j" else work.rows
@@ -171,9 +188,6 @@ def _matrix(side: Side, key: str, work: Contraction) -> tuple[Term, bool, int, i
     if along == 1 and (across >= work.depth or extent == 1):
         return leaf, True, max(across, work.depth), over, offset.constant
     return None
-
-
-_WIDENINGS = {("f32", "f32"), ("f64", "f64"), ("f32", "f16"), ("f32", "bf16")}
 
 
 def _linear(offset: Affine, keys: tuple[str, str, str]) -> tuple[int, int, int] | None:

@@ -68,15 +68,15 @@ def write(body: list[Statement], writer: Writer, arrays: Collection[str]) -> Ite
     loaded = _whole_quads([(load.array, load.offset) for load in loads], arrays)
     stored = _whole_quads([(store.array, store.offset) for store in stores], arrays)
     name_by_quad = {quad: f"quad{n}" for n, quad in enumerate(loaded)}
-    known: set[Quad] = set()
+    known: dict[Quad, str] = {}
     values_by_quad: dict[Quad, dict[int, str]] = {}
     for statement in (*(s for s in body if not isinstance(s, Store)), *stores):
         for load in _loads(statement):
             quad = _quad(load.array, load.offset)
             if quad in name_by_quad and quad not in known:
-                known.add(quad)
-                yield f"{name_by_quad[quad]} = load_quad({quad[0]}, {writer.subscript(quad[1])})"
-        map_values([statement], lambda value: _in_quad(value, name_by_quad))
+                known[quad] = name_by_quad[quad]
+                yield f"{known[quad]} = load_quad({quad[0]}, {writer.subscript(quad[1])})"
+        map_values([statement], lambda value: _in_quad(value, known))
         quad = _quad(statement.array, statement.offset) if isinstance(statement, Store) else None
         if quad not in stored or not isinstance(statement, Store):
             yield from writer.write([statement], 0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from frittata.egraph import shapes, terms
+from frittata.egraph import terms
 from frittata.egraph.indexing import Affine, var
 from frittata.egraph.ops import registry
 from frittata.egraph.terms import Scalar, Term
@@ -23,7 +23,7 @@ from frittata.kernels.cuda.kernel import CudaKernel, ceil_div, cuda_kernel
 from frittata.kernels.cuda.quads import QUAD
 from frittata.kernels.cuda.sides import Filling
 from frittata.kernels.cuda.tiles import Tile
-from frittata.kernels.cuda.writing import INDEX_LIMIT, Writer, name_quotients, spell_out
+from frittata.kernels.cuda.writing import name_quotients, spell_out, writer_for
 from frittata.kernels.loops import Assign, Local, Loop, Statement, Store, reads
 from frittata.kernels.lower import array_names, lower_block, result_names
 from frittata.kernels.stores import stored_at
@@ -59,8 +59,7 @@ class _ProductWriter:
         self._work, self._tile = work, tile
         self._sides = Filling("left", work, tile), Filling("right", work, tile)
         self._names = array_names(work.bodies)
-        sizes = [shapes.size(term.shape) for term in (*self._names, *work.bodies)]
-        self._writer = Writer(wide=max(sizes) >= INDEX_LIMIT)
+        self._writer = writer_for(work.bodies)
         results = zip(work.bodies, result_names(work.bodies), strict=True)
         arrays = [*self._names.items(), *results]
         self._floats = {array for term, array in arrays if term.dtype in ("f32", "f64")}

@@ -23,7 +23,7 @@ from frittata.kernels.cuda.kernel import CudaKernel, cuda_kernel
 from frittata.kernels.cuda.rows import ROW, Rows, sums_of
 from frittata.kernels.cuda.unroll import UNROLLED, is_plain, moved, rounds
 from frittata.kernels.cuda.warps import WARP
-from frittata.kernels.cuda.writing import Writer, name_quotients, spell_out, unknown, writer_for
+from frittata.kernels.cuda.writing import name_quotients, spell_out, writer_for
 from frittata.kernels.loops import (
     Accumulate,
     Apply,
@@ -67,11 +67,12 @@ def write_rows(name: str, bodies: tuple[Term, ...], rows: Rows) -> CudaKernel:
 class _RowWriter:
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        self._writer: Writer = writer_for((*rows.nest.operands, *rows.nest.results), [UNROLLED])
+        self._writer = writer_for(rows.bodies, [UNROLLED])
         self._private = {row.array for row in rows.private}
         self._extent_by_shared = {row.array: row.extent for row in rows.shared}
         self._trees: list[tuple[str, str]] = []
-        self._thread = unknown("thread" if rows.members > 1 else LANE)
+        self._thread = var("thread" if rows.members > 1 else LANE, rows.threads)
+        self._member = var("member", rows.members)
 
     def kernel(self, name: str, bodies: tuple[Term, ...]) -> CudaKernel:
         rows, body = self._rows, deepcopy(self._rows.block)
@@ -89,7 +90,7 @@ class _RowWriter:
 
     def _spread(self, body: list[Statement]) -> None:
         """Make room for the rows of all members of a block."""
-        member, members = unknown("member"), self._rows.members
+        member, members = self._member, self._rows.members
 
         def placed(array: str, offset: Affine) -> Affine:
             if array not in self._extent_by_shared:
@@ -192,16 +193,16 @@ class _RowWriter:
             yield "cuda.syncthreads()"
         if not sums or not self._shares_folds:
             return
-        member = unknown("member") if rows.members > 1 else Affine()
+        member = self._member
         for tree, fold in sums:
-            first = member if columns else member * (lanes // WARP) + unknown(LANE) % (lanes // WARP)
+            first = member if columns else member * (lanes // WARP) + var(LANE, lanes) % (lanes // WARP)
             yield from self._lines(Assign(fold.name, Load(tree, first, fold.value.dtype)))
         if not columns:
             yield from self._shuffled(sums, lanes // WARP)
             return
         yield f"for half in range(1, {lanes}):"
         for tree, fold in sums:
-            other = Load(tree, unknown("half") * rows.members + member, fold.value.dtype)
+            other = Load(tree, var("half", lanes) * rows.members + member, fold.value.dtype)
             yield from (source.INDENT + line for line in self._combined(fold, other))
 
     def _shuffled(self, sums: list[tuple[str, Accumulate]], among: int) -> Iterator[str]:

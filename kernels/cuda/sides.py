@@ -57,9 +57,7 @@ class Filling:
     @cached_property
     def is_deep(self) -> bool:
         """Whether neighbouring threads load along the depth: so most of what they load lies in memory."""
-        offsets = [offset for _, offset in loads_of(self._side.element, index=self._side.index) if offset is not None]
-        moving = [offset.factor_of("k") for offset in offsets if offset.factor_of("k") != 0]
-        return bool(moving) and moving.count(1) * 2 > len(moving)
+        return self._side.lies_along("k")
 
     @cached_property
     def width(self) -> int:

@@ -48,7 +48,7 @@ class FlatTemplate:
         return None if _binds(bodies) else _flat_estimate(bodies, machine)
 
     def write(self, name: str, bodies: tuple[Term, ...]) -> CudaKernel:
-        """Write a flat loop in steps of the grid."""
+        """Write the outputs of a thread, one or several that lie a block apart."""
         return write_flat(name, bodies)
 
 
@@ -111,6 +111,8 @@ class TensorTemplate:
     name = "tensor"
     level = "reassoc"
     """Tensor cores cut off what they add below the last place of a sum, where others round."""
+    least_capability = (8, 0)
+    """Of devices that have the instructions for it."""
 
     def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
         """Predict the slower of products, memory and loading tiles; None for other bodies."""

@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from frittata.egraph import dtypes, shapes
-from frittata.egraph.indexing import Affine, Var
+from frittata.egraph import dtypes
+from frittata.egraph.indexing import Affine, Var, var
 from frittata.egraph.ops import registry
 from frittata.egraph.terms import Scalar, Term
 from frittata.kernels import source
-from frittata.kernels.contractions import Contraction, Side, loads_of
+from frittata.kernels.contractions import Contraction, Side
 from frittata.kernels.cuda.kernel import CudaKernel, cuda_kernel
 from frittata.kernels.cuda.tensor_tiles import CHUNK, TENSOR_TILES, TensorTile
-from frittata.kernels.cuda.writing import INDEX_LIMIT, Writer, name_quotients, spell_out, unknown
+from frittata.kernels.cuda.writing import name_quotients, spell_out, writer_for
 from frittata.kernels.loops import Apply, AssignIndex, Constant, Local, Statement, Store
 from frittata.kernels.lower import array_names, lower_block, result_names
 
@@ -96,9 +96,7 @@ class _Panel:
         """Whether lines in shared memory run along the depth: if memory does."""
         if self.copied is not None:
             return self.copied[2] == "k"
-        offsets = [offset for _, offset in loads_of(self.side.element, index=self.side.index) if offset is not None]
-        moving = [offset.factor_of("k") for offset in offsets if offset.factor_of("k") != 0]
-        return moving.count(1) * 2 > len(moving)
+        return self.side.lies_along("k")
 
     @property
     def chunks(self) -> int:
@@ -141,8 +139,7 @@ class _TensorWriter:
         self._work, self._tile = work, tile
         self._names = array_names(work.bodies)
         self._steps = -(-work.depth // tile.depth)
-        sizes = [shapes.size(term.shape) for term in (*self._names, *work.bodies)]
-        self._writer = Writer(wide=max(sizes) >= INDEX_LIMIT)
+        self._writer = writer_for(work.bodies)
         self._left, self._right = _panels(work, tile)
         self._half = self._left.half
 
@@ -160,9 +157,8 @@ class _TensorWriter:
 
     def _head(self, lines: int, columns: int) -> Iterator[str]:
         tile = self._tile
-        yield f"memory = cuda.shared.array({tile.shared_bytes // 16}, np.complex128)  # aligned to 16 bytes"
-        yield "tiles = as_halves(memory)"
-        yield "sums = as_floats(memory)"
+        yield f"sums = cuda.shared.array({tile.shared_bytes // 4}, np.float32, alignment=16)"
+        yield "tiles = as_halves(sums)"
         yield f"total = cuda.local.array({tile.m * tile.n * 4}, np.float32)"
         yield f"lefts = cuda.local.array({tile.m * 4}, np.uint32)"
         yield f"rights = cuda.local.array({tile.n * 2}, np.uint32)"
@@ -292,7 +288,8 @@ class _TensorWriter:
         element = panel.side.kept.element
         if element.dtype != self._half:
             element = registry.element("cast", element, dtype=self._half)  # its values are such
-        body = lower_block([("tiles", unknown("place"), element, panel.side.index)], _INDICES, self._names, {})
+        place = var("place", self._tile.stages * self._tile.stage)
+        body = lower_block([("tiles", place, element, panel.side.index)], _INDICES, self._names, {})
         if ragged:
             (store,) = (s for s in body if isinstance(s, Store))
             zero = Constant(Scalar.of(0, self._half))

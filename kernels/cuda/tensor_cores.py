@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba.core import types
-from numba.extending import intrinsic
 
 from frittata.egraph import dtypes
+from frittata.kernels.cuda.intrinsics import function
 from frittata.kernels.cuda.warps import exchange
 from frittata.kernels.halves import HALVES
 
@@ -30,32 +30,15 @@ _I32, _I64, _F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
 def compiled() -> dict[str, Any]:
     """Return the functions by name."""
     return {
-        "as_halves": _intrinsic(_seen_as(types.uint16), types.Array(types.uint16, 1, "C"), 1),
-        "as_floats": _intrinsic(_seen_as(types.float32), types.Array(types.float32, 1, "C"), 1),
-        "is_aligned": _intrinsic(_is_aligned, types.boolean, 1),
-        "copy_chunk": _intrinsic(_copy_chunk, types.void, 5),
-        "copies_end": _intrinsic(_statement("cp.async.commit_group;"), types.void, 0),
-        **{f"copies_wait{n}": _intrinsic(_statement(f"cp.async.wait_group {n};"), types.void, 0) for n in range(8)},
-        "load_matrix": _intrinsic(_load_matrix(""), types.void, 4),
-        "load_transposed": _intrinsic(_load_matrix(".trans"), types.void, 4),
-        **{f"multiply_{dtype}": _intrinsic(_multiply(dtype), types.void, 6) for dtype in HALVES},
+        "as_halves": function(_as_halves, types.Array(types.uint16, 1, "C"), 1),
+        "is_aligned": function(_is_aligned, types.boolean, 1),
+        "copy_chunk": function(_copy_chunk, types.void, 5),
+        "copies_end": function(_statement("cp.async.commit_group;"), types.void, 0),
+        **{f"copies_wait{n}": function(_statement(f"cp.async.wait_group {n};"), types.void, 0) for n in range(8)},
+        "load_matrix": function(_load_matrix(""), types.void, 4),
+        "load_transposed": function(_load_matrix(".trans"), types.void, 4),
+        **{f"multiply_{dtype}": function(_multiply(dtype), types.void, 6) for dtype in HALVES},
     }
-
-
-def _intrinsic(emit: Callable[..., Any], result: Any, arity: int) -> Any:
-    """Return a function of that many arguments whose code `emit(context, builder, types, values)` writes."""
-
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        out = emit(context, builder, signature.args, values)
-        return context.get_dummy_value() if result is types.void else out
-
-    def typed(*arguments: Any) -> Any:
-        return result(*arguments), generate
-
-    names = ", ".join(f"x{i}" for i in range(arity))  # numba counts an intrinsic's parameters
-    scope: dict[str, Any] = {"typed": typed}
-    exec(f"def function(_context{', ' if names else ''}{names}):\n    return typed({names})", scope)
-    return intrinsic(scope["function"])
 
 
 def _pointer(context: Any, builder: Any, kind: Any, array: Any, index_kind: Any, index: Any) -> Any:
@@ -81,20 +64,15 @@ def _statement(text: str) -> Callable[..., Any]:
     return lambda context, builder, kinds, values: _asm(builder, text, "~{memory}", [])
 
 
-def _seen_as(element: Any) -> Callable[..., Any]:
-    """See the memory of an array as elements of another kind: `view` of numba asks a device, even to be compiled."""
-
-    def emit(context: Any, builder: Any, kinds: Any, values: Any) -> Any:
-        given = context.make_array(kinds[0])(context, builder, value=values[0])
-        seen = context.make_array(types.Array(element, 1, "C"))(context, builder)
-        size = element.bitwidth // 8
-        extent = builder.udiv(builder.mul(given.nitems, given.itemsize), _I64(size))
-        seen.meminfo, seen.parent, seen.nitems, seen.itemsize = given.meminfo, given.parent, extent, _I64(size)
-        seen.data = builder.bitcast(given.data, seen.data.type)
-        seen.shape, seen.strides = (builder.insert_value(given.shape, n, 0) for n in (extent, _I64(size)))
-        return seen._getvalue()
-
-    return emit
+def _as_halves(context: Any, builder: Any, kinds: Any, values: Any) -> Any:
+    """See the memory of an array of floats as halves: `view` of numba asks a device, even to be compiled."""
+    given = context.make_array(kinds[0])(context, builder, value=values[0])
+    seen = context.make_array(types.Array(types.uint16, 1, "C"))(context, builder)
+    extent, size = builder.mul(given.nitems, _I64(2)), _I64(2)
+    seen.meminfo, seen.parent, seen.nitems, seen.itemsize = given.meminfo, given.parent, extent, size
+    seen.data = builder.bitcast(given.data, seen.data.type)
+    seen.shape, seen.strides = (builder.insert_value(given.shape, n, 0) for n in (extent, size))
+    return seen._getvalue()
 
 
 def _is_aligned(context: Any, builder: Any, kinds: Any, values: Any) -> Any:
@@ -159,7 +137,6 @@ def simulated() -> dict[str, Any]:
     """Return the functions by name."""
     return {
         "as_halves": lambda array: array.view(np.uint16),
-        "as_floats": lambda array: array.view(np.float32),
         "is_aligned": lambda array: array.ctypes.data % 16 == 0,
         "copy_chunk": _simulated_copy,
         "copies_end": lambda: None,

@@ -9,7 +9,8 @@ What such an operand gives to a square is loaded along the operand's axis, and r
                                          line = h*8 + down
                                          out[(first_a + line)*n + first_b + across] = tile0[across*33 + line]
 
-The pitch of 33 keeps the threads of a warp apart in both. Indices beyond the last are the last once more.
+The pitch of 33 keeps the threads of a warp apart in both. Indices beyond the last are the last once more. Operands
+beyond those whose tiles fit into shared memory are loaded as they are.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from math import prod
 
-from frittata.egraph import shapes, terms
+from frittata.egraph import dtypes, shapes, terms
 from frittata.egraph.indexing import Affine, var
 from frittata.egraph.terms import Term
 from frittata.kernels import source, spelling
 from frittata.kernels.contractions import BINDERS, loads_of, split_index
-from frittata.kernels.cuda.kernel import CudaKernel, ceil_div, cuda_kernel
+from frittata.kernels.cuda.kernel import SHARED_BYTES, CudaKernel, ceil_div, cuda_kernel
 from frittata.kernels.cuda.unroll import UNROLLED, apart, unwrapped
 from frittata.kernels.cuda.writing import name_quotients, numbers_of_block, spell_out, writer_for
 from frittata.kernels.loops import (
@@ -49,7 +51,6 @@ DOWN = "down"
 LINE = "m"
 """The line of a square, before it is split among rounds and threads."""
 _PITCH = SIDE + 1
-_MOST_TILES = 8
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,9 @@ def tiled(bodies: tuple[Term, ...], found: Squares) -> Tiled:
         for part in parts(value)
         if isinstance(part, Load) and part.offset.variables() <= set(extents) and _crosses(part.offset, ACROSS, LINE)
     )
-    tile_by_load = {load: f"tile{n}" for n, load in enumerate(list(loads)[:_MOST_TILES])}
+    ends = accumulate(SIDE * _PITCH * dtypes.itemsize(load.dtype) for load in loads)
+    fitting = [load for load, end in zip(loads, ends, strict=True) if end <= SHARED_BYTES]
+    tile_by_load = {load: f"tile{n}" for n, load in enumerate(fitting)}
     line, across = var(LINE, SIDE), var(ACROSS, SIDE)
 
     def change(value: Expression) -> Expression:
@@ -164,7 +167,7 @@ def write_tiled(name: str, bodies: tuple[Term, ...], found: Squares) -> CudaKern
     fill = Loop(UNROLLED, found.rounds, work.fill)
     names = [name for name in (*found.place()[0], DOWN) if name != LINE]
     every = name_quotients([*work.outer, fill, *apart(work.body, found.rounds, work.nest.results)], names)
-    writer = writer_for((*work.nest.operands, *work.nest.results), [UNROLLED])
+    writer = writer_for(bodies, [UNROLLED])
     met = next(n for n, statement in enumerate(every) if statement is fill) + 1
     lines = [
         *(f"{tile.name} = cuda.shared.array({tile.size}, {spelling.memory_dtype(tile.dtype)})" for tile in work.tiles),

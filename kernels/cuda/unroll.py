@@ -173,17 +173,19 @@ def in_step(block: list[Statement]) -> list[Row]:
     """Return the rows that plain loops of their extent alone use, each at the index where it is: lanes share none."""
     out: list[Row] = []
     loops = [s for s in block if isinstance(s, Loop)]
+    outside = _arrays([s for s in block if not isinstance(s, Loop)])
     for row in block:
-        if isinstance(row, Row):
-            using = [loop for loop in loops if row.array in _arrays(loop)]
+        if isinstance(row, Row) and row.array not in outside:
+            using = [loop for loop in loops if row.array in _arrays(loop.body)]
             if all(is_plain(loop) and _is_in_step(row, loop) for loop in using):
                 out.append(row)
     return out
 
 
-def _arrays(loop: Loop) -> set[str]:
-    stored = {s.array for s in statements(loop.body) if isinstance(s, Store)}
-    return stored | {load.array for load in loads_in(loop.body)}
+def _arrays(body: list[Statement]) -> set[str]:
+    """Return the arrays that a block reads or writes."""
+    stored = {s.array for s in statements(body) if isinstance(s, Store)}
+    return stored | {load.array for load in loads_in(body)}
 
 
 def _is_in_step(row: Row, loop: Loop) -> bool:
@@ -196,7 +198,7 @@ def _is_in_step(row: Row, loop: Loop) -> bool:
 def words_alive(block: list[Statement], rows: list[Row]) -> int:
     """Return how many values of four bytes are kept between two loops, for each round, at most."""
     loops = [s for s in block if isinstance(s, Loop)]
-    users = {row.array: [n for n, loop in enumerate(loops) if row.array in _arrays(loop)] for row in rows}
+    users = {row.array: [n for n, loop in enumerate(loops) if row.array in _arrays(loop.body)] for row in rows}
     most = 0
     for number in range(len(loops)):
         alive = [row for row in rows if users[row.array] and users[row.array][0] <= number < users[row.array][-1]]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba.core import types
+
+from frittata.kernels.cuda.intrinsics import function
 
 WARP = 32
 """The threads that run together."""
@@ -18,24 +23,9 @@ def extreme(name: str, capability: tuple[int, int]) -> Any:
     """Return `maximum` or `minimum` of float32 for kernels of a compute capability: NaN if either is NaN."""
     if capability < _LEAST_CAPABILITY:
         return getattr(np, name)
-    from llvmlite import ir
-    from numba.core import types
-    from numba.extending import intrinsic
-
-    instruction = f"{name[:3]}.NaN.f32 $0, $1, $2;"
-
-    def definition(_: Any, a: Any, b: Any) -> Any:
-        if a != types.float32 or b != types.float32:
-            return None
-
-        def code(_: Any, builder: Any, __: Any, args: Any) -> Any:
-            single = ir.FloatType()
-            assembly = ir.InlineAsm(ir.FunctionType(single, [single] * 2), instruction, "=f,f,f", side_effect=False)
-            return builder.call(assembly, args)
-
-        return types.float32(types.float32, types.float32), code
-
-    return intrinsic(definition)
+    kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()] * 2)
+    assembly = ir.InlineAsm(kind, f"{name[:3]}.NaN.f32 $0, $1, $2;", "=f,f,f", side_effect=False)
+    return function(lambda context, builder, kinds, values: builder.call(assembly, values), types.float32, 2)
 
 
 # ---- the simulator ---------------------------------------------------------------------------------------------------
@@ -74,12 +64,21 @@ def exchange(value: Any) -> tuple[list[Any], int]:
 
 
 def simulate() -> None:
-    """Give the simulator `cuda.shfl_xor_sync`: all lanes of a warp exchange values."""
-    from numba.cuda.simulator.kernelapi import FakeCUDAModule
+    """Give the simulator `cuda.shfl_xor_sync`, and shared arrays of which all threads of a block get the same."""
+    from numba.cuda.simulator.kernelapi import FakeCUDAModule, FakeCUDAShared
 
     module: Any = FakeCUDAModule
-    if not hasattr(module, "shfl_xor_sync"):
-        module.shfl_xor_sync = _shuffled
+    module.shfl_xor_sync = _shuffled
+    shared: Any = FakeCUDAShared
+    shared.array = _shared
+
+
+def _shared(self: Any, shape: int, dtype: Any, alignment: int = 1) -> Any:
+    """Return the shared array of the line that asks for it, which numba's own makes twice if two threads ask at once."""
+    own = inspect.currentframe()
+    assert own is not None and own.f_back is not None
+    line = own.f_back.f_code.co_filename, own.f_back.f_lineno
+    return self._allocations.setdefault(line, np.empty(shape, dtype))
 
 
 def _shuffled(_: Any, mask: int, value: Any, distance: int) -> Any:

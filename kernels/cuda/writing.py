@@ -1,8 +1,9 @@
 """Statements of loop nests as numba.cuda source: 32-bit indices, and operators that numba knows on the device.
 
 Maxima and minima of float32, `maximum_f32` and `minimum_f32` of kernels/cuda/device.py, are one instruction that passes
-NaN on. Index variables are int64 to numba and never negative where they subscript; `uint32(...)` around a subscript
-makes LLVM narrow all of its arithmetic and spares the wraparound of negative indices. Quotients get names:
+NaN on; remainders and rounded quotients of floats are functions of kernels/cuda/remainders.py. Index variables are
+int64 to numba and never negative where they subscript; `uint32(...)` around a subscript makes LLVM narrow all of its
+arithmetic and spares the wraparound of negative indices. Quotients get names:
 
     x[uint32((i // 17)*768 + k0)]  ->  q0 = int32(uint32(i) // uint32(17)); x[uint32(q0*768 + k0)]
 """
@@ -13,13 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from frittata.egraph import program, shapes
 from frittata.egraph.indexing import Affine, Atom, Quot, Rem, Var, var
-from frittata.egraph.terms import Scalar
+from frittata.egraph.terms import Scalar, Term
 from frittata.kernels import source, spelling
 from frittata.kernels.loops import (
     Accumulate,
     Apply,
-    Array,
     Assign,
     AssignIndex,
     Constant,
@@ -37,13 +38,13 @@ from frittata.kernels.loops import (
 
 INDEX_LIMIT = 1 << 31
 """Arrays with as many elements or more are indexed with 64 bits."""
-UNKNOWN = 1 << 62
-"""The extent of an index variable of which only the sign matters."""
 
 _TEXT_BY_OP = {
     **spelling.TEXT_BY_OP,
     **{"floor": "math.floor({0})", "ceil": "math.ceil({0})"},
     **{"max_f32": "maximum_f32({0}, {1})", "min_f32": "minimum_f32({0}, {1})"},
+    "mod": "({0} % {1})",
+    **{f"{op}_{dtype}": f"{op}_{dtype}({{0}}, {{1}})" for op in ("mod", "floordiv") for dtype in ("f32", "f64")},
     "shuffle": "cuda.shfl_xor_sync(0xffffffff, {0}, half)",
     **{"and": "({0} & {1})", "or": "({0} | {1})"},  # without branches
 }
@@ -107,10 +108,13 @@ class Writer:
         return spelling.Dialect(_TEXT_BY_OP, self.subscript)
 
     def index(self, at: Affine) -> str:
-        """Spell an index whose quotients have names, or that is one quotient."""
+        """Spell an index whose quotients have names, or that is one quotient; with 64 bits if what it divides has more.
+
+        What is divided counts places that no array needs to have: those of an outer product that is summed up, say.
+        """
         match at:
             case Affine(constant=0, terms=((Quot(of, by) | Rem(of, by) as atom, 1),)) if (
-                not self.wide and of.bounds()[0] >= 0
+                not self.wide and of.bounds()[0] >= 0 and of.bounds()[1] < 1 << 32 and _is_small(at)
             ):
                 sign = "//" if isinstance(atom, Quot) else "%"
                 return f"int32(uint32({spelling.index(of)}) {sign} uint32({by}))"
@@ -131,9 +135,10 @@ class Writer:
         return isinstance(atom, Var) and atom.key in self.unrolled
 
 
-def writer_for(arrays: Iterable[Array], unrolled: Iterable[str] = ()) -> Writer:
-    """Return the writer for kernels that read and write these arrays."""
-    return Writer(any(array.size >= INDEX_LIMIT for array in arrays), frozenset(unrolled))
+def writer_for(bodies: tuple[Term, ...], unrolled: Iterable[str] = ()) -> Writer:
+    """Return the writer for kernels that compute bodies."""
+    arrays = (*program.operands_of(*bodies), *bodies)
+    return Writer(any(shapes.size(term.shape) >= INDEX_LIMIT for term in arrays), frozenset(unrolled))
 
 
 def numbers_of_block(radices: Sequence[int]) -> Iterator[str]:
@@ -143,11 +148,6 @@ def numbers_of_block(radices: Sequence[int]) -> Iterator[str]:
         inner //= radix
         number = "uint32(cuda.blockIdx.x)" + (f" // uint32({inner})" if inner > 1 else "")
         yield f"block{n} = int32({number}{f' % uint32({radix})' if n else ''})"
-
-
-def unknown(name: str) -> Affine:
-    """Return an index variable of which only the sign is known."""
-    return var(name, UNKNOWN)
 
 
 # ---- operators -------------------------------------------------------------------------------------------------------
@@ -170,6 +170,8 @@ def _spelled_out(value: Expression) -> Expression:
             return _where("lt", Apply("abs", (x,), dtype), large, rounded, x)
         case Apply(op="max" | "min" as op, args=args, dtype="f32"):
             return Apply(f"{op}_f32", args, "f32")
+        case Apply(op="mod" | "floordiv" as op, args=args, dtype="f32" | "f64" as dtype):
+            return Apply(f"{op}_{dtype}", args, dtype)
         case Apply(op=op, args=(Position(index=at, dtype="i64"), Constant(value=limit))) if (
             op in _COMPARISONS and _is_small(at) and abs(int(limit.value)) < INDEX_LIMIT
         ):

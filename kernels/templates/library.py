@@ -54,7 +54,7 @@ class LibraryTemplate:
     def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
         """Predict the time by the library's share of the peak; None for other bodies, or without a library."""
         product = _product(bodies)
-        if product is None or _address(product.dtype) == 0:
+        if product is None or _address(product.dtype) == 0 or machine.library_gemm_share == 0:
             return None
         m, n, k = product.m, product.n, product.k
         flops = 2.0 * m * n * k

@@ -164,6 +164,12 @@ def test_the_library_is_not_for_few_columns(monkeypatch: pytest.MonkeyPatch) -> 
     assert 8 * flops_per_s(2) < flops_per_s(1024)
 
 
+def test_a_profile_without_a_library_has_no_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "_address", lambda dtype: 1)
+    body = build(element("dot", load("x", 8, 8), load("y", 8, 8), depth=8), 8, 8)
+    assert library.LIBRARY.estimate((body,), frozenset(), replace(REFERENCE, library_gemm_share=0.0)) is None
+
+
 def test_the_least_that_a_nest_takes_is_no_more_than_what_it_takes() -> None:
     for case in CASES:
         found = NEST.estimate(case.bodies, frozenset(), REFERENCE)

@@ -67,6 +67,22 @@ def test_cuda_is_priced_by_a_gpu() -> None:
     assert targets.CUDA.machine is REFERENCE_GPU
 
 
+def test_a_device_is_offered_what_it_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    from frittata.kernels.cuda import device, library
+
+    def offered(capability: tuple[int, int]) -> list[str]:
+        monkeypatch.setattr(device, "capability", lambda: capability)
+        return [template.name for template in targets.CUDA.templates("fast", True)]
+
+    monkeypatch.setattr(device, "state", lambda: "device")
+    monkeypatch.setattr(library, "gemm", lambda: 1)
+    ampere, turing = offered((8, 0)), offered((7, 5))
+    assert "tensor" in ampere and ampere.count("library") == 3
+    assert "tensor" not in turing and turing.count("library") == 2
+    monkeypatch.setattr(device, "state", lambda: "compiler")
+    assert "tensor" in offered((7, 5)) and "library" not in offered((7, 5))
+
+
 @pytest.mark.skipif(importlib.util.find_spec("numba_cuda") is not None, reason="there is a CUDA compiler")
 def test_without_a_device_the_error_says_what_to_do() -> None:
     from frittata.kernels.cuda import device

@@ -175,18 +175,29 @@ def _pointwise() -> Iterator[Case]:
         for name in ("sin", "cos", "floor", "ceil", "round"):
             total = element("add", total, element(name, x))
         yield Case(f"unary-{dtype}", (build(total, 7, 17),))
-        for name in ("exp", "tanh", "erf", "sigmoid"):
+        for name in ("mod", "floordiv"):
+            large = element("mul", x, number(1e6, dtype))
+            pair = build(element(name, x, y), 7, 17), build(element(name, large, y), 7, 17)
+            yield Case(f"{name}-{dtype}", pair, special=True)
+        for name in ("exp", "expm1", "log1p", "atan", "tanh", "erf", "sigmoid"):
             yield Case(f"{name}-{dtype}", (build(element(name, x), 7, 17),), special=True)
     x, flag = load("x", 3, 5), load("flag", 5, dtype="bool")
     low, high = element("lt", x, number(0)), element("ge", x, number(1))
     ordered = element("and", element("or", low, flag), element("not", high))
     picked = element("where", ordered, x, element("cast", element("eq", x, x), dtype="f32"))
-    yield Case("logic", (build(element("or", ordered, element("ne", x, x)), 3, 5), build(picked, 3, 5)), special=True)
+    apart = element("or", element("gt", x, number(1)), element("ne", x, x))
+    yield Case("logic", (build(element("or", ordered, apart), 3, 5), build(picked, 3, 5)), special=True)
     i, j = load("i", 4, 5, dtype="i32"), load("j", 4, 5, dtype="i64")
     mixed = element("mul", element("cast", i, dtype="i64"), element("max", j, number(2, "i64")))
     small = element("sub", element("mul", i, number(2**28, "i32")), element("abs", element("neg", i)))
     real = element("add", element("cast", element("sign", j), dtype="f32"), element("cast", i, dtype="f32"))
     yield Case("integers", (build(mixed, 4, 5), build(small, 4, 5), build(real, 4, 5)))
+    for whole in (i, j):
+        k = load("k", 5, dtype=whole.dtype)
+        names = ("mod", "floordiv", "bitwise_and", "bitwise_or", "bitwise_xor")
+        yield Case(f"whole-{whole.dtype}", tuple(build(element(name, whole, k), 4, 5) for name in names))
+        ways = ((name, by) for name in ("left_shift", "right_shift") for by in (k, element("square", k)))
+        yield Case(f"shifts-{whole.dtype}", tuple(build(element(name, whole, by), 4, 5) for name, by in ways))
     truncated = element("cast", element("mul", load("x", 17), number(3)), dtype="i32")
     nonzero = element("cast", truncated, dtype="bool")
     yield Case("casts", (build(truncated, 17), build(nonzero, 17), build(element("cast", nonzero, dtype="i64"), 17)))
@@ -320,6 +331,9 @@ def _folds() -> Iterator[Case]:
     yield Case("softmax-f64", (build(softmax(load("x", 5, 9, dtype="f64"), -1, 9), 5, 9),))
     yield Case("softmax-special", (build(softmax(load("x", 40, 5), -1, 5), 40, 5),), special=True)
     yield Case("softmax-outer", (build(softmax(load("x", 2, 6, 5), -2, 6), 2, 6, 5),))
+    for shape in ((33, 1), (1, 20, 1)):
+        name = "x".join(map(str, shape))
+        yield Case(f"softmax-column-{name}", (build(softmax(load("x", *shape), -2, shape[-2]), *shape),))
     total = element("add", load("x", 4, 6, 33), load("r", 4, 6, 33))
     normed = layer_norm(total, load("w", 33), load("b", 33), 33)
     yield Case("layer-norm", (build(total, 4, 6, 33), build(normed, 4, 6, 33)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from kernel_cases import CASES, Case, assert_agrees, build, element, load, numbe
 from frittata.egraph import dtypes, program, shapes
 from frittata.egraph.errors import CompileError, LoweringError
 from frittata.egraph.indexing import IndexMap, var
-from frittata.egraph.machine import REFERENCE_GPU
+from frittata.egraph.machine import REFERENCE_GPU, Machine
 from frittata.egraph.terms import Term
 from frittata.kernels.cuda import launch, library
 from frittata.kernels.cuda.launch import Launch, Launches, Part
@@ -25,8 +26,14 @@ def dot(left: Term, right: Term, depth: int) -> Term:
     return element("dot", left, right, depth=depth)
 
 
+def cast(e: Term, *dtypes_: str) -> Term:
+    for dtype in dtypes_:
+        e = element("cast", e, dtype=dtype)
+    return e
+
+
 def halves(dtype: str, *shape: int) -> Term:
-    return element("cast", load(dtype, *shape, dtype=dtype), dtype="f32")
+    return cast(load(f"{dtype}_{shape[0]}", *shape, dtype=dtype), "f32")
 
 
 def squares(dtype: str, rows: int, columns: int) -> Term:
@@ -63,9 +70,27 @@ OTHERS = {
     "before": dot(element("exp", A), B, 13),
     "integers": dot(load("a", 7, 13, dtype="i32"), load("b", 13, 5, dtype="i32"), 13),
     "repeated": dot(A, reindex(load("b", 13), IndexMap((13,), (13, 5), (var(-2, 13),))), 13),
+    "two casts": cast(dot(A, B, 13), "i32", "f32"),
+    "truth": cast(dot(A, B, 13), "bool", "f32"),
+    "rounded twice": cast(dot(halves("f16", 7, 13), halves("f16", 13, 5), 13), "f16", "f32"),
+    "wider": cast(dot(A, B, 13), "f64"),
+    "narrower": cast(dot(load("a", 7, 13, dtype="f64"), load("b", 13, 5, dtype="f64"), 13), "f32"),
+    "half of a float": cast(dot(A, B, 13), "bf16"),
+    "other half": cast(dot(halves("f16", 7, 13), halves("f16", 13, 5), 13), "bf16"),
+    "two halves": dot(halves("f16", 7, 13), halves("bf16", 13, 5), 13),
+    "a half and a float": dot(halves("bf16", 7, 13), B, 13),
+    "a half of both": cast(dot(A, halves("bf16", 13, 5), 13), "bf16"),
     "every other": dot(A, reindex(load("b", 13, 10), IndexMap((13, 10), (13, 5), (var(-2, 13), var(-1, 5) * 2))), 13),
 }
-TAKEN = [case for case in CASES if library.LIBRARY.estimate(case.bodies, frozenset(), REFERENCE_GPU) is not None]
+
+
+def price(bodies: tuple[Term, ...], machine: Machine = REFERENCE_GPU) -> float | None:
+    """Return the least price of a library template, in seconds."""
+    found = [template.estimate(bodies, frozenset(), machine) for template in library.LIBRARIES]
+    return min((estimate.seconds for estimate in found if estimate is not None), default=None)
+
+
+TAKEN = [case for case in CASES if price(case.bodies) is not None]
 _DTYPE_BY_KIND = {0: np.float32, 1: np.float64, 2: np.float16, 14: dtypes.to_numpy("bf16")}
 _I32, _I64 = ctypes.c_int32, ctypes.c_int64
 
@@ -139,7 +164,7 @@ def test_products_agree_with_the_interpreter(case: Case, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_bodies_are_not_taken(name: str) -> None:
     bodies = (build(OTHERS[name], 7, 5),)
-    assert library.LIBRARY.estimate(bodies, frozenset(), REFERENCE_GPU) is None
+    assert price(bodies) is None
     with pytest.raises(LoweringError, match="one product of plain matrices"):
         library.LIBRARY.call("other", bodies)
 
@@ -148,13 +173,24 @@ def test_large_products_are_predicted_by_their_flops_and_halves_faster() -> None
     n = 4096
     wide = (build(dot(load("a", n, n), load("b", n, n), n), n, n),)
     narrow = (build(element("cast", squares("bf16", n, n), dtype="bf16"), n, n),)
-    seconds: list[float] = []
-    for bodies in (wide, narrow):
-        estimate = library.LIBRARY.estimate(bodies, frozenset(), REFERENCE_GPU)
-        assert estimate is not None
-        seconds.append(estimate.seconds)
+    seconds = price(wide), price(narrow)
+    assert seconds[0] is not None and seconds[1] is not None
     assert 40e12 < 2 * n**3 / seconds[0] < 60e12
     assert seconds[1] < seconds[0] / 10
+
+
+def test_halves_need_a_level_that_lets_sums_be_cut_off() -> None:
+    taking = {"f32": "exact", "f64": "exact", "f16": "reassoc", "bf16": "reassoc"}
+    for dtype, level in taking.items():
+        operands = load("a", 64, 64, dtype=dtype), load("b", 64, 64, dtype=dtype)
+        left, right = (cast(e, "f32") for e in operands) if dtypes.is_half(dtype) else operands
+        bodies = (build(dot(left, right, 64), 64, 64),)
+        found = [t for t in library.LIBRARIES if t.estimate(bodies, frozenset(), REFERENCE_GPU) is not None]
+        assert [program.level_of(template) for template in found] == [level]
+
+
+def test_a_profile_without_a_library_has_no_price() -> None:
+    assert price((build(dot(A, B, 13), 7, 5),), replace(REFERENCE_GPU, library_gemm_share=0.0)) is None
 
 
 def test_what_the_library_refuses_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

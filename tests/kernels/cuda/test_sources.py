@@ -8,16 +8,27 @@ from typing import Any
 import pytest
 from kernel_cases import build, case_named, element, fold, load, number, reindex
 
-from frittata.egraph import indexing
+from frittata.egraph import dtypes, indexing
 from frittata.egraph.errors import LoweringError
 from frittata.egraph.indexing import var
 from frittata.egraph.machine import REFERENCE_GPU
 from frittata.egraph.terms import Scalar
 from frittata.kernels.cuda import flat, guarded, neighbours, products, rows, templates
-from frittata.kernels.cuda.kernel import CudaKernel
+from frittata.kernels.cuda.kernel import SHARED_BYTES, CudaKernel
 from frittata.kernels.cuda.tiles import Tile
 from frittata.kernels.cuda.writing import INDEX_LIMIT, Writer, name_quotients, spell_out, writer_for
-from frittata.kernels.loops import Apply, Array, Assign, AssignIndex, Constant, Load, Local, Loop, Position, Store
+from frittata.kernels.loops import (
+    Apply,
+    Assign,
+    AssignIndex,
+    Constant,
+    Load,
+    Local,
+    Loop,
+    Position,
+    Statement,
+    Store,
+)
 from frittata.kernels.lower import identifier
 from frittata.kernels.templates import contraction
 
@@ -56,11 +67,26 @@ def test_a_quotient_of_what_may_be_negative_rounds_down() -> None:
 
 
 def test_large_arrays_are_indexed_with_64_bits() -> None:
-    small, large = Array("x", "f32", INDEX_LIMIT - 1), Array("x", "f32", INDEX_LIMIT)
-    assert not writer_for([small]).wide
-    wide = writer_for([small, large])
+    small, large = (build(load("x", 1), n) for n in (INDEX_LIMIT - 1, INDEX_LIMIT))
+    assert not writer_for((small,)).wide
+    wide = writer_for((small, large))
+    assert writer_for((build(fold("sum", load("x", INDEX_LIMIT), -1, INDEX_LIMIT), 1),)).wide
     assert wide.lines(Assign("t", Load("x", var("i", INDEX_LIMIT) * 3, "f32"))) == ["t = x[i*3]"]
     assert wide.index(var("i", INDEX_LIMIT) // 7) == "(i // 7)"
+
+
+def test_what_counts_more_than_32_bits_is_divided_with_64() -> None:
+    assert Writer().index(var("k", 1 << 32) // 7) == "int32(uint32(k) // uint32(7))"
+    assert Writer().index(var("k", (1 << 32) + 1) // 7) == "(k // 7)"
+    assert Writer().index(var("k", 1 << 32) // 2) == "int32(uint32(k) // uint32(2))"
+    assert Writer().index((var("k", 1 << 31) + 2) // 1) == "k + 2"
+    assert Writer().index((var("k", 1 << 32) + 2) % 7) == "((k + 2) % 7)"
+    assert Writer().index(var("k", 1 << 32) % ((1 << 31) + 1)) == f"(k % {(1 << 31) + 1})"
+    n = 70_000
+    outer = element("sub", load("x", n, 1), load("y", 1, n))
+    total = fold("sum", fold("sum", element("abs", outer), -1, n), -2, n)
+    text = templates.by_name("row").write("sum", (build(total, 1, 1),)).source
+    assert f"q0 = ((g*8192 + h*1024 + lane) // {n})" in text
 
 
 def test_what_unrolled_loops_add_to_an_index_is_apart() -> None:
@@ -135,6 +161,17 @@ def test_transposes_go_through_tiles() -> None:
     assert "min(max(" in text, "70 is no multiple of 32"
     straight = build(element("add", load("x", 64, 64), load("y", 64)), 64, 64)
     assert "tile" not in flat.write_flat("add", (straight,)).source
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("f64", 5), ("f32", 11), ("bf16", 12)])
+def test_tiles_of_transposes_fit_into_shared_memory(dtype: str, most: int) -> None:
+    sides = [reindex(load(f"x{n}", 64, 64, dtype=dtype), indexing.permute_map((64, 64), (1, 0))) for n in range(12)]
+    total = sides[0]
+    for side in sides[1:]:
+        total = element("where", load("flag", 64, dtype="bool"), total, side)
+    text = flat.write_flat("turn", (build(total, 64, 64),)).source
+    assert text.count("cuda.shared.array(1056, ") == most
+    assert most * 1056 * dtypes.itemsize(dtype) <= SHARED_BYTES
 
 
 def _softmax(count: int, extent: int) -> Any:
@@ -216,6 +253,10 @@ def test_loads_of_neighbours_join_and_those_that_a_condition_guards_do_not() -> 
     zero, flag = Constant(Scalar.of(0, "f32")), Local("flag", "bool")
     chosen: list[Any] = [Assign(f"t{e}", Apply("where", (flag, load, zero), "f32")) for e, load in enumerate(loads)]
     assert not any("quad" in line for line in neighbours.write(chosen, Writer(), {"x"}))
+    every = [*chosen[:1], *(Assign(f"s{e}", load) for e, load in enumerate(loads[:4])), *chosen[1:]]
+    text = list(neighbours.write(every, Writer(), {"x"}))
+    assert text[:3] == ["t0 = x[uint32(i*4)] if flag else np.float32(0.0)", *lines("x")[:1], "s0 = quad0[0]"]
+    assert "t1 = quad0[1] if flag else np.float32(0.0)" in text
 
 
 def test_an_index_that_a_condition_keeps_inside_is_not_clamped() -> None:
@@ -232,6 +273,17 @@ def test_an_index_that_a_condition_keeps_inside_is_not_clamped() -> None:
     assert len(guarded.unclamp(block(low))) == 2
 
 
+def test_a_condition_on_a_position_that_is_no_integer_frees_no_index() -> None:
+    i = var("i", 58)
+    low, high = (  # 56 lies between them
+        Apply(op, (Position(i, "f32"), Constant(Scalar.of(n, "f32"))), "bool") for op, n in (("ge", 0), ("lt", 56.5))
+    )
+    load, zero = Load("x", var("at0", 56), "f32"), Constant(Scalar.of(0, "f32"))
+    chosen = Apply("where", (Apply("and", (low, high), "bool"), load, zero), "f32")
+    block: list[Statement] = [AssignIndex("at0", i, 56), Assign("t0", chosen)]
+    assert len(guarded.unclamp(block)) == 2
+
+
 def test_windows_read_the_digits_of_the_depth_from_shared_memory() -> None:
     text = templates.by_name("convolution").write("window", case_named("window-3x3-s1-p1-d1-g1").bodies).source
     assert "right_digits0 = shared_quad(right_digits, " in text
@@ -243,9 +295,11 @@ def test_names_of_buffers_do_not_collide_with_the_kernels_own() -> None:
     assert "def add(x_thread, x_cuda, out):" in flat.write_flat("add", (body,)).source
 
 
-def test_no_buffer_has_a_name_that_products_of_halves_use() -> None:
-    for name in ("halves-ragged", "halves-turned-bf16", "halves-computed"):
-        text = templates.by_name("tensor").write(name, case_named(name).bodies).source
+@pytest.mark.parametrize("template", ["tensor", "pointwise"])
+def test_no_buffer_has_a_name_that_sources_use(template: str) -> None:
+    names = {"tensor": ("halves-ragged", "halves-turned-bf16", "halves-computed"), "pointwise": ("mod-f32", "max-f32")}
+    for name in names[template]:
+        text = templates.by_name(template).write(name, case_named(name).bodies).source
         (function,) = ast.parse(text).body
         assert isinstance(function, ast.FunctionDef)
         used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from kernel_cases import CASES, RANDOM_CASES, build, case_named, element, fold, load, number, softmax
 
+from frittata.egraph import terms
 from frittata.egraph.errors import LoweringError
 from frittata.egraph.machine import REFERENCE_GPU
 from frittata.egraph.terms import Term
+from frittata.kernels import spelling
 from frittata.kernels.cuda.kernel import MOST_THREADS, SHARED_BYTES
 from frittata.kernels.cuda.quads import QUAD
 from frittata.kernels.cuda.templates import TEMPLATES, by_name
@@ -27,6 +29,10 @@ def test_every_case_has_a_finite_price() -> None:
         found = [t.estimate(case.bodies, frozenset(), REFERENCE_GPU) for t in TEMPLATES]
         assert found[0] is not None or found[-1] is not None
         assert all(REFERENCE_GPU.launch_s < e.seconds < 1e-3 for e in found if e is not None), case.name
+
+
+def test_the_cases_have_every_operator() -> None:
+    assert {term.op for case in CASES for term in terms.walk(*case.bodies)} >= spelling.OPS
 
 
 def test_what_a_template_does_not_price_it_refuses_to_write() -> None:
