@@ -76,7 +76,8 @@ def simulate() -> None:
 def _shared(self: Any, shape: int, dtype: Any, alignment: int = 1) -> Any:
     """Return the shared array of the line that asks for it, which numba's own makes twice if two threads ask at once."""
     own = inspect.currentframe()
-    assert own is not None and own.f_back is not None
+    assert own is not None
+    assert own.f_back is not None
     line = own.f_back.f_code.co_filename, own.f_back.f_lineno
     return self._allocations.setdefault(line, np.empty(shape, dtype))
 
