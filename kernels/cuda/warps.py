@@ -74,7 +74,7 @@ def simulate() -> None:
 
 
 def _shared(self: Any, shape: int, dtype: Any, alignment: int = 1) -> Any:
-    """Return the shared array of the line that asks for it, which numba's own makes twice if two threads ask at once."""
+    """Return the shared array of the line that asks for it, of which numba makes two if two threads ask at once."""
     own = inspect.currentframe()
     assert own is not None
     assert own.f_back is not None
