@@ -39,6 +39,13 @@ def call_s(arguments: int, kind: str) -> float:
     return _least(lambda: fast(*given), time.thread_time, _CALLS)
 
 
+def function_s() -> float:
+    """Return the processor time of a call of a function of two arrays of numpy, the least of many."""
+    arrays = np.ones(16), np.ones(16)
+    fast = ft.optimize(lambda x, y: x + y, arrays, machine=REFERENCE)
+    return _least(lambda: fast(*arrays), time.thread_time, _CALLS)
+
+
 def step_s(chunks: int) -> float:
     """Return the time of a step of so many chunks that does nothing, all threads awake."""
     return _least(lambda: driver.run(_idle(_STEPS, chunks)), time.perf_counter, 1) / _STEPS
@@ -75,6 +82,7 @@ def _least(call: Callable[[], object], clock: Callable[[], float], count: int) -
 def main() -> None:
     """Measure and print."""
     rows = {f"a call with {n} {kind} arguments": call_s(n, kind) for kind in ("numpy", "torch") for n in (1, 10)}
+    rows["a call of a function of two arrays"] = function_s()
     threads = driver.thread_count()
     rows |= {"a step": step_s(1), f"a step of {threads} chunks": step_s(threads)}
     rows |= {f"a shared run after {idle_s * 1e3:g} ms": region_s(idle_s) for idle_s in (0.0, 0.001, 0.02)}

@@ -51,6 +51,18 @@ class ImportedFunction:
         return all(tree is TENSOR for tree in self.arguments.values())
 
     @cached_property
+    def _takes_arrays(self) -> bool:
+        """Whether arrays by position, one for each argument, are a call as it was imported."""
+        signature = self._signature
+        parameters = [] if signature is None else signature.parameters.values()
+        by_position = [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+        return self._is_flat and (signature is None or by_position[: len(self.arguments)] == list(self.arguments))
+
+    @cached_property
+    def _signature(self) -> inspect.Signature | None:
+        return _signature(self.function)
+
+    @cached_property
     def _leaves(self) -> dict[Path, Any]:
         return dict(trees.leaves(self.arguments))
 
@@ -59,7 +71,10 @@ class ImportedFunction:
 
         Raises: ModelError if the call has another structure than at the import, or another value that was fixed there.
         """
-        given = dict(trees.leaves(self._as_imported(_bound(self.function, args, kwargs or {}))))
+        is_whole = not kwargs and len(args) == len(self.arguments)
+        if is_whole and self._takes_arrays and set(map(type, args)) == {np.ndarray}:
+            return list(args)
+        given = dict(trees.leaves(self._as_imported(_bound(self.function, self._signature, args, kwargs or {}))))
         if given.keys() != self._leaves.keys():
             different = sorted({trees.name_of(path) for path in given.keys() ^ self._leaves.keys()})
             named, more = ", ".join(different[:_MOST_NAMED]), len(different) - _MOST_NAMED
@@ -76,7 +91,7 @@ class ImportedFunction:
         """Leave out defaults that were left out at the import, and add those that were not."""
         if given.keys() == self.arguments.keys():
             return given
-        defaults = _defaults(self.function)
+        defaults = _defaults(self._signature)
         apart = {name: value for name, value in given.items() if name in defaults and name not in self.arguments}
         for name, value in apart.items():
             if not _same_trees(value, defaults[name]):
@@ -98,7 +113,7 @@ class ImportedFunction:
 
     def call(self) -> Call:
         """Return how the model is called, as plain data."""
-        signature = _signature(self.function)
+        signature = self._signature
         if signature is None:
             return Call(self.model, tuple(self.arguments.values()), {}, self.result)
         bound = inspect.BoundArguments(signature, dict(self.arguments))  # pyright: ignore[reportArgumentType]
@@ -134,7 +149,7 @@ def from_function(
 
     Raises: ModelError for what cannot be traced; what the function itself raises.
     """
-    return _traced(function, _bound(function, args, kwargs or {}), fallback)
+    return _traced(function, _bound(function, _signature(function), args, kwargs or {}), fallback)
 
 
 def _traced(function: Callable[..., Any], bound: dict[str, Any], fallback: str) -> ImportedFunction:
@@ -182,9 +197,8 @@ def _same_trees(tree: Any, other: Any) -> bool:
     )
 
 
-def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
+def _defaults(signature: inspect.Signature | None) -> dict[str, Any]:
     """Return the values of arguments that need not be given."""
-    signature = _signature(function)
     parameters = {} if signature is None else signature.parameters
     return {name: one.default for name, one in parameters.items() if one.default is not inspect.Parameter.empty}
 
@@ -203,12 +217,13 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
-def _bound(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _bound(
+    function: Callable[..., Any], signature: inspect.Signature | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the arguments by name, in the order in which the function has them.
 
     Raises: ModelError if the function does not take them.
     """
-    signature = _signature(function)
     if signature is None:
         return {**{f"x{i}": arg for i, arg in enumerate(args)}, **kwargs}
     try:

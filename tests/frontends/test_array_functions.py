@@ -299,6 +299,19 @@ def test_calls_are_nested_as_the_example_arguments_were() -> None:
         from_function(model, (*args, 2.0)).flatten((*args, 3.0))
 
 
+def test_arrays_by_position_are_a_call_only_as_it_was_imported() -> None:
+    def model(a: Array, b: Any = 1.0, c: Any = None) -> Array:
+        return a + b if c is None else a * c
+
+    pair = from_function(model, (M, M))
+    for args, kwargs in (((M, 2 * M), {}), ((M,), {"b": 2 * M}), ((), {"b": 2 * M, "a": M})):
+        np.testing.assert_array_equal(pair.flatten(args, kwargs), [M, 2 * M])
+    skipped = from_function(model, (M,), {"c": M})
+    np.testing.assert_array_equal(skipped.flatten((M,), {"c": 2 * M}), [M, 2 * M])
+    with pytest.raises(ModelError, match=r"argument b is array(.|\n)*and was 1\.0"):
+        skipped.flatten((M, M))
+
+
 def test_arrays_from_elsewhere_are_copied() -> None:
     weight = np.ones(7)
     imported = from_function(lambda x: x * weight, (M,))
