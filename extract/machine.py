@@ -9,8 +9,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import fields
-from math import inf
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from frittata.egraph.machine import BUSY, Machine
@@ -41,21 +40,40 @@ def load_or_measure(folder: Path, measure: Callable[[], tuple[Machine, float]], 
     which a user may choose.
     """
     path = folder / f"machine-{machine_key(use)}.json"
-    known, waited, attempts = None, inf, 0
+    known = _read(path)
+    if known is not None and (known.is_final or not os.access(folder, os.W_OK)):
+        return known.machine
+    machine, waited = measure()
+    made = _Profile(machine, waited, 1 + (known.attempts if known else 0), time.time())
+    found = [profile for profile in (made, _read(path)) if profile is not None]  # another process may have been faster
+    calmest = min(found, key=lambda profile: profile.waited)
+    told = {"machine": calmest.machine.to_dict(), "waited": calmest.waited, "attempts": made.attempts}
+    _write(path, json.dumps(told, indent=1))
+    return calmest.machine
+
+
+@dataclass(frozen=True)
+class _Profile:
+    """A profile, the share of the time that its measurement waited for cores, how often that was tried, and when."""
+
+    machine: Machine
+    waited: float
+    attempts: int
+    written: float
+
+    @property
+    def is_final(self) -> bool:
+        return self.waited < BUSY or self.attempts >= _ATTEMPTS or time.time() < self.written + _AGE_S
+
+
+def _read(path: Path) -> _Profile | None:
+    """Return the profile in a file, None if there is none that can be read."""
     try:
         data = json.loads(path.read_text())
-        known = Machine(**{field.name: data["machine"][field.name] for field in fields(Machine)})
-        waited, attempts = float(data["waited"]), int(data["attempts"])
-        if waited < BUSY or attempts >= _ATTEMPTS or time.time() < path.stat().st_mtime + _AGE_S:
-            return known
+        machine = Machine(**{field.name: data["machine"][field.name] for field in fields(Machine)})
+        return _Profile(machine, float(data["waited"]), int(data["attempts"]), path.stat().st_mtime)
     except (OSError, ValueError, KeyError, TypeError):
-        pass
-    machine, share = measure()
-    if known is not None and waited < share:
-        machine, share = known, waited
-    told = {"machine": machine.to_dict(), "waited": share, "attempts": attempts + 1}
-    _write(path, json.dumps(told, indent=1))
-    return machine
+        return None
 
 
 def _write(path: Path, text: str) -> None:

@@ -337,7 +337,7 @@ class _Importer:
             return
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool):
-            self.value_by_node[node] = torch_numbers.computed(node, self.value_by_node)
+            self.value_by_node[node] = torch_numbers.computed(node, partial(self._read, user=node))
             return
         if self._is_empty(value):
             self.value_by_node[node] = _EMPTY
@@ -353,6 +353,7 @@ class _Importer:
                 self._unsupported(node, name)
             self.value_by_node[node] = _LOST
             return
+        takes_numbers = False
         try:
             takes_numbers = torch_numbers.are_taken(node, self.value_by_node)
             if name in torch_control.OPERATORS:
@@ -369,7 +370,7 @@ class _Importer:
             row, arguments, keywords = aten.ROWS[name], self._arguments(node), self._keywords(node)
             aten.check_numbers(name, (*arguments, *keywords.values()), dtypes_of(value)[0])
             if takes_numbers:
-                row = torch_numbers.meaning(node, row, partial(self._type, what=name))
+                row, arguments = torch_numbers.meaning(node, row, arguments, partial(self._type, what=name))
             is_rounded = aten.rounds(name)
             if is_rounded is not None and len(arguments) > 1:
                 arguments[:2] = narrow.promoted(arguments[0], arguments[1], is_rounded)
@@ -386,7 +387,7 @@ class _Importer:
             result = self._unsupported(node, name if error.what == name else f"{name} ({error.what})")
         except ModelError as error:
             self._refuse_unsupported()  # of which this may come: their results are unknown
-            told = torch_dims.made_of_values() if _reads_a_value(node) else error
+            told = torch_dims.made_of_values() if _reads_a_value(node) and not takes_numbers else error
             told.where = f"{name} at {self.place(node) or node.name}" + (f", {error.where}" if error.where else "")
             raise told from error.__cause__
         self._set(node, result, name)
@@ -522,7 +523,8 @@ class _Importer:
 def _refuse_other_order(node: torch.fx.Node) -> None:
     """Raise ModelError if the first operand's memory is not its values in order, as it is to the terms."""
     memory: Any = node.args[0].meta["val"]  # type: ignore[union-attr]
-    if not memory.is_contiguous() or memory.storage_offset():
+    offset = memory.storage_offset()
+    if free_unbacked_symbols(offset) or not memory.is_contiguous() or offset:
         shape = list(memory.shape)
         raise ModelError(
             f"strides lead through the memory of a view of shape {shape}",

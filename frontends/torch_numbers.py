@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from frittata.egraph import dtypes
+from frittata.egraph.errors import ModelError
 from frittata.egraph.terms import TensorType, Term
 from frittata.frontends import aten, idioms
 from frittata.frontends.torch_dims import made_of_values
@@ -36,20 +37,27 @@ _BESIDE = {
 
 @dataclass(frozen=True)
 class Number:
-    """A number that is known when the program runs, as a term of f64 or i64 without axes."""
+    """A number that is known when the program runs, as a term of f64 or i64 without axes; whether it was a byte."""
 
     term: Term
+    is_byte: bool = False
 
 
-def computed(node: torch.fx.Node, value_by_node: Mapping[torch.fx.Node, Any]) -> Any:
-    """Return the number that a node computes; what it says of itself, if that is a dim or nothing that is done here."""
+def computed(node: torch.fx.Node, read: Callable[[Any], Any]) -> Any:
+    """Return the number that a node computes; what it says of itself, if that is a dim or nothing that is done here.
+
+    `read` gives the value of an argument.
+    """
     told = node.meta["val"]
     if not isinstance(told, torch.SymInt | torch.SymFloat):
         return told
     dtype = "i64" if isinstance(told, torch.SymInt) else "f64"
-    given: list[Any] = [value_by_node[value] if isinstance(value, torch.fx.Node) else value for value in node.args]
+    try:
+        given = [read(value) for value in node.args]
+    except ModelError:  # a dim without a number
+        return told
     if str(node.target) in _ITEM and isinstance(given[0], Term):
-        return Number(idioms.cast(idioms.reshape(given[0], ()), dtype))
+        return Number(idioms.cast(idioms.reshape(given[0], ()), dtype), given[0].dtype == "u8")
     name = "" if node.target is torch.sym_float else _ARITHMETIC.get(node.target)
     is_known = all(isinstance(value, Number | int | float) for value in given)
     if name is None or not is_known or not any(isinstance(value, Number) for value in given):
@@ -64,27 +72,42 @@ def are_taken(node: torch.fx.Node, value_by_node: Mapping[torch.fx.Node, Any]) -
     Raises: ModelError if it may not take a tensor in their place.
     """
     numbers = {used for used in node.all_input_nodes if isinstance(value_by_node[used], Number)}
+    if not numbers:
+        return False
     name = _name(node)
-    is_fill, is_known = name in _FILL, name in _BESIDE and not numbers & set(node.kwargs.values())
-    if numbers and not (is_fill or is_known or name == "select"):
+    is_complex = any(tensor.is_complex() for tensor in (node.meta["val"], *_tensors(node)) if _is_tensor(tensor))
+    is_known = name in _FILL or name == "select" or (name in _BESIDE and not numbers & set(node.kwargs.values()))
+    if is_complex or not is_known:
         raise made_of_values()
-    return bool(numbers)
+    return True
 
 
-def meaning(node: torch.fx.Node, row: aten.Row, type_of: Callable[[torch.Tensor], TensorType]) -> aten.Row:
-    """Return a row of `aten.ROWS` that takes numbers among its arguments."""
-    name = _name(node)
+def meaning(
+    node: torch.fx.Node, row: aten.Row, arguments: Sequence[Any], type_of: Callable[[torch.Tensor], TensorType]
+) -> tuple[aten.Row, list[Any]]:
+    """Return a row of `aten.ROWS`, and what it takes: terms for the numbers among the arguments."""
+    name, out = _name(node), type_of(node.meta["val"])
     if name in _FILL:
-        return lambda *given, **_: _filled(given, type_of(node.meta["val"]))
+        (number,) = (used.term for used in arguments if isinstance(used, Number))
+        return lambda *_, **__: idioms.expand(idioms.cast(number, out.dtype), out.shape), list(arguments)
     if name == "select":
-        return _select
+        return _select, list(arguments)
     known = aten.ROWS["aten.pow.Tensor_Tensor"] if name == "pow" else row
-    return lambda *given, **named: known(*(_beside(node, value) for value in given), **named)
+    terms = [_beside(node, value) for value in arguments]
+    return lambda *given, **named: idioms.cast(known(*given, **named), out.dtype), terms
 
 
 def _name(node: torch.fx.Node) -> str:
     library, _, rest = str(node.target).partition(".")
     return rest.partition(".")[0] if library == "aten" else ""
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _tensors(node: torch.fx.Node) -> list[Any]:
+    return [value for used in node.all_input_nodes if _is_tensor(value := used.meta.get("val"))]
 
 
 def _beside(node: torch.fx.Node, value: Any) -> Any:
@@ -93,18 +116,17 @@ def _beside(node: torch.fx.Node, value: Any) -> Any:
         return value
     dtype = node.meta["val"].dtype
     if dtype == torch.bool:
-        tensors = [used.meta["val"] for used in node.all_input_nodes if isinstance(used.meta["val"], torch.Tensor)]
-        dtype = torch.result_type(tensors[0], 1.0 if dtypes.is_float(value.term.dtype) else 1)
+        dtype = torch.result_type(_tensors(node)[0], 1.0 if dtypes.is_float(value.term.dtype) else 1)
     wanted = dtype_of(dtype, str(node.target))
     return idioms.cast(value.term, "f32" if dtypes.is_float(wanted) and dtypes.is_narrow(wanted) else wanted)
 
 
-def _filled(given: Sequence[Any], type_: TensorType) -> Term:
-    (number,) = (value for value in given if isinstance(value, Number))
-    return idioms.expand(idioms.cast(number.term, type_.dtype), type_.shape)
-
-
 def _select(x: Term, axis: int, index: Number) -> Term:
-    """Index an axis at a number: (a, b, c) at axis 1 -> (a, c)."""
+    """Index an axis at a number: (a, b, c) at axis 1 -> (a, c).
+
+    Raises: ModelError for a byte.
+    """
+    if index.is_byte:
+        raise ModelError("an index of uint8, which is a mask to torch", do="convert it to int64 before")
     places = [None] * (axis % len(x.shape))
     return aten.ROWS["aten.index.Tensor"](x, [*places, index.term])

@@ -119,7 +119,7 @@ def least_seconds(timers: Mapping[str, Callable[[], float]]) -> tuple[dict[str, 
         for name, timer in timers.items():
             start, before = time.perf_counter(), _waited_s()
             found[name] = min(seconds[name], timer())
-            shares.append((_waited_s() - before) / (time.perf_counter() - start))
+            shares.append(max(0.0, _waited_s() - before) / (time.perf_counter() - start))  # threads may have ended
         waited = median(shares)
         is_calm = waited < BUSY and all(found[name] > _CALM * seconds[name] for name in timers)
         calm = calm + 1 if is_calm else 0

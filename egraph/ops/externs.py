@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import lru_cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -88,12 +89,19 @@ def called(call: str, arrays: Sequence[Array]) -> Any:
     """
     function, arguments, keywords = _parsed(call)
     is_numpy = call.startswith(NUMPY)
-    given = list(arrays) if is_numpy else [tensor_of(_given(array)) for array in arrays]
+    given = [_fixed(array) if is_numpy else tensor_of(_given(array)) for array in arrays]
     try:
         with _no_grad(is_numpy):
             return function(*(_bound(a, given) for a in arguments), **{k: _bound(a, given) for k, a in keywords})
     except Exception as error:  # functions of libraries raise what they want
         raise ModelError(f"{_library_of(call)} refuses {call}: {str(error).partition(chr(10))[0]}") from error
+
+
+def _fixed(array: Any) -> Array:
+    """Return an array that a function can read only."""
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return view
 
 
 def _no_grad(is_numpy: bool) -> Any:
@@ -128,9 +136,8 @@ def _parsed(call: str) -> tuple[Any, tuple[ast.expr, ...], tuple[tuple[str, ast.
     try:
         tree = ast.parse(call, mode="eval").body
         assert isinstance(tree, ast.Call)
-        function: Any = _library(call)
-        for part in ast.unparse(tree.func).removeprefix(NUMPY).split("."):
-            function = getattr(function, part)
+        name = ast.unparse(tree.func)
+        function = _of_numpy(name) if name.startswith(NUMPY) else _of_torch(name)
     except (SyntaxError, AssertionError, AttributeError, RuntimeError) as error:
         do = "write namespace.operator.overload(x0, ...), or numpy.function(x0, ...)"
         raise ModelError(f"{_library_of(call)} has no call {call!r}", do=do) from error
@@ -142,12 +149,41 @@ def _library_of(call: str) -> str:
     return "numpy" if call.startswith(NUMPY) else "torch"
 
 
-def _library(call: str) -> Any:
-    if call.startswith(NUMPY):
-        return np
+def is_pure(function: Any) -> bool:
+    """Whether a function of numpy only computes of arrays: universal ones, and those that take what is like arrays."""
+    name = getattr(function, "__name__", "")
+    is_array_function = hasattr(function, "_implementation") and not name.startswith("save")
+    return isinstance(function, np.ufunc) or is_array_function
+
+
+def _of_numpy(name: str) -> Any:
+    """Return a pure function of numpy: a call's text may come from a file.
+
+    Raises: AttributeError for others.
+    """
+    found: Any = np
+    for part in name.removeprefix(NUMPY).split("."):
+        if not (isinstance(found, ModuleType) and f"{found.__name__}.".startswith(NUMPY)):
+            raise AttributeError(name)
+        found = getattr(found, part)
+    if not is_pure(found):
+        raise AttributeError(name)
+    return found
+
+
+def _of_torch(name: str) -> Any:
+    """Return an operator of torch.
+
+    Raises: AttributeError for what is none.
+    """
     import torch
 
-    return torch.ops
+    found: Any = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part)
+    if not isinstance(found, torch._ops.OpOverload):  # pyright: ignore[reportPrivateUsage]
+        raise AttributeError(name)
+    return found
 
 
 def _bound(node: ast.expr, tensors: Sequence[Any]) -> Any:

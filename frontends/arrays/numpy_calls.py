@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from frittata.frontends.arrays.trees import Path
 _IS_ALLOWED: ContextVar[bool] = ContextVar("is_allowed", default=False)
 _EXAMPLES = ("random", "wide", "ones", "gaps")
 """The values with which a function is tried: what it returns has one shape, or it depends on values."""
+_MOST_S = 1.0
+"""After so long it is tried no more: results of other shapes are errors when it runs."""
 
 
 @contextmanager
@@ -49,8 +52,11 @@ def call(function: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
     name = f"{getattr(function, '__module__', None) or 'numpy'}.{function.__name__}"
     if not _IS_ALLOWED.get():
         raise lacking(name)
-    if _named(name) is not function or function.__name__.startswith("save"):
+    if _named(name) is not function or not externs.is_pure(function):
         raise lacking(name, "it is none of its pure functions")
+    for label in ("out", "where") if isinstance(function, np.ufunc) else ("out",):
+        if options.get(label) is not None:
+            raise ModelError(f"{name} with {label}", do="take what it returns")
     operands: dict[Term, int] = {}
     try:
         parts = [_text(value, operands) for value in args]
@@ -61,11 +67,7 @@ def call(function: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
         raise lacking(name, error.what) from error
     numbers = {path: number for number, path in enumerate(types)}
 
-    def result(path: Path, leaf: Any) -> Any:
-        type_ = types[path]
-        return leaf if type_ is None else externs.extern(text, tuple(operands), numbers[path], type_)
-
-    return trees.rebuilt(found, result)
+    return trees.rebuilt(found, lambda path, _: externs.extern(text, tuple(operands), numbers[path], types[path]))
 
 
 def _named(name: str) -> Any:
@@ -85,7 +87,7 @@ def _text(value: Any, operands: dict[Term, int]) -> str:
             return f"x{operands.setdefault(value, len(operands))}"
         case tuple():
             return f"({''.join(f'{_text(part, operands)}, ' for part in value)})"  # pyright: ignore[reportUnknownVariableType]
-        case list():
+        case list() | range():
             return f"[{', '.join(_text(part, operands) for part in value)}]"  # pyright: ignore[reportUnknownVariableType]
         case type() | np.dtype():
             return repr(np.dtype(value).name)  # pyright: ignore[reportUnknownArgumentType]
@@ -93,14 +95,17 @@ def _text(value: Any, operands: dict[Term, int]) -> str:
             return externs.show_argument(value)
 
 
-def _tried(text: str, operands: Sequence[Term]) -> tuple[Any, dict[Path, TensorType | None]]:
+def _tried(text: str, operands: Sequence[Term]) -> tuple[Any, dict[Path, TensorType]]:
     """Return what a call returns for example values of its operands, and the type of each array in it.
 
     Raises: ModelError if it takes none of them, or if the types of results depend on them.
     """
     results: list[Any] = []
     refused = ModelError("it takes no tensor")
+    end = time.perf_counter() + _MOST_S
     for kind in _EXAMPLES:
+        if results and time.perf_counter() > end:
+            break
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
@@ -117,10 +122,10 @@ def _tried(text: str, operands: Sequence[Term]) -> tuple[Any, dict[Path, TensorT
 
 def _example(term: Term, kind: str) -> Array:
     """Return values for an operand: its own if they are known, else matrices that are positive definite, if may be."""
+    shape, dtype = shapes.concrete(term.shape), dtypes.to_numpy(term.dtype)
     known = value_of(term)
     if known is not None:
-        return known
-    shape, dtype = shapes.concrete(term.shape), dtypes.to_numpy(term.dtype)
+        return np.asarray(known, dtype)
     if kind == "ones":
         return np.ones(shape, dtype)
     rng = np.random.default_rng(0)
@@ -133,12 +138,14 @@ def _example(term: Term, kind: str) -> Array:
     return values.astype(dtype)
 
 
-def _type(found: Any) -> TensorType | None:
-    """Return the type of a result, None if that is empty.
+def _type(found: Any) -> TensorType:
+    """Return the type of a result.
 
-    Raises: ModelError if it is no array of numbers.
+    Raises: ModelError if it is no array of numbers, or empty.
     """
     if not isinstance(found, np.ndarray | np.generic | bool | int | float):
         raise ModelError(f"it returns a {type(found).__name__}")
     array = np.asarray(found)
-    return TensorType(array.shape, dtypes.from_numpy(array.dtype)) if array.size else None
+    if not array.size:
+        raise ModelError("its result is empty, at least for some values")
+    return TensorType(array.shape, dtypes.from_numpy(array.dtype))

@@ -71,7 +71,7 @@ class OpaqueTemplate:
                         f"{first.op} returned shape {value.shape}, its type says {result.shape}",
                         do="the row's infer and reference must agree",
                     )
-                if not np.can_cast(value.dtype, result.dtype, "same_kind"):
+                if value.dtype.kind in "fc" and not np.can_cast(value.dtype, result.dtype, "same_kind"):
                     raise ModelError(f"{first.op} returned {value.dtype}, its type says {result.dtype}")
                 result[...] = value
 

@@ -12,6 +12,7 @@ import pytest
 import frittata as ft
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.machine import REFERENCE
+from frittata.egraph.ops import externs
 from frittata.frontends.arrays import trees
 
 _RNG = np.random.default_rng(0)
@@ -22,7 +23,10 @@ CASES: dict[str, Callable[..., Any]] = {
     "a solution": lambda x, y, _: np.tanh(np.linalg.solve(x, 2 * y)) @ x,
     "named results": lambda x, *_: np.linalg.eigh(x @ x.T),
     "one of several": lambda x, *_: np.linalg.qr(x).R,
-    "one beside an empty one": lambda x, y, _: np.linalg.lstsq(x, y)[0],
+    "numbers of narrow dtypes": lambda x, y, at: (
+        np.hypot(y.astype(np.float32), np.float32(3)), np.gcd(at.astype(np.int8), np.int8(4))
+    ),
+    "a range": lambda x, y, _: np.percentile(y, range(0, 100, 30)),
     "quantiles": lambda x, *_: np.percentile(x, [25, 50, 75], axis=0),
     "weights": lambda x, y, _: np.average(x, axis=0, weights=y),
     "a constant array": lambda x, y, _: np.interp(y, np.array([0, 0.5, 1]), np.array([0, 2, 3.0])),
@@ -55,10 +59,12 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a shape that has gaps tell": (lambda x, at: np.nonzero(x), "shape or dtype of its result depends on values"),
     "a dtype that depends on values": (lambda x, at: np.linalg.eig(x), "depends on values|no element type"),
     "complex numbers": (lambda x, at: np.fft.rfft(x), "no element type for complex128"),
-    "a change in place": (lambda x, at: np.put(x, [1], 2.0), "it returns a NoneType"),
+    "a change in place": (lambda x, at: np.put(x, [1], 2.0), "read-only"),
     "a function as argument": (lambda x, at: np.apply_along_axis(sum, 0, x), "no text form"),
     "what numpy refuses": (lambda x, at: np.linalg.solve(x, x[:3]), "numpy refuses numpy.linalg.solve"),
     "text": (lambda x, at: np.array2string(x), "it returns a str"),
+    "what may be empty": (lambda x, at: x[0] * np.setdiff1d(at, np.arange(7)).size, "its result is empty"),
+    "arguments as room for others": (lambda x, at: np.median(x, overwrite_input=True), "read-only"),
 }
 
 
@@ -68,6 +74,24 @@ def test_what_is_no_array_of_one_shape_is_refused(name: str) -> None:
     with pytest.raises(UnsupportedOpError, match=why) as caught:
         ft.optimize(function, (X, AT), machine=REFERENCE)
     assert "frittata.extern" in caught.value.do
+
+
+def test_results_are_not_written_into_arrays() -> None:
+    held = np.zeros(6)
+    for function in (
+        lambda x: np.median(x, axis=0, out=held) + held,
+        lambda x: np.hypot(x[0], x[1], out=held),
+        lambda x: np.hypot(x[0], x[1], where=x[0] > 6),
+    ):
+        with pytest.raises(ModelError, match=r"with (out|where)(.|\n)*take what it returns"):
+            ft.optimize(function, (X,), machine=REFERENCE)
+    assert not held.any()
+
+
+@pytest.mark.parametrize("call", ["numpy.f2py.os.getcwd()", "numpy.save('x', x0)", "numpy.load('x')", "load_library()"])
+def test_the_text_of_a_call_names_pure_functions_only(call: str) -> None:
+    with pytest.raises(ModelError, match="has no call"):
+        externs.run(call, [X])
 
 
 def test_nothing_is_written_while_a_function_is_traced(tmp_path: Path) -> None:

@@ -48,6 +48,15 @@ CASES: dict[str, Callable[..., Any]] = {
     "integers": lambda x, at, t, w: (w + at.item(), w * t.item(), w / at.item(), w // at.item(), w % at.item()),
     "narrow integers": lambda x, at, t, w: (w.to(torch.int8) + at.item(), w.to(torch.uint8) * t.item()),
     "halves": lambda x, at, t, _: (x.half() * t.item(), x.bfloat16() + t.item(), x.half() > t.item()),
+    "halves that round": lambda x, at, t, _: tuple(
+        value
+        for half in (x.half(), x.bfloat16(), torch.full_like(x, 0.1).half())
+        for number in [(t / 15).item()]
+        for value in (half < number, half == number, half % number, torch.fmod(half, number), half.abs() ** number)
+    ),
+    "halves without axes": lambda x, at, t, _: (
+        t.half() * t.item(), t.bfloat16() - at.item(), t.half() / at.item(), t.bfloat16().clamp(max=at.item())
+    ),
     "doubles": lambda x, *_: x.double() * x.max().item(),
     "no axes": lambda x, at, t, _: (t * t.item(), t + at.item(), at * t.item(), at + at.item()),
     "the other way round": lambda x, at, t, _: (t.item() - x, t.item() / x, torch.lerp(x, 2 * x, t.item())),
@@ -77,6 +86,17 @@ def test_an_index_out_of_range_is_an_error() -> None:
             fast(X, torch.tensor(at))
 
 
+def test_a_byte_is_no_index() -> None:
+    with pytest.raises(ModelError, match="uint8, which is a mask"):
+        ft.optimize(lambda x, at: x[at], (X, torch.tensor(2, dtype=torch.uint8)), machine=REFERENCE)
+
+
+def test_dims_take_part_in_numbers() -> None:
+    shapes = ({0: torch.export.Dim("n")}, None)
+    fast = ft.optimize(lambda x, t: x * (x.shape[0] * t.item()), (X, T), machine=REFERENCE, dynamic_shapes=shapes)
+    torch.testing.assert_close(fast(X[:3], T), X[:3] * 4.5)
+
+
 REFUSED: dict[str, Callable[..., Any]] = {
     "a shape": lambda x, at, _: torch.arange(at.item()),
     "an extent": lambda x, at, _: x[: at.item()],
@@ -84,6 +104,7 @@ REFUSED: dict[str, Callable[..., Any]] = {
     "a slope": lambda x, at, t: F.leaky_relu(x, t.item()),
     "a factor by name": lambda x, at, t: torch.add(x, x, alpha=t.item()),
     "a result": lambda x, at, t: (x, t.item()),
+    "complex numbers": lambda x, at, t: torch.where(x > 0, torch.complex(x, x), t.item()).real,
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from frittata.egraph.machine import BUSY, REFERENCE
+from frittata.egraph.machine import BUSY, REFERENCE, Machine
 from frittata.extract.machine import load_or_measure
 from frittata.kernels import calibrate, driver
 from frittata.kernels.processor import processor
@@ -71,3 +71,19 @@ def test_what_a_busy_machine_told_is_measured_again_some_time_later(tmp_path: Pa
         assert load_or_measure(tmp_path / "calm", lambda: next(calm), "use") == REFERENCE
         for path in (tmp_path / "calm").iterdir():
             os.utime(path, (0, 0))
+
+
+def test_a_calm_profile_that_came_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calm = replace(REFERENCE, name="calm")
+
+    def busy() -> tuple[Machine, float]:
+        load_or_measure(tmp_path, lambda: (calm, 0.0), "use")  # by another process
+        return REFERENCE, 0.5
+
+    assert load_or_measure(tmp_path, busy, "use") == calm
+    assert load_or_measure(tmp_path, busy, "use") == calm
+    assert load_or_measure(tmp_path, lambda: (REFERENCE, 0.5), "other") == REFERENCE
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    for path in tmp_path.iterdir():
+        os.utime(path, (0, 0))
+    assert load_or_measure(tmp_path, lambda: pytest.fail("nothing could be kept"), "other") == REFERENCE
