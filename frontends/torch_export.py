@@ -362,7 +362,8 @@ class _Importer:
                 return
             if name not in aten.ROWS:
                 raise UnsupportedOpError(name)
-            if isinstance(value, torch.Tensor) and any(map(free_unbacked_symbols, value.shape)):
+            is_sized = isinstance(value, torch.Tensor) and any(map(free_unbacked_symbols, value.shape))
+            if is_sized and _reads_a_value(node):
                 raise torch_dims.made_of_values()
             if name in aten.READS_MEMORY:
                 _refuse_other_order(node)
