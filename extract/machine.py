@@ -15,8 +15,8 @@ from pathlib import Path
 from frittata.egraph.machine import BUSY, Machine
 
 _FORMAT = 5
-_ATTEMPTS, _AGE_S = 3, 600.0
-"""A profile of a busy machine is measured so often, in all, if it is asked for at least so long after the last time."""
+_AGE_S = 600.0
+"""A profile of a busy machine is measured again if it is asked for so long after the last time, then twice as long."""
 
 
 def machine_key(use: str) -> str:
@@ -63,7 +63,7 @@ class _Profile:
 
     @property
     def is_final(self) -> bool:
-        return self.waited < BUSY or self.attempts >= _ATTEMPTS or time.time() < self.written + _AGE_S
+        return self.waited < BUSY or time.time() < self.written + _AGE_S * 2 ** (self.attempts - 1)
 
 
 def _read(path: Path) -> _Profile | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -56,21 +57,17 @@ def test_a_profile_is_kept_for_one_use_of_the_machine(tmp_path: Path) -> None:
 
 
 def test_what_a_busy_machine_told_is_measured_again_some_time_later(tmp_path: Path) -> None:
-    made = iter([(replace(REFERENCE, name=f"waited {share}"), share) for share in (0.5, 0.3, 0.9)])
+    made = iter([(replace(REFERENCE, name=f"waited {share}"), share) for share in (0.5, 0.3, 0.9, 0.0)])
 
-    def found(is_later: bool) -> str:
+    def found(minutes: float) -> str:
         for path in tmp_path.iterdir():
-            os.utime(path, (0, 0) if is_later else None)
+            os.utime(path, (0, time.time() - 60 * minutes))
         return load_or_measure(tmp_path, lambda: next(made), "use").name
 
-    assert found(False) == "waited 0.5"
-    assert found(False) == "waited 0.5"  # not at once
-    assert [found(True) for _ in range(3)] == ["waited 0.3"] * 3  # the calmest; after three times no more
-    calm = iter([(REFERENCE, 0.5), (REFERENCE, 0.0)])
-    for _ in range(3):
-        assert load_or_measure(tmp_path / "calm", lambda: next(calm), "use") == REFERENCE
-        for path in (tmp_path / "calm").iterdir():
-            os.utime(path, (0, 0))
+    assert [found(0), found(9), found(11)] == ["waited 0.5", "waited 0.5", "waited 0.3"]
+    assert [found(19), found(21)] == ["waited 0.3"] * 2  # the calmest
+    assert [found(39), found(41)] == ["waited 0.3", "waited 0.0"]
+    assert found(10**6) == "waited 0.0"
 
 
 def test_a_calm_profile_that_came_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
