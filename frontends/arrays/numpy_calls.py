@@ -66,7 +66,6 @@ def call(function: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
     except ModelError as error:
         raise lacking(name, error.what) from error
     numbers = {path: number for number, path in enumerate(types)}
-
     return trees.rebuilt(found, lambda path, _: externs.extern(text, tuple(operands), numbers[path], types[path]))
 
 
