@@ -41,7 +41,7 @@ def load_or_measure(folder: Path, measure: Callable[[], tuple[Machine, float]], 
     """
     path = folder / f"machine-{machine_key(use)}.json"
     known = _read(path)
-    if known is not None and (known.is_final or not os.access(folder, os.W_OK)):
+    if known is not None and (known.stands or not os.access(folder, os.W_OK)):
         return known.machine
     machine, waited = measure()
     made = _Profile(machine, waited, 1 + (known.attempts if known else 0), time.time())
@@ -62,7 +62,8 @@ class _Profile:
     written: float
 
     @property
-    def is_final(self) -> bool:
+    def stands(self) -> bool:
+        """Whether it is not to be measured again now."""
         return self.waited < BUSY or time.time() < self.written + _AGE_S * 2 ** (self.attempts - 1)
 
 

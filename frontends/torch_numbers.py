@@ -27,10 +27,9 @@ _ARITHMETIC: dict[Any, str] = {
 }
 """What Python and torch compute with them, as operators of aten."""
 _FILL = ("full", "full_like", "new_full", "scalar_tensor", "fill")
-_COMPARE = ("lt", "le", "gt", "ge", "eq", "ne")
 _BESIDE = {
-    *("add", "sub", "rsub", "mul", "div", "floor_divide", "remainder", "fmod", "pow", "maximum", "minimum", *_COMPARE),
-    *("where", "masked_fill", "clamp", "clamp_min", "clamp_max", "lerp"),
+    *("add", "sub", "rsub", "mul", "div", "floor_divide", "remainder", "fmod", "pow", "maximum", "minimum"),
+    *("lt", "le", "gt", "ge", "eq", "ne", "where", "masked_fill", "clamp", "clamp_min", "clamp_max", "lerp"),
 }
 """Operators that take a tensor without axes where they take a number."""
 

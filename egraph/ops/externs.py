@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -88,28 +87,26 @@ def called(call: str, arrays: Sequence[Array]) -> Any:
     Raises: ModelError with the words of torch or numpy if it refuses the values.
     """
     function, arguments, keywords = _parsed(call)
-    is_numpy = call.startswith(NUMPY)
-    given = [_fixed(array) if is_numpy else tensor_of(_given(array)) for array in arrays]
+
+    def result(given: Sequence[Any]) -> Any:
+        return function(*(_bound(a, given) for a in arguments), **{k: _bound(a, given) for k, a in keywords})
+
     try:
-        with _no_grad(is_numpy):
-            return function(*(_bound(a, given) for a in arguments), **{k: _bound(a, given) for k, a in keywords})
+        if call.startswith(NUMPY):
+            return result([read_only(array) for array in arrays])
+        import torch
+
+        with torch.no_grad():
+            return result([tensor_of(_given(array)) for array in arrays])
     except Exception as error:  # functions of libraries raise what they want
         raise ModelError(f"{_library_of(call)} refuses {call}: {str(error).partition(chr(10))[0]}") from error
 
 
-def _fixed(array: Any) -> Array:
-    """Return an array that a function can read only."""
+def read_only(array: Any) -> Array:
+    """Return an array in the same memory that a function cannot write to."""
     view = np.asarray(array).view()
     view.flags.writeable = False
     return view
-
-
-def _no_grad(is_numpy: bool) -> Any:
-    if is_numpy:
-        return nullcontext()
-    import torch
-
-    return torch.no_grad()
 
 
 def _leaves(found: Any) -> Iterator[Any]:
@@ -137,7 +134,7 @@ def _parsed(call: str) -> tuple[Any, tuple[ast.expr, ...], tuple[tuple[str, ast.
         tree = ast.parse(call, mode="eval").body
         assert isinstance(tree, ast.Call)
         name = ast.unparse(tree.func)
-        function = _of_numpy(name) if name.startswith(NUMPY) else _of_torch(name)
+        function = of_numpy(name) if name.startswith(NUMPY) else _of_torch(name)
     except (SyntaxError, AssertionError, AttributeError, RuntimeError) as error:
         do = "write namespace.operator.overload(x0, ...), or numpy.function(x0, ...)"
         raise ModelError(f"{_library_of(call)} has no call {call!r}", do=do) from error
@@ -149,15 +146,10 @@ def _library_of(call: str) -> str:
     return "numpy" if call.startswith(NUMPY) else "torch"
 
 
-def is_pure(function: Any) -> bool:
-    """Whether a function of numpy only computes of arrays: universal ones, and those that take what is like arrays."""
-    name = getattr(function, "__name__", "")
-    is_array_function = hasattr(function, "_implementation") and not name.startswith("save")
-    return isinstance(function, np.ufunc) or is_array_function
+def of_numpy(name: str) -> Any:
+    """Return a function of numpy that only computes of arrays: a call's text may come from a file.
 
-
-def _of_numpy(name: str) -> Any:
-    """Return a pure function of numpy: a call's text may come from a file.
+    Such are universal functions, and those that take what is like arrays, but for those that save them.
 
     Raises: AttributeError for others.
     """
@@ -166,7 +158,8 @@ def _of_numpy(name: str) -> Any:
         if not (isinstance(found, ModuleType) and f"{found.__name__}.".startswith(NUMPY)):
             raise AttributeError(name)
         found = getattr(found, part)
-    if not is_pure(found):
+    is_array_function = hasattr(found, "_implementation") and not found.__name__.startswith("save")
+    if not (is_array_function or isinstance(found, np.ufunc)):
         raise AttributeError(name)
     return found
 

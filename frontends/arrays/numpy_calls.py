@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -52,7 +51,7 @@ def call(function: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
     name = f"{getattr(function, '__module__', None) or 'numpy'}.{function.__name__}"
     if not _IS_ALLOWED.get():
         raise lacking(name)
-    if _named(name) is not function or not externs.is_pure(function):
+    if _named(name) is not function:
         raise lacking(name, "it is none of its pure functions")
     for label in ("out", "where") if isinstance(function, np.ufunc) else ("out",):
         if options.get(label) is not None:
@@ -71,7 +70,7 @@ def call(function: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
 
 def _named(name: str) -> Any:
     try:
-        return attrgetter(name.removeprefix(externs.NUMPY))(np)
+        return externs.of_numpy(name)
     except AttributeError:
         return None
 

@@ -82,10 +82,7 @@ def _write(
     function: Callable[..., Any], order: Sequence[int], operands: Sequence[Array], results: Sequence[Array]
 ) -> None:
     """Let a function write its result; what it reads it cannot change."""
-    given = [operands[position].view() for position in order]
-    for array in given:
-        array.flags.writeable = False
-    registry.write(function, given, results[0])
+    registry.write(function, [externs.read_only(operands[position]) for position in order], results[0])
 
 
 OPAQUE = OpaqueTemplate()

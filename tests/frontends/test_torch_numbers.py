@@ -67,14 +67,16 @@ CASES: dict[str, Callable[..., Any]] = {
 def test_they_take_part_as_they_do_in_torch(name: str) -> None:
     args = (X, AT, T, WHOLE)
     wanted = CASES[name](*args)
-    found = ft.optimize(CASES[name], args, machine=REFERENCE, fallback="error")(*args)
+    others = X.flip(0) / 2, AT - 1, T + 1, WHOLE.flip(1)
+    found = ft.optimize(CASES[name], others, machine=REFERENCE, fallback="error")(*args)
     for one, other in zip(pytree.tree_leaves(found), pytree.tree_leaves(wanted), strict=True):
         torch.testing.assert_close(one, other, equal_nan=True)
 
 
 def test_a_path_is_walked_by_indices_without_axes() -> None:
     args = (X.repeat(3, 1), torch.randn(5, 5, generator=_GENERATOR))
-    found = ft.optimize(viterbi, args, machine=REFERENCE, fallback="error")(*args)
+    others = tuple(map(torch.zeros_like, args))
+    found = ft.optimize(viterbi, others, machine=REFERENCE, fallback="error")(*args)
     torch.testing.assert_close(found, viterbi(*args))
 
 
