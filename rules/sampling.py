@@ -10,6 +10,7 @@ from typing import Any
 from frittata.egraph import terms
 from frittata.egraph.errors import ModelError
 from frittata.egraph.ops import registry
+from frittata.egraph.ops.registry import Op
 from frittata.egraph.terms import Term
 from frittata.rules import facts
 from frittata.rules.draws import Dice, narrowed, random_dim, random_dtype, random_scalar, random_shape
@@ -49,7 +50,7 @@ def obstacle(rule: Rule, dice: Dice, attempts: int = 1000) -> str:
     for _ in range(attempts):
         with contextlib.suppress(Mismatch, NotApplicable):
             try:
-                env = _Draw(rule, dice).bindings().environment()
+                env = _Draw(rule, dice, guarded=False).bindings().environment()
             except ModelError as error:
                 misfit = f"the left side has no type: {error.what}{error.do and f' ({error.do})'}"
                 continue
@@ -66,15 +67,28 @@ def obstacle(rule: Rule, dice: Dice, attempts: int = 1000) -> str:
     return next((reason for condition, reason in reasons.items() if condition not in fine), "")
 
 
-class _Draw:
-    """One attempt. Draws top-down: a goal for the root, from it goals for operands, down to the variables."""
+_REDRAWN = 2
+"""How often an operator is drawn again at most, if what was drawn does not fit."""
 
-    def __init__(self, rule: Rule, rng: Dice) -> None:
+_ALL_REDRAWN = 12
+"""How often all operators of an attempt are, together."""
+
+
+class _Draw:
+    """One attempt. Draws top-down: a goal for the root, from it goals for operands, down to the variables.
+
+    Each part of the guard is tested as soon as all that it mentions is drawn, and what does not fit is drawn again by
+    itself: of a guard with many parts hardly any attempt would meet all at once.
+    """
+
+    def __init__(self, rule: Rule, rng: Dice, guarded: bool = True) -> None:
         self.rule = rule
         self.rng = rng
         self.constants = {name for condition in rule.conditions for name in condition.constants}
         self.terms: dict[str, Term] = {}
         self.attrs: dict[str, Any] = {}
+        self.waiting = [c.expression for c in rule.conditions if c.expression is not None and guarded]
+        self.redraws = _ALL_REDRAWN
 
     def bindings(self) -> Bindings:
         """Draw every pattern of the left side."""
@@ -108,6 +122,26 @@ class _Draw:
         return self.terms[pattern.like].dtype if pattern.like in self.terms else goal.dtype
 
     def _node(self, pattern: Node, goal: Goal) -> Term:
+        tried: list[Any] = []
+        while True:
+            terms_, attrs, waiting = dict(self.terms), dict(self.attrs), self.waiting
+            op, goals, given = self._proposed(pattern, goal)
+            drawn: dict[int, Term] = {}
+            try:
+                # Numbers take the dtype of a variable beside them, so variables are drawn first.
+                for i in sorted(range(len(goals)), key=lambda i: isinstance(pattern.args[i], Number)):
+                    drawn[i] = self._draw(pattern.args[i], goals[i])
+                self._test()
+                return registry.make(op.name, op.sort, tuple(drawn[i] for i in range(len(goals))), given)
+            except (Mismatch, ModelError, NotApplicable):
+                self.redraws -= 1
+                if len(tried) == _REDRAWN or self.redraws < 0 or (drawn, given) in tried:
+                    raise
+                tried.append((drawn, given))
+                self.terms, self.attrs, self.waiting = terms_, attrs, waiting
+
+    def _proposed(self, pattern: Node, goal: Goal) -> tuple[Op, tuple[Goal, ...], tuple[Any, ...]]:
+        """Return the row of an operator, goals for its operands, and its attributes."""
         op = registry.get(pattern.op, pattern.sort)
         labels = [label for label, _ in op.attrs]
         given = self._given(pattern, labels)
@@ -122,10 +156,16 @@ class _Draw:
                 self.attrs.setdefault(wanted.name, attrs[label])
             if isinstance(wanted, AttrVariable) and not same(self.attrs[wanted.name], attrs[label]):
                 raise Mismatch
-        # Numbers take the dtype of a variable beside them, so variables are drawn first.
-        order = sorted(range(len(goals)), key=lambda i: isinstance(pattern.args[i], Number))
-        drawn = {i: self._draw(pattern.args[i], goals[i]) for i in order}
-        return registry.make(op.name, op.sort, tuple(drawn[i] for i in range(len(goals))), tuple(attrs.values()))
+        return op, goals, tuple(attrs.values())
+
+    def _test(self) -> None:
+        """Test those parts of the guard of which all is drawn now."""
+        ready = [part for part in self.waiting if all(name in self.terms or name in self.attrs for name in part.names)]
+        if ready:
+            env = Bindings(self.terms, self.attrs).environment()
+            if not all(facts.holds(part, env) for part in ready):
+                raise Mismatch
+            self.waiting = [part for part in self.waiting if part not in ready]
 
     def _given(self, pattern: Node, labels: list[str]) -> dict[str, Any]:
         env = Bindings(self.terms, self.attrs).environment()
