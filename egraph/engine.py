@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
-from math import inf
+from math import inf, prod
 from typing import Any
 
 from egglog import bindings
@@ -111,6 +111,31 @@ _TABLES = f"""
 """
 
 
+def _is_told_by_sum(given: tuple[int, ...]) -> tuple[int, ...] | None:
+    whole, part = map(interning.value_of, given)
+    concrete = all(isinstance(dim, int) for dim in whole.shape)
+    return () if concrete and prod(whole.shape) and part.shape and whole.dtype != "bool" else None
+
+
+ADDENDS = Program(
+    "addends",
+    0,
+    "(relation match_addends (T T i64 i64))\n(relation plan_addends (i64 i64))\n",
+    """
+(rule ((= s (t_add x a)) (= s (t_add x b)) (!= a b) (= a (ordering-min a b)) (const a) (const b) (varies x)
+       (= whole (ty s)) (= part (ty a)) (= part (ty b)))
+      ((match_addends a b whole part)) :ruleset facts :name "facts#addends")
+(rule ((match_addends a b whole part) (plan_addends whole part)) ((union a b)) :ruleset facts :name "facts#cancel")
+""",
+    Plan("match_addends", "plan_addends", 2, 2, _is_told_by_sum),
+    frozenset({"t_add"}),
+)
+"""Over the reals x + a is x + b only where a is b: what constants gather to in several orders is one class.
+
+Without it a chain of products with biases has as many forms of its last bias as there are orders to gather them in, and
+what is computed from two such chains has the square of that.
+"""
+
 _ALWAYS = ("t_full", "e_const")
 """Operators that the facts mention."""
 
@@ -158,8 +183,11 @@ class Engine:
         self._plans: list[Plan] = []
         self._run_text(_TABLES + "".join(map(schema_of, self.ops)))
 
-    def load(self, roots: Iterable[Term], constants: Callable[[Term], bool]) -> None:
-        """Insert every term under `roots`, one node at a time; `constants` tells the leaves known before run time."""
+    def load(self, roots: Iterable[Term], constants: Callable[[Term], bool], over_reals: bool = False) -> None:
+        """Insert every term under `roots`, one node at a time; `constants` tells the leaves known before run time.
+
+        `over_reals`: classes are what is equal but for rounding, so that sums tell their constant addends.
+        """
         commands: list[Any] = []
         varying: set[Term] = set()
         for term in terms.walk(*roots):
@@ -182,15 +210,21 @@ class Engine:
                 commands.append(_set("dt", [name], _int(interning.intern(term.type.dtype))))
         self._run(commands, "loading the model")
         self._run_text(_fact_rules(self.ops))  # after the data: egglog plans joins by the tables it sees
+        if over_reals and ADDENDS.matches <= {op.key for op in self.ops}:
+            self._declare([ADDENDS], "adding the rule of addends")
 
     def add(self, family: str, programs: Iterable[Program]) -> None:
         """Declare the rules of a family as a ruleset of its name."""
-        commands = [*_parse(f"(ruleset {ruleset_of(family)})")]
+        self._run_text(f"(ruleset {ruleset_of(family)})")
+        self._declare(programs, f"adding the rules of {family}")
+
+    def _declare(self, programs: Iterable[Program], what: str) -> None:
+        commands: list[Any] = []
         for program in programs:
             commands += [*_parse(program.tables), *_parse(program.rules)]
             if program.plan is not None:
                 self._plans.append(program.plan)
-        self._run(commands, f"adding the rules of {family}")
+        self._run(commands, what)
 
     def combine(self, name: str, families: Iterable[str]) -> None:
         """Declare a ruleset that runs several families and the facts together."""

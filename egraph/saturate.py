@@ -73,8 +73,11 @@ def saturate(
     phases: tuple[Phase, ...],
     constants: Callable[[Term], bool],
     around: Around = lambda name: nullcontext(),
+    over_reals: bool = True,
 ) -> Saturation:
     """Load terms, run all phases, read the e-graph back; `around` gives what each round of a phase runs in.
+
+    `over_reals`: that rules join what is equal but for rounding, and not only what is equal bit for bit.
 
     Raises: SaturationError if egglog fails or an unsound merge is found.
     """
@@ -82,7 +85,7 @@ def saturate(
     used = {family for phase in phases for family in phase.families}
     able, operators = _able(roots, {f: p for f, p in programs_by_family.items() if f in used})
     engine = Engine(operators)
-    engine.load(roots, constants)
+    engine.load(roots, constants, over_reals)
     for family, programs in able.items():
         engine.add(family, programs)
     reports = [_run_phase(engine, phase, set(programs_by_family), around) for phase in phases]

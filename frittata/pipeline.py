@@ -313,7 +313,8 @@ def saturate_model(
     chosen, watching = options or Options(), watch or Watch()
     phases = chosen.pipeline.phases((f.name for f in families), [path.stem for path in chosen.rules])
     outputs = model.main.outputs
-    done = saturate(outputs, compile_families(families), phases, lambda term: term.op == "param", watching.stage)
+    programs, over_reals = compile_families(families), chosen.numerics != "exact"
+    done = saturate(outputs, programs, phases, lambda term: term.op == "param", watching.stage, over_reals)
     done.snapshot.groups = find_groups(done.snapshot, outputs, [rule for f in families for rule in f.rules])
     return done
 

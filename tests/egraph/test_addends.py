@@ -1,0 +1,66 @@
+"""Constants that a sum tells: forms of one constant are one class."""
+
+import pytest
+import torch
+from consistency import inconsistencies
+from torch import nn
+
+from frittata.egraph.ops.registry import tensor
+from frittata.egraph.phases import Phase
+from frittata.egraph.saturate import Saturation, StopReason, saturate
+from frittata.egraph.terms import Term
+from frittata.frontends.torch_export import from_module
+from frittata.rules.compile import compile_families
+from frittata.rules.library import builtin_families
+from frittata.rules.parse import parse_family
+
+
+def saturated(*roots: Term, rules: str = "", over_reals: bool = True) -> Saturation:
+    families = (parse_family(rules, "my.rules", "my"),) if rules else builtin_families()
+    phase = Phase("all", tuple(family.name for family in families))
+    return saturate(roots, compile_families(families), (phase,), lambda term: term.op == "param", over_reals=over_reals)
+
+
+@pytest.mark.parametrize(
+    ("shape", "addend", "dtype", "over_reals", "is_one"),
+    [
+        ((2, 4), (4,), "f32", True, True),
+        ((2, 4), (2, 1), "i32", True, True),
+        ((2, 4), (4,), "f32", False, False),  # zeros of both signs give the same sum
+        ((0, 4), (4,), "f32", True, False),  # sums without values tell nothing
+        ((2, 4), (), "f32", True, False),
+    ],
+)
+def test_a_sum_tells_its_constant(
+    shape: tuple[int, ...], addend: tuple[int, ...], dtype: str, over_reals: bool, is_one: bool
+) -> None:
+    x = tensor("input", name="x", shape=shape, dtype=dtype)
+    a = tensor("param", name="a", shape=addend, dtype=dtype)
+    again = tensor("neg", tensor("neg", a))
+    rules = "twice: x + a => x + neg(neg(a)) if varies(x) and const(a)"
+    found = saturated(tensor("add", x, a), again, rules=rules, over_reals=over_reals)
+    class_of = found.snapshot.class_by_term
+    assert (class_of[a] == class_of[again]) == is_one
+
+
+class Chain(nn.Module):
+    """Layers with biases, one after the other, and the mean of what they give taken off."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Linear(4, 4, dtype=torch.float64) for _ in range(length)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map (batch, 4) to (batch, 4)."""
+        y = self.layers(x)
+        return y - y.mean(-1, keepdim=True)
+
+
+def test_a_chain_of_biased_products_has_one_form_of_each_bias() -> None:
+    torch.manual_seed(0)
+    model = from_module(Chain(4).eval(), (torch.randn(3, 4, dtype=torch.float64),)).model
+    found = saturated(*model.main.outputs)
+    assert found.phases[0].stop is StopReason.SATURATED
+    assert found.phases[0].nodes < 10_000
+    values = {"x": torch.randn(3, 4, dtype=torch.float64).numpy()}
+    assert not inconsistencies(found.snapshot, {**model.params, **values})
