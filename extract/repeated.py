@@ -100,12 +100,14 @@ def computed_again(snapshot: Snapshot, graph: nx.DiGraph[int], may: Collection[i
     all in all more than once.
     """
     last = ends(snapshot)
+    elements = (c for c, sort in enumerate(snapshot.sorts) if sort == "element" and c in graph)
+    nodes = {class_: computed(snapshot.nodes[class_], last) for class_ in elements}
     views: dict[int, frozenset[IndexMap]] = {}
     again: set[int] = set()
     for class_ in (c for members in reversed(components(arguments(snapshot))) for c in members if c in graph):
         shown = set[IndexMap]()
         for user in graph.successors(class_):
-            for node in computed(snapshot.nodes[user], last) if snapshot.sorts[user] == "element" else ():
+            for node in nodes.get(user, ()):
                 if class_ in node.args:
                     shown |= {node.attrs[0]} if node.op == "reindex" else views.get(user, frozenset())
         tensors = {node.args[0] for node in snapshot.nodes[class_] if node.op == "load"}
