@@ -92,6 +92,9 @@ def _fact_rules(ops: Iterable[Op]) -> str:
                 f'(rule ((= e ({op.key} {given})) (varies {x})) ((varies e)) :ruleset facts :name "facts#{op.key}_{x}")'
                 for x in names
             ]
+    for key in sorted({op.key for op in ops} & {"t_reshape", "t_permute"}):  # they show every value, so they tell it
+        same = f"(= e ({key} x a)) (= e ({key} y a)) (!= x y) (= known (ty x)) (= known (ty y))"
+        out.append(f'(rule ({same}) ((union x y)) :ruleset facts :name "facts#{key}_shows_all")')
     out.append('(rule ((= e (t_full v s))) ((const e)) :ruleset facts :name "facts#full")')
     out.append('(rule ((= e (e_const v))) ((set (scalar e) v)) :ruleset facts :name "facts#scalar")')
     return "\n".join(out)

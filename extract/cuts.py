@@ -35,6 +35,7 @@ from frittata.extract.repeated import (
     is_given,
     joined_under_folds,
     read_again,
+    readers,
 )
 
 POINTWISE, FOLDED, CONTRACTED, ATTENDED = range(4)
@@ -108,7 +109,8 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
     joined = _joined_of_many(snapshot) & graph.nodes
     apart = loaded | {c for c in graph if c != _SINK and any(_loads(node, joined) for node in snapshot.nodes[c])}
     dear = {class_ for class_ in dear_classes(snapshot, loaded) if kinds[class_] == {POINTWISE}}
-    known = _Known(kinds, _extents(snapshot), _folded_axes(snapshot), apart, _looking_up(snapshot), dear)
+    axes, looking_up = _folded_axes(snapshot), _looking_up(snapshot)
+    known = _Known(kinds, _extents(snapshot), axes, apart, looking_up, dear, readers(snapshot))
     again = read_again(snapshot, graph, known.extents)
     may, must = joined | set(outputs) | _computed_by_the_host(snapshot), set(passed)
     for class_ in range(len(snapshot.nodes)):
@@ -458,7 +460,7 @@ def _uses(snapshot: Snapshot, outputs: Iterable[int]) -> nx.DiGraph[int]:
 class _Known:
     """What is known of element classes: what their bodies contain, their extents, the axes along which what they depend
     on is folded; those that kernels load, or may load; those that are computed from what is looked up; those whose
-    values take much.
+    values take much; and of a class and an element class the nodes of the second that read the first.
     """
 
     kinds: list[set[int]]
@@ -467,6 +469,7 @@ class _Known:
     loaded: set[int]
     looking_up: set[int]
     dear: set[int]
+    reads: dict[tuple[int, int], list[Node]]
 
 
 def _is_blocked(snapshot: Snapshot, graph: nx.DiGraph[int], class_: int, meeting: int, known: _Known) -> bool:
@@ -479,8 +482,8 @@ def _is_blocked(snapshot: Snapshot, graph: nx.DiGraph[int], class_: int, meeting
     while stack:
         current = stack.pop()
         for user in graph.successors(current):
-            for node in snapshot.nodes[user] if snapshot.sorts[user] == "element" else ():
-                if current in node.args and (
+            for node in known.reads.get((current, user), ()):
+                if (
                     (user in known.loaded and user != meeting)
                     or _blocks(node, current, user, class_, known)
                     or _is_across(node, known.axes[class_])

@@ -10,7 +10,7 @@ import networkx as nx
 from frittata.egraph import shapes
 from frittata.egraph.indexing import IndexMap
 from frittata.egraph.ops import registry
-from frittata.egraph.snapshot import Snapshot
+from frittata.egraph.snapshot import Node, Snapshot
 from frittata.extract.layouts import computed, ends
 from frittata.extract.problem import components
 
@@ -30,6 +30,16 @@ def arguments(snapshot: Snapshot) -> dict[int, set[int]]:
         for class_, nodes in enumerate(snapshot.nodes)
         if snapshot.sorts[class_] == "element"
     }
+
+
+def readers(snapshot: Snapshot) -> dict[tuple[int, int], list[Node]]:
+    """Return, of a class and an element class, the nodes of the second that read the first."""
+    found: dict[tuple[int, int], list[Node]] = {}
+    for class_, nodes in enumerate(snapshot.nodes):
+        for node in nodes if snapshot.sorts[class_] == "element" else ():
+            for arg in set(node.args):
+                found.setdefault((arg, class_), []).append(node)
+    return found
 
 
 def dear_classes(snapshot: Snapshot, loaded: Iterable[int]) -> set[int]:

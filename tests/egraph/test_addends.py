@@ -1,4 +1,4 @@
-"""Constants that a sum tells: forms of one constant are one class."""
+"""What sums and views tell of their operands: forms of one constant are one class."""
 
 import pytest
 import torch
@@ -41,6 +41,26 @@ def test_a_sum_tells_its_constant(
     found = saturated(tensor("add", x, a), again, rules=rules, over_reals=over_reals)
     class_of = found.snapshot.class_by_term
     assert (class_of[a] == class_of[again]) == is_one
+
+
+@pytest.mark.parametrize(("view", "given"), [("reshape", {"shape": (6,)}), ("permute", {"permutation": (1, 0)})])
+def test_a_view_of_all_values_tells_them(view: str, given: dict[str, tuple[int, ...]]) -> None:
+    x = tensor("input", name="x", shape=(2, 3), dtype="f32")
+    again = tensor("neg", tensor("neg", x))
+    rules = f"twice: {view}(x, s) => {view}(neg(neg(x)), s)"
+    found = saturated(tensor(view, x, **given), again, rules=rules, over_reals=False)
+    assert found.snapshot.class_by_term[x] == found.snapshot.class_by_term[again]
+
+
+def test_a_chain_of_norms_has_one_form_of_each_factor_and_shift() -> None:
+    torch.manual_seed(0)
+    norms = [nn.BatchNorm2d(3, dtype=torch.float64) for _ in range(6)]
+    model = from_module(nn.Sequential(*norms).eval(), (torch.randn(2, 3, 4, 5, dtype=torch.float64),)).model
+    found = saturated(*model.main.outputs)
+    assert found.phases[0].stop is StopReason.SATURATED
+    assert found.phases[0].nodes < 5000
+    values = {"input": torch.randn(2, 3, 4, 5, dtype=torch.float64).numpy()}
+    assert not inconsistencies(found.snapshot, {**model.params, **values})
 
 
 class Chain(nn.Module):
