@@ -34,6 +34,10 @@ Case = tuple[Callable[..., Any], tuple[Any, ...]]
 CASES: dict[str, Case] = {
     "operators": (lambda a, m: (-a + m * 2 - 1) / (m**2 + 1) % 3 // 0.5, (A, M)),
     "weak numbers": (lambda a, i: (a * 2.5, a + 1, i * 2, i + 1.5, 2 ** i.astype(float), 3 - i, True + i), (V, I)),
+    "lists beside arrays": (
+        lambda v, i: (v * [1, 2, 3, 4, 5, 6, 7], [0.5] * 7 - i, np.minimum(i, (0,) * 7), np.clip(v, [0] * 7, 1), v < [1]),
+        (V, I),
+    ),
     "comparisons": (lambda a, m: (a > m) & (a <= 1) | ~(m == a) ^ (a != 0), (A, M)),
     "powers": (lambda a, i: (a**2, a**3, a**0.5, i**0, i**1, i**3, np.power(a, 2.5), np.abs(a) ** a), (A, I)),
     "matmul": (lambda a, s, v: (a @ s, s @ v, v @ s, v @ v, a @ v), (A, S, V)),
