@@ -209,7 +209,8 @@ def _concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Term:
 
 
 def _stack(arrays: Sequence[Any], axis: int = 0) -> Term:
-    return idioms_windows.concat([idioms.unsqueeze(part, axis) for part in promoted(*_parts(arrays))], axis)
+    parts = promoted(*map(_tensor, _parts(arrays)))
+    return idioms_windows.concat([idioms.unsqueeze(part, axis) for part in parts], axis)
 
 
 def _hstack(tup: Sequence[Any]) -> Term:
@@ -406,7 +407,7 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Term:
 def _einsum(subscripts: Any, *operands: Any, optimize: Any = None) -> Term:
     if not isinstance(subscripts, str):
         raise UnsupportedOpError("numpy.einsum with axes as lists", do="write the subscripts as text")
-    return einsum(subscripts, promoted(*operands))
+    return einsum(subscripts, promoted(*map(_tensor, operands)))
 
 
 def _cross(a: Any, b: Any, axis: int = -1) -> Term:

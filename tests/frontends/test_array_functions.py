@@ -94,6 +94,14 @@ CASES: dict[str, Case] = {
         ),
         (M, M + 1, V),
     ),
+    "numbers that are arrays": (
+        lambda v, i: (
+            *(np.stack([x[0], number]) for x in (v, i[0], i[0] > 0) for number in (1, 0.5, True)),
+            *(np.einsum("i,->i", x, number) for x in (v, i[0]) for number in (1, 0.5)),
+            *(np.concatenate([v, number], axis=None) for number in (1, 0.5)),
+        ),
+        (V, I),
+    ),
     "splits": (lambda a: (*np.split(a, 7, 1), *np.split(a, [2, 5], -1), *np.array_split(a, 3, 1)), (M,)),
     "repeats": (
         lambda a, v: (np.tile(v, 3), np.tile(v, (2, 2)), np.tile(a, 2), np.repeat(a, 2, 1), v.repeat(3)),
