@@ -6,6 +6,7 @@ A row takes what the function takes, under its names, with terms for tensors and
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
@@ -294,7 +295,18 @@ def _pad(array: Term, pad_width: Any, mode: str = "constant", constant_values: A
         raise UnsupportedOpError(
             f"numpy.pad by {mode!r} with {constant_values}", do="give a number, edge, reflect or wrap"
         )
-    return idioms_windows.pad(array, low, high, constant_values)
+    return idioms_windows.pad(array, low, high, _filling(constant_values, array.dtype))
+
+
+def _filling(value: Any, dtype: DType) -> Any:
+    """Return a number to fill with.
+
+    Raises: ModelError for one that numpy does not convert to the dtype.
+    """
+    is_number = isinstance(value, bool | int | float)
+    if not is_number or (dtypes.is_integer(dtype) and not (math.isfinite(value) and ufuncs.fits(int(value), dtype))):
+        raise ModelError(f"{value} is no value of {dtype}", do="give a number that the tensor can hold")
+    return value
 
 
 def _where(condition: Any, *choices: Any) -> Term:
@@ -445,7 +457,7 @@ def _round(a: Term, decimals: int = 0, out: None = None) -> Term:
 def _like(value: Any) -> Row:
     def row(a: Term, dtype: Any = None, shape: Any = None) -> Term:
         kind: DType = a.dtype if dtype is None else dtypes.from_numpy(dtype)
-        return idioms.filled(value, a.shape if shape is None else _ints(shape), kind)
+        return idioms.filled(_filling(value, kind), a.shape if shape is None else _ints(shape), kind)
 
     return row
 

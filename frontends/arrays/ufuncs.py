@@ -87,7 +87,7 @@ def apply(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any]) -> An
     loop = ufunc.resolve_dtypes((*map(_kind, inputs), *(None,) * ufunc.nout))
     *wanted, result = map(dtypes.from_numpy, loop)
     for x, dtype in zip(inputs, wanted, strict=True):
-        if type(x) is int and dtypes.is_integer(dtype) and not _fits(x, dtype):
+        if type(x) is int and dtypes.is_integer(dtype) and not fits(x, dtype):
             raise ModelError(
                 f"numpy.{ufunc.__name__} of {dtype} and {x}", do="convert the tensor to a wider dtype before"
             )
@@ -95,7 +95,8 @@ def apply(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any]) -> An
     return idioms.cast(narrow.applied(UFUNCS[ufunc], tuple(operands), {}, lambda: [result]), result)
 
 
-def _fits(number: int, dtype: DType) -> bool:
+def fits(number: int, dtype: DType) -> bool:
+    """Whether an integer is a value of a dtype of integers."""
     info = np.iinfo(dtypes.to_numpy(dtype))
     return info.min <= number <= info.max
 

@@ -35,7 +35,7 @@ CASES: dict[str, Case] = {
     "operators": (lambda a, m: (-a + m * 2 - 1) / (m**2 + 1) % 3 // 0.5, (A, M)),
     "weak numbers": (lambda a, i: (a * 2.5, a + 1, i * 2, i + 1.5, 2 ** i.astype(float), 3 - i, True + i), (V, I)),
     "lists beside arrays": (
-        lambda v, i: (v * [1, 2, 3, 4, 5, 6, 7], [0.5] * 7 - i, np.minimum(i, (0,) * 7), np.clip(v, [0] * 7, 1), v < [1]),
+        lambda v, i: (v * [1, 2, 3, 4, 5, 6, 7], [0.5] * 7 - i, np.minimum(i, (0,) * 7), np.clip(v, [0] * 7, 1)),
         (V, I),
     ),
     "comparisons": (lambda a, m: (a > m) & (a <= 1) | ~(m == a) ^ (a != 0), (A, M)),
@@ -196,7 +196,10 @@ CASES: dict[str, Case] = {
         (M,),
     ),
     "likes": (
-        lambda a: (np.zeros_like(a), np.ones_like(a, dtype=np.int32), np.full_like(a, 3), np.full_like(a, a[0])),
+        lambda a: (
+            *(np.zeros_like(a), np.ones_like(a, dtype=np.int32), np.full_like(a, 3), np.full_like(a, a[0])),
+            *(np.full_like(a, 2.7, int), np.full_like(a, np.inf)),
+        ),
         (M,),
     ),
     "rounding": (lambda a, i: (np.round(a), a.round(1), np.round(i)), (M * 9, I)),
@@ -381,6 +384,9 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "borders of three": (lambda x: np.pad(x, ((1, 2, 3),) * 2), "two for each axis"),
     "a slice of floats": (lambda x: x[:, 0:1.5], r"axis 1 .* slice\(0, 1.5, None\)"),  # pyright: ignore
     "an order of a norm": (lambda x: np.linalg.norm(x, "foo", 0), "order 'foo'"),  # pyright: ignore
+    "a number to fill with that is too large": (lambda x: np.full_like(x, 2**33, np.int32), "is no value of i32"),
+    "no number to fill with": (lambda x: np.full_like(x, "a"), "a is no value of f64"),
+    "a border that is too large": (lambda x: np.pad(x.astype(np.int8), 1, constant_values=300), "300 is no value"),
     "a negative border": (lambda x: np.pad(x, -1), "at least 0"),
     "a dtype": (lambda x: x.astype(np.complex64), "complex64"),
     "places of values": (lambda x: np.where(x > 0), "static shape"),
