@@ -441,7 +441,11 @@ def _norm(x: Term, ord: Any = None, axis: Any = None, keepdims: bool = False) ->
 
 
 def _nan_to_num(x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Term:
-    return aten_row("nan_to_num.default")(x, nan, posinf, neginf)
+    if not copy:
+        raise ModelError("numpy.nan_to_num with copy=False changes its argument", do="take what it returns")
+    if not all(isinstance(value, int | float | None) for value in (nan, posinf, neginf)):
+        raise ModelError("numpy.nan_to_num with arrays in the place of values", do="give numbers, or use numpy.where")
+    return aten_row("nan_to_num.default")(_tensor(x), nan, posinf, neginf)
 
 
 def _round(a: Term, decimals: int = 0, out: None = None) -> Term:

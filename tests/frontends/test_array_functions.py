@@ -387,6 +387,8 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a number to fill with that is too large": (lambda x: np.full_like(x, 2**33, np.int32), "is no value of i32"),
     "no number to fill with": (lambda x: np.full_like(x, "a"), "a is no value of f64"),
     "a border that is too large": (lambda x: np.pad(x.astype(np.int8), 1, constant_values=300), "300 is no value"),
+    "a change in place": (lambda x: np.nan_to_num(x, copy=False), "copy=False changes its argument"),
+    "arrays in the place of values": (lambda x: np.nan_to_num(x, nan=np.ones(7)), "with arrays in the place of values"),
     "a negative border": (lambda x: np.pad(x, -1), "at least 0"),
     "a dtype": (lambda x: x.astype(np.complex64), "complex64"),
     "places of values": (lambda x: np.where(x > 0), "static shape"),
