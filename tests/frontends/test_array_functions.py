@@ -231,6 +231,10 @@ CASES: dict[str, Case] = {
         lambda a, b: (a.astype(np.float32), b.astype(int), (a * 9).astype(np.int32), a.astype(bool)),
         (M, B),
     ),
+    "conversions as they may be written": (
+        lambda v, i: (i.astype(None), v.astype("i4", copy=False), i.astype(float, "C", "safe"), v.copy("F"), v.copy()),
+        (V, I),
+    ),
     "constants": (
         lambda a: (
             a + np.ones((1, 7)) * np.ones(7),
@@ -390,6 +394,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a change in place": (lambda x: np.nan_to_num(x, copy=False), "copy=False changes its argument"),
     "arrays in the place of values": (lambda x: np.nan_to_num(x, nan=np.ones(7)), "with arrays in the place of values"),
     "a negative border": (lambda x: np.pad(x, -1), "at least 0"),
+    "a conversion that is not safe": (lambda x: x.astype(int, casting="safe"), "as int64, which is not 'safe'"),
     "a dtype": (lambda x: x.astype(np.complex64), "complex64"),
     "places of values": (lambda x: np.where(x > 0), "static shape"),
     "torch": (lambda x: __import__("torch").relu(x), "torch.relu"),
