@@ -114,7 +114,8 @@ def _running(op: str) -> Row:
     def row(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Term:
         x = _tensor(a)
         x = summed(x) if dtype is None else converted(x, dtype)
-        return idioms_indices.running(*(_flat(x), op, 0) if axis is None else (x, op, axis))
+        at = 0 if axis is None else axis
+        return idioms_indices.running(_flat(x) if axis is None or not x.shape else x, op, at)
 
     return row
 
@@ -136,7 +137,7 @@ def _reshape(a: Term, shape: Any, order: str = "C") -> Term:
     if order not in ("C", "F"):
         raise UnsupportedOpError(f"reshape in the order {order!r}", do='give "C" or "F"')
     wanted = _ints(shape)
-    if wanted.count(-1) > 1 or min(wanted, default=0) < -1:
+    if wanted.count(-1) > 1 or min(wanted, default=1) < -1 or 0 in wanted:
         raise ModelError(f"reshape to {wanted}", do="give extents, one of them -1 at most")
     return idioms.reshape(a, wanted) if order == "C" else _transpose(idioms.reshape(_transpose(a), wanted[::-1]))
 
@@ -171,6 +172,12 @@ def _expand_dims(a: Term, axis: Any) -> Term:
     for at in sorted(_distinct(_ints(axis), rank)):
         a = idioms.unsqueeze(a, at)
     return a
+
+
+def _broadcast_to(array: Any, shape: Any) -> Term:
+    if min(_ints(shape), default=1) < 1:
+        raise ModelError(f"numpy.broadcast_to {shape}", do="give extents of at least 1")
+    return idioms.expand(_tensor(array), _ints(shape))
 
 
 def _squeeze(a: Term, axis: Any = None) -> Term:
@@ -281,6 +288,8 @@ def _flip(m: Term, axis: Any = None) -> Term:
 
 def _pad(array: Term, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Term:
     rank = len(array.shape)
+    if isinstance(pad_width, dict):
+        raise ModelError(f"numpy.pad by {pad_width}", do="give two widths for each axis in a tuple")
     try:
         width = np.broadcast_to(np.asarray(pad_width), (rank, 2))
     except ValueError as error:
@@ -363,6 +372,8 @@ def _sorted(op: str) -> Row:
 def _diag(v: Term, k: int = 0) -> Term:
     if len(v.shape) == 2:
         return idioms_indices.diagonal(v, k)
+    if len(v.shape) != 1:
+        raise ModelError(f"numpy.diag of {v.type}", do="give one axis or two")
     extent = idioms.number(v.shape[0]) + abs(k)
     row = idioms_windows.pad(v, (max(0, k),), (max(0, -k),))
     square = idioms.expand(row, (extent, extent))
@@ -380,6 +391,8 @@ def _trace(a: Term, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any 
 
 def _triangle(op: str) -> Row:
     def row(m: Term, k: int = 0) -> Term:
+        if not m.shape:
+            raise ModelError(f"a triangle of {m.type}", do="give at least one axis")
         return idioms.triangle(m if len(m.shape) > 1 else idioms.expand(m, m.shape * 2), op, k)
 
     return row
@@ -433,8 +446,9 @@ def _norm(x: Term, ord: Any = None, axis: Any = None, keepdims: bool = False) ->
     over = _axes(x, axis)
     axes = idioms.negative_axes(over, len(x.shape))
     is_vector = len(axes) == 1
-    if (ord not in (None, "fro") and not is_vector) or (ord == "fro" and is_vector):
-        raise UnsupportedOpError(f"numpy.linalg.norm of order {ord} over {len(axes)} axes", do="give one axis")
+    if (ord not in (None, "fro") and not is_vector) or (ord == "fro" and len(axes) != 2):
+        do = "give two axes" if ord == "fro" else "give one axis"
+        raise UnsupportedOpError(f"numpy.linalg.norm of order {ord} over {len(axes)} axes", do=do)
     if not isinstance(ord, int | float | None) and ord != "fro":
         raise ModelError(f"numpy.linalg.norm of order {ord!r}", do="give a number")
     return aten_row("linalg_vector_norm.default")(floats(x), 2 if ord in (None, "fro") else ord, axes, keepdims)
@@ -523,7 +537,7 @@ FUNCTIONS: dict[Any, Row] = {
     np.moveaxis: _moveaxis,
     np.expand_dims: _expand_dims,
     np.squeeze: _squeeze,
-    np.broadcast_to: lambda array, shape: idioms.expand(array, _ints(shape)),
+    np.broadcast_to: _broadcast_to,
     np.atleast_1d: _atleast(1),
     np.atleast_2d: _atleast(2),
     np.atleast_3d: _atleast(3),

@@ -180,7 +180,7 @@ UFUNCS: dict[np.ufunc, Row] = {
     np.remainder: _op("mod"),
     np.fmod: aten_row("fmod.Tensor"),
     np.power: _power,
-    np.float_power: _power,
+    np.float_power: _op("pow"),
     np.maximum: _of_bools("max", "or"),
     np.minimum: _of_bools("min", "and"),
     np.fmax: _unless_nan(np.maximum),

@@ -94,6 +94,10 @@ CASES: dict[str, Case] = {
         ),
         (M, M + 1, V),
     ),
+    "what has no axes": (
+        lambda v: (v[0].cumsum(), np.cumsum(v[0], 0), np.cumprod(v[0], -1), np.broadcast_to(v[0], (2, 3))),
+        (V,),
+    ),
     "numbers that are arrays": (
         lambda v, i: (
             *(np.stack([x[0], number]) for x in (v, i[0], i[0] > 0) for number in (1, 0.5, True)),
@@ -393,6 +397,12 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a border that is too large": (lambda x: np.pad(x.astype(np.int8), 1, constant_values=300), "300 is no value"),
     "a change in place": (lambda x: np.nan_to_num(x, copy=False), "copy=False changes its argument"),
     "arrays in the place of values": (lambda x: np.nan_to_num(x, nan=np.ones(7)), "with arrays in the place of values"),
+    "a triangle without axes": (lambda x: np.tril(x[0, 0]), r"a triangle of f64\[\]"),
+    "a diagonal without axes": (lambda x: np.diag(x[0, 0]), r"numpy.diag of f64\[\]"),
+    "an extent that is kept": (lambda x: np.broadcast_to(x, (2, -1, 7)), "extents of at least 1"),
+    "widths by axis": (lambda x: np.pad(x, {0: 1}), "two widths for each axis in a tuple"),
+    "a norm over one axis": (lambda x: np.linalg.norm(x, "fro", 1), "order fro over 1 axes"),
+    "an extent that is nothing": (lambda x: x.reshape(0, -1), r"reshape to \(0, -1\)"),
     "a negative border": (lambda x: np.pad(x, -1), "at least 0"),
     "a conversion that is not safe": (lambda x: x.astype(int, casting="safe"), "as int64, which is not 'safe'"),
     "a dtype": (lambda x: x.astype(np.complex64), "complex64"),
@@ -434,6 +444,15 @@ def test_a_default_may_be_given_or_not() -> None:
             without.flatten(args, kwargs)
     with pytest.raises(ModelError, match="another structure than the example arguments: x, x_0, x_1, x_10 and 31 more"):
         without.flatten((list(range(34)),))
+
+
+def test_a_root_by_float_power_is_a_power() -> None:
+    """numpy's `power` takes the square root in its place, which is not a number where minus infinity is."""
+    x = np.array([-np.inf, -0.0, 4.0])
+    for function in (lambda x: np.float_power(x, 0.5), lambda x: x**0.5):
+        (found,) = from_function(function, (x,)).model.interpret(x)
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_array_equal(found, function(x))
 
 
 @dataclass
