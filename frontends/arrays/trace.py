@@ -18,7 +18,7 @@ from frittata.frontends.arrays import numpy_calls, places, trees
 from frittata.frontends.arrays.constants import values_in
 from frittata.frontends.arrays.tensor import Tensor, as_tensor, input
 from frittata.frontends.arrays.trees import Path
-from frittata.frontends.calls import STATELESS, TENSOR, Call, State
+from frittata.frontends.calls import STATELESS, TENSOR, Call, State, is_same
 
 _ARRAYS = (np.ndarray, np.generic)
 _MOST_NAMED = 4
@@ -83,7 +83,7 @@ class ImportedFunction:
                 do="give the arguments nested as the example arguments were, or optimize again",
             )
         for path, leaf in self._leaves.items():
-            if leaf is not TENSOR and not _same(given[path], leaf):
+            if leaf is not TENSOR and not is_same(given[path], leaf):
                 raise _changed(trees.name_of(path), given[path], leaf)
         return [given[path] for path, leaf in self._leaves.items() if leaf is TENSOR]
 
@@ -186,14 +186,10 @@ def _traced(function: Callable[..., Any], bound: dict[str, Any], fallback: str) 
     return ImportedFunction(model, function, arguments, shape, fallback=fallback)
 
 
-def _same(value: Any, leaf: Any) -> bool:
-    return type(value) is type(leaf) and (value == leaf or (value != value and leaf != leaf))
-
-
 def _same_trees(tree: Any, other: Any) -> bool:
     one, two = (dict(trees.leaves(part)) for part in (tree, other))
     return one.keys() == two.keys() and all(
-        leaf is two[path] or (not _is_array(leaf) and _same(leaf, two[path])) for path, leaf in one.items()
+        leaf is two[path] or (not _is_array(leaf) and is_same(leaf, two[path])) for path, leaf in one.items()
     )
 
 

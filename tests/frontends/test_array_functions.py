@@ -3,10 +3,12 @@
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import frittata as ft
 from frittata.egraph import dtypes
@@ -453,6 +455,25 @@ def test_a_root_by_float_power_is_a_power() -> None:
         (found,) = from_function(function, (x,)).model.interpret(x)
         with np.errstate(invalid="ignore"):
             np.testing.assert_array_equal(found, function(x))
+
+
+def test_numbers_among_the_arguments_are_told_apart_by_their_bits(tmp_path: Path) -> None:
+    def model(x: Any, scale: float) -> Any:
+        return x / scale
+
+    x = torch.from_numpy(M)
+    saved = ft.optimize(model, (M, 0.0), machine=REFERENCE).save(tmp_path / "model.frt")
+    for fast, given in (
+        (ft.optimize(model, (M, 0.0), machine=REFERENCE), M),
+        (ft.load(saved), M),
+        (ft.optimize(model, (x, 0.0), machine=REFERENCE), x),
+    ):
+        with np.errstate(divide="ignore"):
+            np.testing.assert_array_equal(fast(given, 0.0), model(given, 0.0))
+        with pytest.raises(ModelError, match=r"is -0\.0 and was 0\.0"):
+            fast(given, -0.0)
+    unknown = ft.optimize(model, (x, float("nan")), machine=REFERENCE)
+    assert unknown(x, float("nan")).isnan().all()
 
 
 @dataclass
