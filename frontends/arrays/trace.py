@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from typing import Any
@@ -166,14 +166,17 @@ def _traced(function: Callable[..., Any], bound: dict[str, Any], fallback: str) 
             array = leaf if isinstance(leaf, _ARRAYS) else np.from_dlpack(leaf)
             inputs[path] = input(_fresh(trees.name_of(path), inputs.values()), array.shape, array.dtype)
     given = trees.rebuilt(bound, lambda path, leaf: inputs.get(path, leaf))
+    before = list(trees.leaves(given))
     name = getattr(function, "__name__", type(function).__name__)
     is_extern = fallback == "extern"
     with draws.refused(name), numpy_calls.allowed(is_extern), places.noted() as origin_by_term:
         result = _called(function, given)
+    _check_unchanged(before, given)
     outputs: list[Term] = []
 
     def noted(_: Path, leaf: Any) -> Any:
         if not isinstance(leaf, (Tensor, *_ARRAYS)):
+            _check_constant(leaf)
             return leaf
         outputs.append(as_tensor(leaf).term)
         return TENSOR
@@ -184,6 +187,23 @@ def _traced(function: Callable[..., Any], bound: dict[str, Any], fallback: str) 
     origins = {term: origin_by_term[term] for term in main.walk() if term in origin_by_term}
     model = Model({"main": main}, values_in(outputs), origins)
     return ImportedFunction(model, function, arguments, shape, fallback=fallback)
+
+
+def _check_unchanged(before: Sequence[tuple[Path, Any]], given: dict[str, Any]) -> None:
+    """Raise ModelError if a function changed lists or dicts that it was given: a call would leave them as they are."""
+    old, new = dict(before), dict(trees.leaves(given))
+    changed = [path for path in {**old, **new} if path not in old or path not in new or old[path] is not new[path]]
+    if changed:
+        what = f"the function changes its argument {changed[0][0]}: {trees.name_of(changed[0])}"
+        raise ModelError(what, do="change a copy, and return it")
+
+
+def _check_constant(leaf: Any) -> None:
+    """Raise ModelError for a result that has tensors in it, or gives them out, and is no tree of them."""
+    parts = [getattr(leaf, one.name, None) for one in fields(leaf)] if is_dataclass(leaf) else []
+    if isinstance(leaf, Iterator) or any(isinstance(part, Tensor) for part in parts):
+        what = f"the function returns a {type(leaf).__name__} of tensors"  # pyright: ignore[reportUnknownArgumentType]
+        raise ModelError(what, do="return arrays in tuples, lists and dicts")
 
 
 def _same_trees(tree: Any, other: Any) -> bool:

@@ -405,6 +405,8 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "widths by axis": (lambda x: np.pad(x, {0: 1}), "two widths for each axis in a tuple"),
     "a norm over one axis": (lambda x: np.linalg.norm(x, "fro", 1), "order fro over 1 axes"),
     "an extent that is nothing": (lambda x: x.reshape(0, -1), r"reshape to \(0, -1\)"),
+    "a result that gives tensors out": (lambda x: (row for row in x), "returns a generator of tensors"),
+    "a result that has tensors": (lambda x: {"out": Pair(x, 1.0)}, "returns a Pair of tensors"),
     "a negative border": (lambda x: np.pad(x, -1), "at least 0"),
     "a conversion that is not safe": (lambda x: x.astype(int, casting="safe"), "as int64, which is not 'safe'"),
     "a dtype": (lambda x: x.astype(np.complex64), "complex64"),
@@ -489,6 +491,25 @@ def test_dataclasses_of_arrays_are_refused_and_others_are_constants() -> None:
     assert scaled.flatten((M, Pair(2.0, 1.0))) == [M]
     with pytest.raises(ModelError, match="argument pair is"):
         scaled.flatten((M, Pair(3.0, 1.0)))
+
+
+def _put(state: dict[str, Any], x: Array) -> Array:
+    state["sum"] = state["sum"] + x
+    return state["sum"]
+
+
+def _remember(state: dict[str, Any], x: Array) -> Array:
+    state["seen"].append(x)
+    return x
+
+
+@pytest.mark.parametrize(("function", "name"), [(_put, "state_sum"), (_remember, "state_seen_1")])
+def test_what_changes_lists_or_dicts_that_it_is_given_is_refused(function: Callable[..., Any], name: str) -> None:
+    """A call would leave them as they are."""
+    state = {"sum": M, "seen": [M]}
+    with pytest.raises(ModelError, match=f"changes its argument state: {name}(.|\n)*a copy, and return it"):
+        from_function(function, (state, M))
+    assert state.keys() == {"sum", "seen"} and state["sum"] is M and len(state["seen"]) == 1
 
 
 def test_an_object_beside_arrays_may_hold_anything() -> None:
