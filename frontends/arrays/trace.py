@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from typing import Any
@@ -182,11 +183,22 @@ def _traced(function: Callable[..., Any], bound: dict[str, Any], fallback: str) 
         return TENSOR
 
     shape = trees.rebuilt(result, noted)
-    arguments = trees.rebuilt(bound, lambda path, leaf: TENSOR if path in inputs else leaf)
+    arguments = trees.rebuilt(bound, lambda path, leaf: TENSOR if path in inputs else _kept(leaf))
     main = Function(tuple(tensor.term for tensor in inputs.values()), tuple(outputs))
     origins = {term: origin_by_term[term] for term in main.walk() if term in origin_by_term}
     model = Model({"main": main}, values_in(outputs), origins)
     return ImportedFunction(model, function, arguments, shape, fallback=fallback)
+
+
+def _kept(leaf: Any) -> Any:
+    """Return what arguments of calls are compared with: a copy of an object that equals others by its contents."""
+    if type(leaf).__hash__ is not None:
+        return leaf
+    try:
+        copied = deepcopy(leaf)
+        return copied if is_same(copied, leaf) else leaf
+    except Exception:  # it may hold anything
+        return leaf
 
 
 def _check_unchanged(before: Sequence[tuple[Path, Any]], given: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -510,6 +511,15 @@ def test_what_changes_lists_or_dicts_that_it_is_given_is_refused(function: Calla
     with pytest.raises(ModelError, match=f"changes its argument state: {name}(.|\n)*a copy, and return it"):
         from_function(function, (state, M))
     assert state.keys() == {"sum", "seen"} and state["sum"] is M and len(state["seen"]) == 1
+
+
+@pytest.mark.parametrize("given", [Pair(2.0, 1.0), SimpleNamespace(x=2.0, y=1.0)])
+def test_an_argument_that_was_changed_after_the_import_is_refused(given: Any) -> None:
+    scaled = from_function(lambda x, pair: x * pair.x, (M, given))
+    assert scaled.flatten((M, given)) == [M]
+    given.x = 3.0
+    with pytest.raises(ModelError, match=r"argument pair is \w+\(x=3\.0, y=1\.0\) and was \w+\(x=2\.0, y=1\.0\)"):
+        scaled.flatten((M, given))
 
 
 def test_an_object_beside_arrays_may_hold_anything() -> None:
