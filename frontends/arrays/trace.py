@@ -263,7 +263,13 @@ def _bound(
 
 def _called(function: Callable[..., Any], given: dict[str, Any]) -> Any:
     signature = _signature(function)
-    if signature is None:
-        return function(*given.values())
-    bound = inspect.BoundArguments(signature, given)  # pyright: ignore[reportArgumentType]
-    return function(*bound.args, **bound.kwargs)
+    try:
+        if signature is None:
+            return function(*given.values())
+        bound = inspect.BoundArguments(signature, given)  # pyright: ignore[reportArgumentType]
+        return function(*bound.args, **bound.kwargs)
+    except ValueError as error:
+        if not isinstance(error.__cause__, ModelError):
+            raise
+        what = f"a value of an array is written: {error.__cause__.what}"
+        raise ModelError(what, do="join what the array is made of: numpy.stack, numpy.concatenate") from error

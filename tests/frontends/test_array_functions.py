@@ -346,6 +346,12 @@ def test_arrays_from_elsewhere_are_copied() -> None:
     assert list(imported.model.params) == [next(iter(from_function(lambda x: x * np.ones(7), (M,)).model.params))]
 
 
+def _put_into_zeros(x: Any) -> Array:
+    out = np.zeros(5)
+    out[2] = x[0].sum()
+    return out
+
+
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a branch": (lambda x: x if x.sum() > 0 else -x, "not known while a function is traced"),
     "a number": (lambda x: float(x[0, 0]), "not known"),
@@ -408,6 +414,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "an extent that is nothing": (lambda x: x.reshape(0, -1), r"reshape to \(0, -1\)"),
     "a result that gives tensors out": (lambda x: (row for row in x), "returns a generator of tensors"),
     "a result that has tensors": (lambda x: {"out": Pair(x, 1.0)}, "returns a Pair of tensors"),
+    "a value of an array": (_put_into_zeros, "a value of an array is written: (.|\n)*not known(.|\n)*numpy.stack"),
     "a negative border": (lambda x: np.pad(x, -1), "at least 0"),
     "a conversion that is not safe": (lambda x: x.astype(int, casting="safe"), "as int64, which is not 'safe'"),
     "a dtype": (lambda x: x.astype(np.complex64), "complex64"),
