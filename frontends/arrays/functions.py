@@ -326,7 +326,8 @@ def _where(condition: Any, *choices: Any) -> Term:
 
 def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: None = None, min: Any = None, max: Any = None) -> Term:
     low, high = (b if a is None else a for a, b in ((a_min, min), (a_max, max)))
-    x = a if low is None else ufuncs.apply(np.maximum, (a, low), {})
+    x, *_ = promoted(a, *(bound for bound in (low, high) if bound is not None))
+    x = x if low is None else ufuncs.apply(np.maximum, (x, low), {})
     return x if high is None else ufuncs.apply(np.minimum, (x, high), {})
 
 

@@ -134,6 +134,10 @@ CASES: dict[str, Case] = {
         lambda a, b, i: (np.where(b, a, 0), np.where(a > 0, 1, i), np.clip(a, -0.5, 0.5), i.clip(0)),
         (M, B, I),
     ),
+    "clips to bounds of several dtypes": (
+        lambda v, i: (np.clip(i.astype(np.int8), 0.5, v), np.clip(i, v, 3), np.clip(i > 0, 0, 1)),
+        (V, I),
+    ),
     "clips": (lambda a, v: (np.clip(a, None, v), np.clip(a, -v, v), a.clip(max=0.5)), (M, V)),
     "look-ups": (
         lambda a, i: (
