@@ -157,6 +157,10 @@ CASES: dict[str, Case] = {
         lambda a: (a[0], a[-1, 2], a[:, 1:3], a[..., ::2], a[::-1, :, 5:1:-2], a[None, 0, ..., None], a[1:, -2:]),
         (A,),
     ),
+    "an ellipsis for no axes": (
+        lambda a, i: (a[:, [0, 2, 1], ..., [[1], [2]]], a[:, i[0] % 5, ..., i[:, :1] % 7], a[:, 0, ..., [1, 2]]),
+        (A, np.abs(I)),
+    ),
     "order": (lambda a: (np.sort(a), np.sort(a, 0), np.argsort(a), a.argsort(0), np.sort(a, axis=None)), (M,)),
     "diagonals": (
         lambda s, v: (
@@ -419,6 +423,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a result that gives tensors out": (lambda x: (row for row in x), "returns a generator of tensors"),
     "a result that has tensors": (lambda x: {"out": Pair(x, 1.0)}, "returns a Pair of tensors"),
     "a value of an array": (_put_into_zeros, "a value of an array is written: (.|\n)*not known(.|\n)*numpy.stack"),
+    "two ellipses": (lambda x: x[..., 0, ...], "two ellipses"),
     "a negative border": (lambda x: np.pad(x, -1), "at least 0"),
     "a conversion that is not safe": (lambda x: x.astype(int, casting="safe"), "as int64, which is not 'safe'"),
     "a dtype": (lambda x: x.astype(np.complex64), "complex64"),
