@@ -188,7 +188,11 @@ def _extreme(fold: str) -> Row:
 
 
 def _any(fold: str) -> Row:
-    return lambda x, axes=None, keepdim=False: idioms.extreme(_truth(x), fold, axes, keepdim)
+    def row(x: Term, axes: Any = None, keepdim: bool = False) -> Term:
+        is_over_none = isinstance(axes, list) and not axes  # which other reductions take for all
+        return _truth(x) if is_over_none else idioms.extreme(_truth(x), fold, axes, keepdim)
+
+    return row
 
 
 def _var(x: Term, axes: list[int] | None = None, correction: float | None = 1, keepdim: bool = False) -> Term:

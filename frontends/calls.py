@@ -104,7 +104,7 @@ class Call:
                 tensors.append(value)
             elif leaf is COMPLEX_TENSOR:
                 tensors.extend(parts_of(self._name(path), value))
-            elif type(value) is not type(leaf) or (value != leaf and not (value != value and leaf != leaf)):
+            elif not is_same(value, leaf):
                 raise ModelError(f"{self._name(path)} is {value!r} and was {leaf!r}", do="compile for it")
         if len(args) > len(self.args):
             takes = f"{len(self.args)} argument{'s' * (len(self.args) != 1)}"
@@ -167,6 +167,15 @@ class Call:
             reads_memory=data.get("reads_memory", False),
             state=State(tuple(data.get("changes", ()))),
         )
+
+
+def is_same(value: Any, other: Any) -> bool:
+    """Whether one constant is another: of one type, and equal; zeros have signs, and not a number is not a number."""
+    if type(value) is not type(other):
+        return False
+    if isinstance(value, float | complex):
+        return repr(value) == repr(other)
+    return bool(value is other or value == other)
 
 
 def is_tensor(leaf: Any) -> bool:

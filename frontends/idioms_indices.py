@@ -60,8 +60,10 @@ def numbers(extent: int, axis: int) -> Term:
     return tensor("build", element("iota", axis=axis, extent=extent), shape=shape)
 
 
-def advanced(x: Term, indices: Sequence[Term | None]) -> Term:
+def advanced(x: Term, indices: Sequence[Term | None], apart: bool = False) -> Term:
     """Index as numpy does, with a tensor of integers for some axes and None for the others, which stay whole.
+
+    The axes of the indices stand in front if these are `apart`, though they be for neighbours.
 
     Raises: UnsupportedOpError for masks, whose results have no static shape.
     """
@@ -69,7 +71,7 @@ def advanced(x: Term, indices: Sequence[Term | None]) -> Term:
     if len(places) == 1:
         ((at, found),) = places.items()
         return take(x, found, at - len(x.shape))
-    return looked_up(x, places)
+    return looked_up(x, places, apart)
 
 
 def _placed(x: Term, indices: Sequence[Term | None]) -> dict[int, Term]:
@@ -80,17 +82,17 @@ def _placed(x: Term, indices: Sequence[Term | None]) -> dict[int, Term]:
     return {at: wrapped(i, x.shape[at]) for at, i in places.items()}
 
 
-def looked_up(x: Term, places: dict[int, Term]) -> Term:
+def looked_up(x: Term, places: dict[int, Term], apart: bool = False) -> Term:
     """Look up several axes at once, at indices that are not negative.
 
-    The axes of the indices stand where the first of theirs was if they are neighbours, else in front. Those that are
-    looked up are put in front, apart from those of the result.
+    The axes of the indices stand where the first of theirs was if they are neighbours, and not `apart`, else in front.
+    Those that are looked up are put in front, apart from those of the result.
     """
     rank, count = len(x.shape), len(places)
     wide = shapes.broadcast(*(i.shape for i in places.values()))
     others = [at for at in range(rank) if at not in places]
     numbers = sorted(places)
-    start = numbers[0] if numbers == list(range(numbers[0], numbers[0] + count)) else 0
+    start = numbers[0] if numbers == list(range(numbers[0], numbers[0] + count)) and not apart else 0
     shape = (*(x.shape[at] for at in others[:start]), *wide, *(x.shape[at] for at in others[start:]))
     fronted = (*(x.shape[at] for at in numbers), *(x.shape[at] for at in others[:start]), *(1,) * len(wide))
     fronted += tuple(x.shape[at] for at in others[start:])

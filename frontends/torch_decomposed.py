@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from frittata.frontends import aten, torch_running
 from frittata.frontends.torch_extern import is_left_to_torch
 from frittata.frontends.torch_inplace import in_place_calls
 from frittata.frontends.torch_origins import source_of
+
+_EINSUM = "aten.einsum.default"
 
 
 def prepared(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
@@ -27,6 +30,8 @@ def prepared(program: torch.export.ExportedProgram) -> torch.export.ExportedProg
         return program
     table = {**decomposition_table, **torch.export.default_decompositions()}
     whole = {*aten.ROWS, *(str(node.target) for node in program.graph.nodes if is_left_to_torch(node))}
+    if any(map(_changes, targets)) and any(map(_is_of_one, program.graph.nodes)):
+        whole.discard(_EINSUM)  # it may be a view, and does not say so
     table = {op: meaning for op, meaning in table.items() if str(op) not in whole}
     done = _decomposed(program, table)
     checking = {source_of(node)[1] for node in done.graph.nodes if node.target is torch.ops.higher_order.with_effects}
@@ -35,11 +40,34 @@ def prepared(program: torch.export.ExportedProgram) -> torch.export.ExportedProg
     return done
 
 
+def _changes(target: Any) -> bool:
+    schema = getattr(target, "_schema", None)
+    return schema is not None and schema.is_mutable
+
+
+def _is_of_one(node: torch.fx.Node) -> bool:
+    return str(node.target) == _EINSUM and len(node.args[1]) == 1  # type: ignore[arg-type]
+
+
+@contextmanager
+def _dropout_as_it_is(graph: torch.fx.Graph) -> Generator[None]:
+    """Within the block dropout that drops nothing is its operand, as when it is called: torch makes a copy of it."""
+    nodes = [node for node in graph.nodes if str(node.target) == "aten.dropout.default"]
+    given = {node: node.args for node in nodes if not (node.args[1] and node.args[2])}
+    for node in given:
+        node.target, node.args = torch.ops.aten.alias.default, node.args[:1]
+    try:
+        yield
+    finally:
+        for node, args in given.items():
+            node.target, node.args = torch.ops.aten.dropout.default, args
+
+
 def _decomposed(program: torch.export.ExportedProgram, table: Mapping[Any, Any]) -> torch.export.ExportedProgram:
     kept = {name: value for name, value in program.constants.items() if isinstance(value, torch.nn.Parameter)}
     program.constants.update({name: value.detach() for name, value in kept.items()})  # torch takes none here
     try:
-        with torch_running.alone():
+        with torch_running.alone(), _dropout_as_it_is(program.graph):
             done = program.run_decompositions(dict(table))
     except Exception as error:  # it runs meanings of many operators
         line = str(error).partition("\n")[0]

@@ -21,6 +21,7 @@ from frittata.frontends.calls import (
     Call,
     State,
     check_order,
+    is_same,
     is_tensor,
     parts_of,
     taken,
@@ -173,7 +174,7 @@ class Imported:
 
 
 def _same(value: Any, other: Any) -> bool:
-    return value is other or (type(value) is type(other) and isinstance(value, _CONSTANTS) and value == other)
+    return value is other or (isinstance(value, _CONSTANTS) and is_same(value, other))
 
 
 def _changed(name: str, value: Any, old: Any) -> ModelError:

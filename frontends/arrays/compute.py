@@ -86,9 +86,9 @@ class Value(Tensor):
 
     __index__ = __array__ = _no_number  # which lists and arrays ask for that are indexed
 
-    def astype(self, dtype: Any) -> Tensor:
+    def astype(self, dtype: Any, *args: Any, **options: Any) -> Tensor:
         """Convert the number."""
-        return _as_value(super().astype(dtype))
+        return _as_value(super().astype(dtype, *args, **options))
 
     @property
     def T(self) -> Tensor:

@@ -6,6 +6,7 @@ A row takes what the function takes, under its names, with terms for tensors and
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
@@ -113,7 +114,8 @@ def _running(op: str) -> Row:
     def row(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Term:
         x = _tensor(a)
         x = summed(x) if dtype is None else converted(x, dtype)
-        return idioms_indices.running(*(_flat(x), op, 0) if axis is None else (x, op, axis))
+        at = 0 if axis is None else axis
+        return idioms_indices.running(_flat(x) if axis is None or not x.shape else x, op, at)
 
     return row
 
@@ -135,7 +137,7 @@ def _reshape(a: Term, shape: Any, order: str = "C") -> Term:
     if order not in ("C", "F"):
         raise UnsupportedOpError(f"reshape in the order {order!r}", do='give "C" or "F"')
     wanted = _ints(shape)
-    if wanted.count(-1) > 1 or min(wanted, default=0) < -1:
+    if wanted.count(-1) > 1 or min(wanted, default=1) < -1 or 0 in wanted:
         raise ModelError(f"reshape to {wanted}", do="give extents, one of them -1 at most")
     return idioms.reshape(a, wanted) if order == "C" else _transpose(idioms.reshape(_transpose(a), wanted[::-1]))
 
@@ -170,6 +172,12 @@ def _expand_dims(a: Term, axis: Any) -> Term:
     for at in sorted(_distinct(_ints(axis), rank)):
         a = idioms.unsqueeze(a, at)
     return a
+
+
+def _broadcast_to(array: Any, shape: Any) -> Term:
+    if min(_ints(shape), default=1) < 1:
+        raise ModelError(f"numpy.broadcast_to {shape}", do="give extents of at least 1")
+    return idioms.expand(_tensor(array), _ints(shape))
 
 
 def _squeeze(a: Term, axis: Any = None) -> Term:
@@ -209,7 +217,8 @@ def _concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Term:
 
 
 def _stack(arrays: Sequence[Any], axis: int = 0) -> Term:
-    return idioms_windows.concat([idioms.unsqueeze(part, axis) for part in promoted(*_parts(arrays))], axis)
+    parts = promoted(*map(_tensor, _parts(arrays)))
+    return idioms_windows.concat([idioms.unsqueeze(part, axis) for part in parts], axis)
 
 
 def _hstack(tup: Sequence[Any]) -> Term:
@@ -279,6 +288,8 @@ def _flip(m: Term, axis: Any = None) -> Term:
 
 def _pad(array: Term, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Term:
     rank = len(array.shape)
+    if isinstance(pad_width, dict):
+        raise ModelError(f"numpy.pad by {pad_width}", do="give two widths for each axis in a tuple")
     try:
         width = np.broadcast_to(np.asarray(pad_width), (rank, 2))
     except ValueError as error:
@@ -293,7 +304,18 @@ def _pad(array: Term, pad_width: Any, mode: str = "constant", constant_values: A
         raise UnsupportedOpError(
             f"numpy.pad by {mode!r} with {constant_values}", do="give a number, edge, reflect or wrap"
         )
-    return idioms_windows.pad(array, low, high, constant_values)
+    return idioms_windows.pad(array, low, high, _filling(constant_values, array.dtype))
+
+
+def _filling(value: Any, dtype: DType) -> Any:
+    """Return a number to fill with.
+
+    Raises: ModelError for one that numpy does not convert to the dtype.
+    """
+    is_number = isinstance(value, bool | int | float)
+    if not is_number or (dtypes.is_integer(dtype) and not (math.isfinite(value) and ufuncs.fits(int(value), dtype))):
+        raise ModelError(f"{value} is no value of {dtype}", do="give a number that the tensor can hold")
+    return value
 
 
 def _where(condition: Any, *choices: Any) -> Term:
@@ -304,7 +326,8 @@ def _where(condition: Any, *choices: Any) -> Term:
 
 def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: None = None, min: Any = None, max: Any = None) -> Term:
     low, high = (b if a is None else a for a, b in ((a_min, min), (a_max, max)))
-    x = a if low is None else ufuncs.apply(np.maximum, (a, low), {})
+    x, *_ = promoted(a, *(bound for bound in (low, high) if bound is not None))
+    x = x if low is None else ufuncs.apply(np.maximum, (x, low), {})
     return x if high is None else ufuncs.apply(np.minimum, (x, high), {})
 
 
@@ -350,6 +373,8 @@ def _sorted(op: str) -> Row:
 def _diag(v: Term, k: int = 0) -> Term:
     if len(v.shape) == 2:
         return idioms_indices.diagonal(v, k)
+    if len(v.shape) != 1:
+        raise ModelError(f"numpy.diag of {v.type}", do="give one axis or two")
     extent = idioms.number(v.shape[0]) + abs(k)
     row = idioms_windows.pad(v, (max(0, k),), (max(0, -k),))
     square = idioms.expand(row, (extent, extent))
@@ -367,6 +392,8 @@ def _trace(a: Term, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any 
 
 def _triangle(op: str) -> Row:
     def row(m: Term, k: int = 0) -> Term:
+        if not m.shape:
+            raise ModelError(f"a triangle of {m.type}", do="give at least one axis")
         return idioms.triangle(m if len(m.shape) > 1 else idioms.expand(m, m.shape * 2), op, k)
 
     return row
@@ -406,7 +433,7 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Term:
 def _einsum(subscripts: Any, *operands: Any, optimize: Any = None) -> Term:
     if not isinstance(subscripts, str):
         raise UnsupportedOpError("numpy.einsum with axes as lists", do="write the subscripts as text")
-    return einsum(subscripts, promoted(*operands))
+    return einsum(subscripts, promoted(*map(_tensor, operands)))
 
 
 def _cross(a: Any, b: Any, axis: int = -1) -> Term:
@@ -420,15 +447,20 @@ def _norm(x: Term, ord: Any = None, axis: Any = None, keepdims: bool = False) ->
     over = _axes(x, axis)
     axes = idioms.negative_axes(over, len(x.shape))
     is_vector = len(axes) == 1
-    if (ord not in (None, "fro") and not is_vector) or (ord == "fro" and is_vector):
-        raise UnsupportedOpError(f"numpy.linalg.norm of order {ord} over {len(axes)} axes", do="give one axis")
+    if (ord not in (None, "fro") and not is_vector) or (ord == "fro" and len(axes) != 2):
+        do = "give two axes" if ord == "fro" else "give one axis"
+        raise UnsupportedOpError(f"numpy.linalg.norm of order {ord} over {len(axes)} axes", do=do)
     if not isinstance(ord, int | float | None) and ord != "fro":
         raise ModelError(f"numpy.linalg.norm of order {ord!r}", do="give a number")
     return aten_row("linalg_vector_norm.default")(floats(x), 2 if ord in (None, "fro") else ord, axes, keepdims)
 
 
 def _nan_to_num(x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Term:
-    return aten_row("nan_to_num.default")(x, nan, posinf, neginf)
+    if not copy:
+        raise ModelError("numpy.nan_to_num with copy=False changes its argument", do="take what it returns")
+    if not all(isinstance(value, int | float | None) for value in (nan, posinf, neginf)):
+        raise ModelError("numpy.nan_to_num with arrays in the place of values", do="give numbers, or use numpy.where")
+    return aten_row("nan_to_num.default")(_tensor(x), nan, posinf, neginf)
 
 
 def _round(a: Term, decimals: int = 0, out: None = None) -> Term:
@@ -444,7 +476,7 @@ def _round(a: Term, decimals: int = 0, out: None = None) -> Term:
 def _like(value: Any) -> Row:
     def row(a: Term, dtype: Any = None, shape: Any = None) -> Term:
         kind: DType = a.dtype if dtype is None else dtypes.from_numpy(dtype)
-        return idioms.filled(value, a.shape if shape is None else _ints(shape), kind)
+        return idioms.filled(_filling(value, kind), a.shape if shape is None else _ints(shape), kind)
 
     return row
 
@@ -506,7 +538,7 @@ FUNCTIONS: dict[Any, Row] = {
     np.moveaxis: _moveaxis,
     np.expand_dims: _expand_dims,
     np.squeeze: _squeeze,
-    np.broadcast_to: lambda array, shape: idioms.expand(array, _ints(shape)),
+    np.broadcast_to: _broadcast_to,
     np.atleast_1d: _atleast(1),
     np.atleast_2d: _atleast(2),
     np.atleast_3d: _atleast(3),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ def indexed(x: Term, key: Sequence[Any]) -> Term:
     places = _full(key, len(x.shape))
     looks_up = any(isinstance(place, Term) for place in places)
     looked_up: list[Term | None] = []
+    split = 0
     for place in places:
         axis = len(looked_up)
         match place:
@@ -36,13 +38,16 @@ def indexed(x: Term, key: Sequence[Any]) -> Term:
                 looked_up.append(idioms.scalar(_checked(place, x, axis), "i64"))
             case int():
                 x = idioms.select(x, axis, _checked(place, x, axis))
+            case EllipsisType():  # which sets apart what stands before and after it, though it is for no axes
+                split = axis
             case _:
                 raise ModelError(f"a tensor is indexed by a {type(place).__name__}", do="give numbers, slices, tensors")
-    return idioms_indices.advanced(x, looked_up) if looks_up else x
+    are_apart = all(any(i is not None for i in part) for part in (looked_up[:split], looked_up[split:]))
+    return idioms_indices.advanced(x, looked_up, are_apart) if looks_up else x
 
 
 def _full(key: Sequence[Any], rank: int) -> list[Any]:
-    """Return an index for each axis, known masks as the places where they hold."""
+    """Return an index for each axis, and an ellipsis if it is for none."""
     places: list[Any] = []
     for part in key:
         known = np.asarray(part) if isinstance(part, list | np.bool_ | bool) else None
@@ -55,8 +60,10 @@ def _full(key: Sequence[Any], rank: int) -> list[Any]:
         raise ModelError(f"{taken} indices of a tensor with {rank} axes")
     if Ellipsis not in places:
         places.append(Ellipsis)
+    if places.count(Ellipsis) > 1:
+        raise ModelError("a tensor is indexed by two ellipses", do="write one of them as slices")
     at = places.index(Ellipsis)
-    return [*places[:at], *[slice(None)] * (rank - taken), *places[at + 1 :]]
+    return [*places[:at], *([slice(None)] * (rank - taken) or [Ellipsis]), *places[at + 1 :]]
 
 
 def _checked(index: int, x: Term, axis: int) -> int:

@@ -128,9 +128,14 @@ class Tensor(NDArrayOperatorsMixin):
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
 
-    def astype(self, dtype: Any) -> Tensor:
-        """Convert the values."""
-        return Tensor(ufuncs.converted(self.term, dtype))
+    def astype(
+        self, dtype: Any, order: str = "K", casting: Any = "unsafe", subok: bool = True, copy: bool = True
+    ) -> Tensor:
+        """Convert the values; None is float64, as in numpy, and order, subok and copy say nothing of values."""
+        kind = np.dtype(np.float64) if dtype is None else dtypes.to_numpy(dtypes.from_numpy(dtype))
+        if not np.can_cast(self.dtype, kind, casting):
+            raise ModelError(f"{self!r} as {kind}, which is not {casting!r}", do="leave casting out")
+        return Tensor(ufuncs.converted(self.term, kind))
 
     def reshape(self, *shape: Any, order: str = "C") -> Tensor:
         """Give the values, in their order, another shape; one extent may be -1."""
@@ -144,11 +149,15 @@ class Tensor(NDArrayOperatorsMixin):
         """Return all values along one axis."""
         return _made(np.ravel, self, order)
 
-    def copy(self) -> Tensor:
+    def copy(self, order: str = "C") -> Tensor:
         """Return the tensor: nothing changes it."""
         return self
 
-    conj = conjugate = copy
+    def conj(self) -> Tensor:
+        """Return the tensor: there are no complex dtypes."""
+        return self
+
+    conjugate = conj
 
     def __round__(self, decimals: int | None = None) -> Tensor:
         return _made(np.round, self, decimals or 0)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from typing import Any
@@ -18,7 +19,7 @@ from frittata.frontends.arrays import numpy_calls, places, trees
 from frittata.frontends.arrays.constants import values_in
 from frittata.frontends.arrays.tensor import Tensor, as_tensor, input
 from frittata.frontends.arrays.trees import Path
-from frittata.frontends.calls import STATELESS, TENSOR, Call, State
+from frittata.frontends.calls import STATELESS, TENSOR, Call, State, is_same
 
 _ARRAYS = (np.ndarray, np.generic)
 _MOST_NAMED = 4
@@ -83,7 +84,7 @@ class ImportedFunction:
                 do="give the arguments nested as the example arguments were, or optimize again",
             )
         for path, leaf in self._leaves.items():
-            if leaf is not TENSOR and not _same(given[path], leaf):
+            if leaf is not TENSOR and not is_same(given[path], leaf):
                 raise _changed(trees.name_of(path), given[path], leaf)
         return [given[path] for path, leaf in self._leaves.items() if leaf is TENSOR]
 
@@ -166,34 +167,61 @@ def _traced(function: Callable[..., Any], bound: dict[str, Any], fallback: str) 
             array = leaf if isinstance(leaf, _ARRAYS) else np.from_dlpack(leaf)
             inputs[path] = input(_fresh(trees.name_of(path), inputs.values()), array.shape, array.dtype)
     given = trees.rebuilt(bound, lambda path, leaf: inputs.get(path, leaf))
+    before = list(trees.leaves(given))
     name = getattr(function, "__name__", type(function).__name__)
     is_extern = fallback == "extern"
     with draws.refused(name), numpy_calls.allowed(is_extern), places.noted() as origin_by_term:
         result = _called(function, given)
+    _check_unchanged(before, given)
     outputs: list[Term] = []
 
     def noted(_: Path, leaf: Any) -> Any:
         if not isinstance(leaf, (Tensor, *_ARRAYS)):
+            _check_constant(leaf)
             return leaf
         outputs.append(as_tensor(leaf).term)
         return TENSOR
 
     shape = trees.rebuilt(result, noted)
-    arguments = trees.rebuilt(bound, lambda path, leaf: TENSOR if path in inputs else leaf)
+    arguments = trees.rebuilt(bound, lambda path, leaf: TENSOR if path in inputs else _kept(leaf))
     main = Function(tuple(tensor.term for tensor in inputs.values()), tuple(outputs))
     origins = {term: origin_by_term[term] for term in main.walk() if term in origin_by_term}
     model = Model({"main": main}, values_in(outputs), origins)
     return ImportedFunction(model, function, arguments, shape, fallback=fallback)
 
 
-def _same(value: Any, leaf: Any) -> bool:
-    return type(value) is type(leaf) and (value == leaf or (value != value and leaf != leaf))
+def _kept(leaf: Any) -> Any:
+    """Return what arguments of calls are compared with: a copy of an object that equals others by its contents."""
+    if type(leaf).__hash__ is not None:
+        return leaf
+    try:
+        copied = deepcopy(leaf)
+        return copied if is_same(copied, leaf) else leaf
+    except Exception:  # it may hold anything
+        return leaf
+
+
+def _check_unchanged(before: Sequence[tuple[Path, Any]], given: dict[str, Any]) -> None:
+    """Raise ModelError if a function changed lists or dicts that it was given: a call would leave them as they are."""
+    old, new = dict(before), dict(trees.leaves(given))
+    changed = [path for path in {**old, **new} if path not in old or path not in new or old[path] is not new[path]]
+    if changed:
+        what = f"the function changes its argument {changed[0][0]}: {trees.name_of(changed[0])}"
+        raise ModelError(what, do="change a copy, and return it")
+
+
+def _check_constant(leaf: Any) -> None:
+    """Raise ModelError for a result that has tensors in it, or gives them out, and is no tree of them."""
+    parts = [getattr(leaf, one.name, None) for one in fields(leaf)] if is_dataclass(leaf) else []
+    if isinstance(leaf, Iterator) or any(isinstance(part, Tensor) for part in parts):
+        what = f"the function returns a {type(leaf).__name__} of tensors"  # pyright: ignore[reportUnknownArgumentType]
+        raise ModelError(what, do="return arrays in tuples, lists and dicts")
 
 
 def _same_trees(tree: Any, other: Any) -> bool:
     one, two = (dict(trees.leaves(part)) for part in (tree, other))
     return one.keys() == two.keys() and all(
-        leaf is two[path] or (not _is_array(leaf) and _same(leaf, two[path])) for path, leaf in one.items()
+        leaf is two[path] or (not _is_array(leaf) and is_same(leaf, two[path])) for path, leaf in one.items()
     )
 
 
@@ -235,7 +263,13 @@ def _bound(
 
 def _called(function: Callable[..., Any], given: dict[str, Any]) -> Any:
     signature = _signature(function)
-    if signature is None:
-        return function(*given.values())
-    bound = inspect.BoundArguments(signature, given)  # pyright: ignore[reportArgumentType]
-    return function(*bound.args, **bound.kwargs)
+    try:
+        if signature is None:
+            return function(*given.values())
+        bound = inspect.BoundArguments(signature, given)  # pyright: ignore[reportArgumentType]
+        return function(*bound.args, **bound.kwargs)
+    except ValueError as error:
+        if not isinstance(error.__cause__, ModelError):
+            raise
+        what = f"a value of an array is written: {error.__cause__.what}"
+        raise ModelError(what, do="join what the array is made of: numpy.stack, numpy.concatenate") from error

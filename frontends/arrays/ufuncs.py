@@ -29,7 +29,7 @@ def _kind(x: Any) -> Any:
     """
     if isinstance(x, Term):
         return dtypes.to_numpy(x.dtype)
-    if not isinstance(x, bool | int | float | complex | list | tuple):
+    if not isinstance(x, bool | int | float | complex):
         kind = f"{type(x).__module__}.{type(x).__name__}".removeprefix("builtins.")
         raise ModelError(f"arithmetic with a {kind}", do="give tensors, arrays and numbers: numpy.asarray(x)")
     return type(x) if type(x) in (int, float) else np.result_type(x)
@@ -37,10 +37,15 @@ def _kind(x: Any) -> Any:
 
 def promoted(*operands: Any) -> list[Term]:
     """Return operands, numbers and lists among them, as tensors of the dtype that numpy promotes to."""
-    given = [constant(x) if isinstance(x, list | tuple) else x for x in operands]
+    given = _arrays(operands)
     weak: list[Any] = [x if type(x) in (int, float) else _kind(x) for x in given]
     dtype = dtypes.from_numpy(np.result_type(*weak))
     return [idioms.typed(x, dtype) for x in given]
+
+
+def _arrays(operands: Sequence[Any]) -> list[Any]:
+    """Return operands with constants for lists, which are arrays to numpy."""
+    return [constant(x) if isinstance(x, list | tuple) else x for x in operands]
 
 
 def converted(x: Term, dtype: Any) -> Term:
@@ -78,10 +83,11 @@ def apply(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any]) -> An
         return numpy_calls.call(ufunc, inputs, options)
     if options:
         raise ModelError(f"numpy.{ufunc.__name__} with {', '.join(options)}", do="leave it out, and convert the result")
+    inputs = _arrays(inputs)
     loop = ufunc.resolve_dtypes((*map(_kind, inputs), *(None,) * ufunc.nout))
     *wanted, result = map(dtypes.from_numpy, loop)
     for x, dtype in zip(inputs, wanted, strict=True):
-        if type(x) is int and dtypes.is_integer(dtype) and not _fits(x, dtype):
+        if type(x) is int and dtypes.is_integer(dtype) and not fits(x, dtype):
             raise ModelError(
                 f"numpy.{ufunc.__name__} of {dtype} and {x}", do="convert the tensor to a wider dtype before"
             )
@@ -89,7 +95,8 @@ def apply(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any]) -> An
     return idioms.cast(narrow.applied(UFUNCS[ufunc], tuple(operands), {}, lambda: [result]), result)
 
 
-def _fits(number: int, dtype: DType) -> bool:
+def fits(number: int, dtype: DType) -> bool:
+    """Whether an integer is a value of a dtype of integers."""
     info = np.iinfo(dtypes.to_numpy(dtype))
     return info.min <= number <= info.max
 
@@ -173,7 +180,7 @@ UFUNCS: dict[np.ufunc, Row] = {
     np.remainder: _op("mod"),
     np.fmod: aten_row("fmod.Tensor"),
     np.power: _power,
-    np.float_power: _power,
+    np.float_power: _op("pow"),
     np.maximum: _of_bools("max", "or"),
     np.minimum: _of_bools("min", "and"),
     np.fmax: _unless_nan(np.maximum),

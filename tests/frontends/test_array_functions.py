@@ -3,10 +3,13 @@
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import frittata as ft
 from frittata.egraph import dtypes
@@ -34,6 +37,10 @@ Case = tuple[Callable[..., Any], tuple[Any, ...]]
 CASES: dict[str, Case] = {
     "operators": (lambda a, m: (-a + m * 2 - 1) / (m**2 + 1) % 3 // 0.5, (A, M)),
     "weak numbers": (lambda a, i: (a * 2.5, a + 1, i * 2, i + 1.5, 2 ** i.astype(float), 3 - i, True + i), (V, I)),
+    "lists beside arrays": (
+        lambda v, i: (v * [1, 2, 3, 4, 5, 6, 7], [0.5] * 7 - i, np.minimum(i, (0,) * 7), np.clip(v, [0] * 7, 1)),
+        (V, I),
+    ),
     "comparisons": (lambda a, m: (a > m) & (a <= 1) | ~(m == a) ^ (a != 0), (A, M)),
     "powers": (lambda a, i: (a**2, a**3, a**0.5, i**0, i**1, i**3, np.power(a, 2.5), np.abs(a) ** a), (A, I)),
     "matmul": (lambda a, s, v: (a @ s, s @ v, v @ s, v @ v, a @ v), (A, S, V)),
@@ -90,6 +97,18 @@ CASES: dict[str, Case] = {
         ),
         (M, M + 1, V),
     ),
+    "what has no axes": (
+        lambda v: (v[0].cumsum(), np.cumsum(v[0], 0), np.cumprod(v[0], -1), np.broadcast_to(v[0], (2, 3))),
+        (V,),
+    ),
+    "numbers that are arrays": (
+        lambda v, i: (
+            *(np.stack([x[0], number]) for x in (v, i[0], i[0] > 0) for number in (1, 0.5, True)),
+            *(np.einsum("i,->i", x, number) for x in (v, i[0]) for number in (1, 0.5)),
+            *(np.concatenate([v, number], axis=None) for number in (1, 0.5)),
+        ),
+        (V, I),
+    ),
     "splits": (lambda a: (*np.split(a, 7, 1), *np.split(a, [2, 5], -1), *np.array_split(a, 3, 1)), (M,)),
     "repeats": (
         lambda a, v: (np.tile(v, 3), np.tile(v, (2, 2)), np.tile(a, 2), np.repeat(a, 2, 1), v.repeat(3)),
@@ -115,6 +134,10 @@ CASES: dict[str, Case] = {
         lambda a, b, i: (np.where(b, a, 0), np.where(a > 0, 1, i), np.clip(a, -0.5, 0.5), i.clip(0)),
         (M, B, I),
     ),
+    "clips to bounds of several dtypes": (
+        lambda v, i: (np.clip(i.astype(np.int8), 0.5, v), np.clip(i, v, 3), np.clip(i > 0, 0, 1)),
+        (V, I),
+    ),
     "clips": (lambda a, v: (np.clip(a, None, v), np.clip(a, -v, v), a.clip(max=0.5)), (M, V)),
     "look-ups": (
         lambda a, i: (
@@ -133,6 +156,10 @@ CASES: dict[str, Case] = {
     "slices": (
         lambda a: (a[0], a[-1, 2], a[:, 1:3], a[..., ::2], a[::-1, :, 5:1:-2], a[None, 0, ..., None], a[1:, -2:]),
         (A,),
+    ),
+    "an ellipsis for no axes": (
+        lambda a, i: (a[:, [0, 2, 1], ..., [[1], [2]]], a[:, i[0] % 5, ..., i[:, :1] % 7], a[:, 0, ..., [1, 2]]),
+        (A, np.abs(I)),
     ),
     "order": (lambda a: (np.sort(a), np.sort(a, 0), np.argsort(a), a.argsort(0), np.sort(a, axis=None)), (M,)),
     "diagonals": (
@@ -184,7 +211,10 @@ CASES: dict[str, Case] = {
         (M,),
     ),
     "likes": (
-        lambda a: (np.zeros_like(a), np.ones_like(a, dtype=np.int32), np.full_like(a, 3), np.full_like(a, a[0])),
+        lambda a: (
+            *(np.zeros_like(a), np.ones_like(a, dtype=np.int32), np.full_like(a, 3), np.full_like(a, a[0])),
+            *(np.full_like(a, 2.7, int), np.full_like(a, np.inf)),
+        ),
         (M,),
     ),
     "rounding": (lambda a, i: (np.round(a), a.round(1), np.round(i)), (M * 9, I)),
@@ -215,6 +245,10 @@ CASES: dict[str, Case] = {
     "conversions": (
         lambda a, b: (a.astype(np.float32), b.astype(int), (a * 9).astype(np.int32), a.astype(bool)),
         (M, B),
+    ),
+    "conversions as they may be written": (
+        lambda v, i: (i.astype(None), v.astype("i4", copy=False), i.astype(float, "C", "safe"), v.copy("F"), v.copy()),
+        (V, I),
     ),
     "constants": (
         lambda a: (
@@ -320,6 +354,12 @@ def test_arrays_from_elsewhere_are_copied() -> None:
     assert list(imported.model.params) == [next(iter(from_function(lambda x: x * np.ones(7), (M,)).model.params))]
 
 
+def _put_into_zeros(x: Any) -> Array:
+    out = np.zeros(5)
+    out[2] = x[0].sum()
+    return out
+
+
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a branch": (lambda x: x if x.sum() > 0 else -x, "not known while a function is traced"),
     "a number": (lambda x: float(x[0, 0]), "not known"),
@@ -369,7 +409,23 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "borders of three": (lambda x: np.pad(x, ((1, 2, 3),) * 2), "two for each axis"),
     "a slice of floats": (lambda x: x[:, 0:1.5], r"axis 1 .* slice\(0, 1.5, None\)"),  # pyright: ignore
     "an order of a norm": (lambda x: np.linalg.norm(x, "foo", 0), "order 'foo'"),  # pyright: ignore
+    "a number to fill with that is too large": (lambda x: np.full_like(x, 2**33, np.int32), "is no value of i32"),
+    "no number to fill with": (lambda x: np.full_like(x, "a"), "a is no value of f64"),
+    "a border that is too large": (lambda x: np.pad(x.astype(np.int8), 1, constant_values=300), "300 is no value"),
+    "a change in place": (lambda x: np.nan_to_num(x, copy=False), "copy=False changes its argument"),
+    "arrays in the place of values": (lambda x: np.nan_to_num(x, nan=np.ones(7)), "with arrays in the place of values"),
+    "a triangle without axes": (lambda x: np.tril(x[0, 0]), r"a triangle of f64\[\]"),
+    "a diagonal without axes": (lambda x: np.diag(x[0, 0]), r"numpy.diag of f64\[\]"),
+    "an extent that is kept": (lambda x: np.broadcast_to(x, (2, -1, 7)), "extents of at least 1"),
+    "widths by axis": (lambda x: np.pad(x, {0: 1}), "two widths for each axis in a tuple"),
+    "a norm over one axis": (lambda x: np.linalg.norm(x, "fro", 1), "order fro over 1 axes"),
+    "an extent that is nothing": (lambda x: x.reshape(0, -1), r"reshape to \(0, -1\)"),
+    "a result that gives tensors out": (lambda x: (row for row in x), "returns a generator of tensors"),
+    "a result that has tensors": (lambda x: {"out": Pair(x, 1.0)}, "returns a Pair of tensors"),
+    "a value of an array": (_put_into_zeros, "a value of an array is written: (.|\n)*not known(.|\n)*numpy.stack"),
+    "two ellipses": (lambda x: x[..., 0, ...], "two ellipses"),
     "a negative border": (lambda x: np.pad(x, -1), "at least 0"),
+    "a conversion that is not safe": (lambda x: x.astype(int, casting="safe"), "as int64, which is not 'safe'"),
     "a dtype": (lambda x: x.astype(np.complex64), "complex64"),
     "places of values": (lambda x: np.where(x > 0), "static shape"),
     "torch": (lambda x: __import__("torch").relu(x), "torch.relu"),
@@ -411,6 +467,34 @@ def test_a_default_may_be_given_or_not() -> None:
         without.flatten((list(range(34)),))
 
 
+def test_a_root_by_float_power_is_a_power() -> None:
+    """numpy's `power` takes the square root in its place, which is not a number where minus infinity is."""
+    x = np.array([-np.inf, -0.0, 4.0])
+    for function in (lambda x: np.float_power(x, 0.5), lambda x: x**0.5):
+        (found,) = from_function(function, (x,)).model.interpret(x)
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_array_equal(found, function(x))
+
+
+def test_numbers_among_the_arguments_are_told_apart_by_their_bits(tmp_path: Path) -> None:
+    def model(x: Any, scale: float) -> Any:
+        return x / scale
+
+    x = torch.from_numpy(M)
+    saved = ft.optimize(model, (M, 0.0), machine=REFERENCE).save(tmp_path / "model.frt")
+    for fast, given in (
+        (ft.optimize(model, (M, 0.0), machine=REFERENCE), M),
+        (ft.load(saved), M),
+        (ft.optimize(model, (x, 0.0), machine=REFERENCE), x),
+    ):
+        with np.errstate(divide="ignore"):
+            np.testing.assert_array_equal(fast(given, 0.0), model(given, 0.0))
+        with pytest.raises(ModelError, match=r"is -0\.0 and was 0\.0"):
+            fast(given, -0.0)
+    unknown = ft.optimize(model, (x, float("nan")), machine=REFERENCE)
+    assert unknown(x, float("nan")).isnan().all()
+
+
 @dataclass
 class Pair:
     x: Any
@@ -424,6 +508,34 @@ def test_dataclasses_of_arrays_are_refused_and_others_are_constants() -> None:
     assert scaled.flatten((M, Pair(2.0, 1.0))) == [M]
     with pytest.raises(ModelError, match="argument pair is"):
         scaled.flatten((M, Pair(3.0, 1.0)))
+
+
+def _put(state: dict[str, Any], x: Array) -> Array:
+    state["sum"] = state["sum"] + x
+    return state["sum"]
+
+
+def _remember(state: dict[str, Any], x: Array) -> Array:
+    state["seen"].append(x)
+    return x
+
+
+@pytest.mark.parametrize(("function", "name"), [(_put, "state_sum"), (_remember, "state_seen_1")])
+def test_what_changes_lists_or_dicts_that_it_is_given_is_refused(function: Callable[..., Any], name: str) -> None:
+    """A call would leave them as they are."""
+    state = {"sum": M, "seen": [M]}
+    with pytest.raises(ModelError, match=f"changes its argument state: {name}(.|\n)*a copy, and return it"):
+        from_function(function, (state, M))
+    assert state.keys() == {"sum", "seen"} and state["sum"] is M and len(state["seen"]) == 1
+
+
+@pytest.mark.parametrize("given", [Pair(2.0, 1.0), SimpleNamespace(x=2.0, y=1.0)])
+def test_an_argument_that_was_changed_after_the_import_is_refused(given: Any) -> None:
+    scaled = from_function(lambda x, pair: x * pair.x, (M, given))
+    assert scaled.flatten((M, given)) == [M]
+    given.x = 3.0
+    with pytest.raises(ModelError, match=r"argument pair is \w+\(x=3\.0, y=1\.0\) and was \w+\(x=2\.0, y=1\.0\)"):
+        scaled.flatten((M, given))
 
 
 def test_an_object_beside_arrays_may_hold_anything() -> None:
