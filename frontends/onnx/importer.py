@@ -371,14 +371,13 @@ class _Importer:
 
     def _with_graphs(self, node: NodeProto, values: Sequence[Value], scope: _Scope, place: str) -> list[Value | None]:
         """Import a node that has graphs, which see the values around them."""
-        own: _Scope = {}
+        own: dict[int, _Scope] = {}
 
         def run(graph: GraphProto, given: Sequence[Value | None], at: str) -> list[Value | None]:
-            for stored in graph.initializer:
-                if stored.name not in own:  # once for all iterations
-                    own[stored.name] = initial(stored)
+            if id(graph) not in own:  # once for all iterations
+                own[id(graph)] = {stored.name: initial(stored) for stored in graph.initializer}
             names = (declared.name for declared in graph.input)
-            inner: _Scope = {**scope, **own, **dict(zip(names, given, strict=False))}
+            inner: _Scope = {**scope, **own[id(graph)], **dict(zip(names, given, strict=False))}
             self._nodes(graph.node, inner, f"{place}/{at}")
             return [self._operand(output.name, inner) for output in graph.output]
 

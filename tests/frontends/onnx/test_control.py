@@ -131,6 +131,16 @@ def test_of_a_condition_at_run_time_both_branches_are_computed() -> None:
             np.testing.assert_allclose(ours, right, rtol=1e-5)
 
 
+def test_constants_of_branches_may_have_the_same_name() -> None:
+    text = """(float[2] x, bool c) => (float[2] y) {
+        y = If(c) <then_branch = t () => (float[2] a) <float[2] w = {1, 2}> { a = Mul(x, w) },
+            else_branch = e () => (float[2] a) <float[2] w = {10, 20}> { a = Mul(x, w) }>
+        }"""
+    x, model = drawn(2), from_onnx(parser.parse_model(HEAD + text)).model
+    for condition, factors in ((True, (1, 2)), (False, (10, 20))):
+        np.testing.assert_allclose(model.interpret(x, np.array(condition))[0], x * factors, rtol=1e-5)
+
+
 def test_branches_of_other_types_need_a_known_condition() -> None:
     text = """(float[3,5] x, bool c) => (float[n,5] y) {
         y = If(c) <then_branch = t () => (float[3,5] a) { a = Neg(x) },
