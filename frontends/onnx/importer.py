@@ -148,7 +148,7 @@ class _Importer:
         self._model = model
         self._dims = dims
         self._opset_by_domain = _opsets(model.opset_import)
-        self._function_by_name = {(f.domain, f.name): f for f in model.functions}
+        self._function_by_name = {(f.domain, f.name, f.overload): f for f in model.functions}
         self._params: dict[str, Array] = {}
         self._origin_by_term: dict[Term, str] = {}
         self._places_by_operator: dict[str, list[str]] = {}
@@ -245,9 +245,10 @@ class _Importer:
         operands = [self._operand(name, scope) for name in node.input]
         values = [value for value in operands if value is not None]
         is_lost = len(values) < len(operands)
-        if node.op_type in control.OPERATORS:
+        kind = "" if _domain(node) else node.op_type
+        if kind in control.OPERATORS:
             return () if is_lost else self._with_graphs(node, values, scope, place)
-        if node.op_type in ("Shape", "Size"):  # these ask about shapes, not about terms
+        if kind in ("Shape", "Size"):  # these ask about shapes, not about terms
             return () if is_lost else self._shape(node, values)
         if not is_lost and all(map(is_foldable, values)) and self._has_reference(node, row):
             arrays = self._fold(node, values)
@@ -274,7 +275,7 @@ class _Importer:
 
     def _row(self, node: NodeProto) -> Row | None:
         """Return the newest row that is not newer than the model's opset."""
-        rows = ROWS_BY_DOMAIN.get(NAME_BY_DOMAIN.get(node.domain, node.domain), {}).get(node.op_type, ())
+        rows = ROWS_BY_DOMAIN.get(_domain(node), {}).get(node.op_type, ())
         fitting = [row for row in rows if row.since <= self._opset(node)]
         return max(fitting, key=lambda row: row.since) if fitting else None
 
@@ -286,11 +287,11 @@ class _Importer:
 
     def _function(self, node: NodeProto) -> Definition | None:
         """Return what defines an operator by others: a function of the model, or ONNX itself."""
-        own = self._function_by_name.get((node.domain, node.op_type))
+        own = self._function_by_name.get((node.domain, node.op_type, node.overload))
         return Definition.of_function(own) if own else Definition.of_schema(node, self._opset(node))
 
     def _opset(self, node: NodeProto) -> int:
-        return self._opset_by_domain.get(NAME_BY_DOMAIN.get(node.domain, node.domain), 1)
+        return self._opset_by_domain.get(_domain(node), 1)
 
     def _apply(self, row: Row, node: NodeProto, values: Sequence[Value], place: str) -> list[Value]:
         operands: list[Any] = []
@@ -318,7 +319,7 @@ class _Importer:
 
     def _dtypes(self, node: NodeProto, operands: Sequence[Any]) -> list[dtypes.DType | None]:
         """Return the dtypes of results that are, as ONNX says, those of operands; None for others."""
-        domain = NAME_BY_DOMAIN.get(node.domain, node.domain)
+        domain = _domain(node)
         opset = max(self._opset(node), defs.get_schema(node.op_type, domain=domain).since_version)
         schema: Any = defs.get_schema(node.op_type, opset, domain)
         last = len(schema.inputs) - 1
@@ -434,6 +435,10 @@ _NOT_FOLDED = frozenset(
 """Operators that give another result each time."""
 
 _ONNX_BY_DTYPE = {name: kind for kind, name in DTYPE_BY_ONNX.items()}
+
+
+def _domain(node: NodeProto) -> str:
+    return NAME_BY_DOMAIN.get(node.domain, node.domain)
 
 
 def _opsets(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from exported import drawn, to_onnx
-from onnx import AttributeProto, TensorProto, helper
+from onnx import AttributeProto, TensorProto, helper, parser
 from onnx.external_data_helper import set_external_data
 from torch import Tensor, nn
 
@@ -246,6 +246,39 @@ def test_functions_of_a_model_are_imported_with_their_attributes() -> None:
     model.opset_import.append(helper.make_opsetid("own", 1))
     x = np.ones((2, 3), np.float32)
     np.testing.assert_array_equal(from_onnx(model).model.interpret(x)[0], 2.5 * x)
+
+
+def scaled_by(factor: float, name: str = "Scale", **options: Any) -> Any:
+    """Return a function of one operand."""
+    body = [helper.make_node("Constant", [], ["c"], value_float=factor), helper.make_node("Mul", ["a", "c"], ["b"])]
+    return helper.make_function("own", name, ["a"], ["b"], body, [helper.make_opsetid("", 21)], **options)
+
+
+def test_functions_may_have_the_names_of_operators_that_are_no_rows() -> None:
+    for name in ("Shape", "Size", "If"):
+        model = graph([helper.make_node(name, ["x"], ["y"], domain="own")], ["y"], functions=[scaled_by(3, name=name)])
+        x = np.ones((2, 3), np.float32)
+        np.testing.assert_array_equal(from_onnx(model).model.interpret(x)[0], 3 * x)
+
+
+def test_functions_of_one_name_are_told_apart() -> None:
+    functions = [scaled_by(2, overload="two"), scaled_by(5, overload="five")]
+    nodes = [helper.make_node("Scale", ["x"], [kind], domain="own", overload=kind) for kind in ("two", "five")]
+    x = np.ones((2, 3), np.float32)
+    two, five = from_onnx(graph(nodes, ["two", "five"], functions=functions)).model.interpret(x)
+    np.testing.assert_array_equal(two, 2 * x)
+    np.testing.assert_array_equal(five, 5 * x)
+
+
+def test_attributes_of_a_function_are_known_in_the_graphs_of_its_nodes() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 18, "own" : 1]> g (float[2] x, bool c) => (float[2] y)
+        { y = own.Leaky <slope = 0.25> (x, c) }
+        <domain: "own", opset_import: ["" : 18]> Leaky <slope> (a, c) => (b) { b = If(c) <
+            then_branch = t () => (float[2] r) { r = LeakyRelu<alpha: float = @slope>(a) },
+            else_branch = e () => (float[2] r) { r = Neg(a) }> }"""
+    model = from_onnx(parser.parse_model(text)).model
+    x = np.array([-4, 4], np.float32)
+    np.testing.assert_array_equal(model.interpret(x, np.array(True))[0], [-1, 4])
 
 
 def test_the_branch_of_a_known_condition_is_imported() -> None:
