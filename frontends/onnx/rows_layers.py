@@ -39,9 +39,9 @@ def _scaled(x: Term, factor: float) -> Term:
 def _padding(
     x: Term, kernel: Ints, stride: Ints, dilation: Ints, pads: Sequence[int] | None, auto_pad: str
 ) -> tuple[Ints, Ints]:
-    """Return how much is padded before and after each spatial axis."""
+    """Return how much is padded before and after each spatial axis; `pads` do not count under another `auto_pad`."""
     rank = len(kernel)
-    if auto_pad in ("NOTSET", "") or pads:
+    if auto_pad in ("NOTSET", ""):
         given = tuple(pads or (0,) * (2 * rank))
         return given[:rank], given[rank:]
     if auto_pad == "VALID":

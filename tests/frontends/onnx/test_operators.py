@@ -241,6 +241,13 @@ def windows(x: Array, nothing: float, options: Mapping[str, Any], low: Sequence[
     return np.stack([padded[:, :, rows[:, None] + i, columns + j] for i, j in inner], -1)
 
 
+@pytest.mark.parametrize("padded", ["SAME_UPPER", "SAME_LOWER", "VALID"])
+def test_pads_do_not_count_beside_automatic_ones(padded: str) -> None:
+    options = {"kernel_shape": [3, 3], "strides": [2, 1], "auto_pad": padded}
+    both, alone = (one("MaxPool", {"x": IMAGE}, **options, **pads) for pads in ({"pads": [0, 1, 0, 1]}, {}))
+    assert from_onnx(both).model == from_onnx(alone).model
+
+
 @pytest.mark.parametrize("power", [1, 2, 3])
 @pytest.mark.parametrize(("options", "low"), WINDOWS)
 def test_pools_by_a_norm(power: int, options: dict[str, Any], low: tuple[int, int]) -> None:
