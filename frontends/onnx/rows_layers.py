@@ -240,8 +240,18 @@ def _lp_pool(
     return idioms.power(total, 1 / p)
 
 
+def spatial_axes(x: Term) -> list[int]:
+    """Return the axes after batch and channels.
+
+    Raises: ModelError if there are none.
+    """
+    if len(x.shape) < 3:
+        raise ModelError(f"a pool of {x.type}", do="give it axes after batch and channels")
+    return list(range(2 - len(x.shape), 0))
+
+
 def _global_lp_pool(x: Term, p: float = 2) -> Term:
-    return _norm(x, list(range(2 - len(x.shape), 0)), p)
+    return _norm(x, spatial_axes(x), p)
 
 
 def _norm(x: Term, axes: list[int], p: float) -> Term:
@@ -256,7 +266,7 @@ def _lp_normalization(x: Term, axis: int = -1, p: int = 2) -> Term:
 
 def _global(fold: str) -> Row:
     def row(x: Term) -> Term:
-        axes = range(2 - len(x.shape), 0)
+        axes = spatial_axes(x)
         return idioms.mean(x, axes, True) if fold == "mean" else idioms.reduce(x, fold, axes, True)
 
     return Row(row)

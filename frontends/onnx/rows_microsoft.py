@@ -76,7 +76,7 @@ def _around(operator: Callable[..., Term]) -> Callable[..., Term]:
 
 def _global_mean(x: Term, channels_last: int = 0) -> Term:
     _check_channels_first(channels_last)
-    return idioms.mean(x, range(2 - len(x.shape), 0), True)
+    return idioms.mean(x, rows_layers.spatial_axes(x), True)
 
 
 def _mean(

@@ -282,6 +282,12 @@ def test_one_norm_for_each_channel(power: int) -> None:
     agrees(one("GlobalLpPool", operands, p=power), operands, lambda x: law.astype(np.float32))
 
 
+@pytest.mark.parametrize("name", ["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"])
+def test_without_axes_after_the_channels_there_is_no_pool(name: str) -> None:
+    with pytest.raises(ModelError, match=r"a pool of f32\[2, 3\]\n.*\n.*axes after batch and channels"):
+        from_onnx(one(name, {"x": drawn(2, 3)}))
+
+
 @pytest.mark.parametrize("by_columns", [0, 1])
 @pytest.mark.parametrize("is_whole", [True, False])
 @pytest.mark.parametrize(("options", "low"), WINDOWS)
