@@ -31,7 +31,7 @@ def _places(mode: str, extent: int, length: int, scale: Fraction) -> tuple[Fract
             shift = Fraction(extent, 2) * (1 - Fraction(length) / (extent * scale))
             return shift + step / 2 - Fraction(1, 2), step
         case "align_corners":
-            return Fraction(0), (extent - 1) / (extent * scale - 1) if length > 1 else Fraction(0)
+            return Fraction(0), Fraction(extent - 1, length - 1) if length > 1 else Fraction(0)
         case _:
             raise UnsupportedOpError(f"coordinate_transformation_mode {mode}")
 
@@ -68,7 +68,7 @@ def _resize(
     for at, (axis, extent, scale, length) in enumerate(zip(chosen, extents, factors, lengths, strict=True)):
         outside = None
         if coordinate_transformation_mode == "tf_crop_and_resize":
-            first, step = _crop(_fraction(roi[at], 1), _fraction(roi[at + len(chosen)], 1), extent, extent * scale)
+            first, step = _crop(_fraction(roi[at], 1), _fraction(roi[at + len(chosen)], 1), extent, length)
             outside = _outside(axis - rank, length, first, step, extent)
         elif scale == 1:
             continue
@@ -107,7 +107,7 @@ def _factors(extents: Sequence[int], asked: Any, by_scale: bool, policy: str) ->
     return [common] * len(extents), [int(common * extent + Fraction(1, 2)) for extent in extents]
 
 
-def _crop(start: Fraction, end: Fraction, extent: int, length: Fraction) -> tuple[Fraction, Fraction]:
+def _crop(start: Fraction, end: Fraction, extent: int, length: int) -> tuple[Fraction, Fraction]:
     """Return the first place and the step of a part of an axis, given by shares of it."""
     if length == 1:
         return (start + end) * (extent - 1) / 2, Fraction(0)

@@ -333,6 +333,26 @@ def test_resizing_of_a_part(mode: str) -> None:
     agrees(model, operands)
 
 
+@pytest.mark.parametrize(("mode", "of_torch"), [("linear", "bilinear"), ("cubic", "bicubic")])
+@pytest.mark.parametrize("scale", [1.3, 1.5, 0.7])
+def test_corners_are_those_of_the_result_that_a_scale_leaves(mode: str, of_torch: str, scale: float) -> None:
+    """The reference takes them from the product of scale and extent, which need not be whole."""
+    operands = {"x": IMAGE, "0": NONE, "SCALES": np.array([1, 1, scale, scale], np.float32)}
+    model = one("Resize", operands, 13, mode=mode, coordinate_transformation_mode="align_corners")
+
+    def law(x: Array, *_: Array) -> Array:
+        return F.interpolate(torch.from_numpy(x), scale_factor=scale, mode=of_torch, align_corners=True).numpy()
+
+    agrees(model, operands, law)
+
+
+def test_the_ends_of_a_part_are_those_of_the_result_that_a_scale_leaves() -> None:
+    part, scales = np.array([0, 0.2, 1, 0.8], np.float32), np.array([1, 1.7], np.float32)
+    operands = {"x": np.arange(12, dtype=np.float32).reshape(2, 6), "ROI": part, "SCALES": scales}
+    model = one("Resize", operands, 13, mode="linear", coordinate_transformation_mode="tf_crop_and_resize")
+    agrees(model, operands, lambda x, *_: x[:, :1] + np.linspace(1, 4, 10, dtype=np.float32))
+
+
 @pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
 def test_resizing_that_keeps_proportions(policy: str) -> None:
     operands = {"x": IMAGE, "0": NONE, "1": NONE, "SIZES": ints(13, 9)}
