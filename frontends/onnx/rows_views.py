@@ -10,7 +10,7 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from frittata.egraph import dtypes
-from frittata.egraph.errors import UnsupportedOpError
+from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms, idioms_indices, idioms_windows
 from frittata.frontends.onnx.tables import Row, dtype_of
@@ -42,7 +42,10 @@ def _compress(x: Term, condition: Any, axis: int | None = None) -> Any:
 
 
 def _squeeze(x: Term, axes: Any = None) -> Term:
-    return idioms.squeeze(x, None if axes is None else _ints(axes))
+    chosen = None if axes is None else _ints(axes)
+    if any(x.shape[axis] != 1 for axis in chosen or ()):
+        raise ModelError(f"axes {chosen} of {x.type} have several values", do="drop axes of one value only")
+    return idioms.squeeze(x, chosen)
 
 
 def _unsqueeze(x: Term, axes: Any) -> Term:

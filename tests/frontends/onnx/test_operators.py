@@ -127,6 +127,13 @@ def test_scatter_at_several_axes(reduction: str, axes: int) -> None:
     agrees(one("ScatterND", operands, 18, reduction=reduction), operands, compiled=axes == 2)
 
 
+def test_only_axes_of_one_value_are_dropped() -> None:
+    operands = {"x": drawn(1, 3, 1), "A": ints(-1, 0)}
+    agrees(one("Squeeze", operands), operands)
+    with pytest.raises(ModelError, match=r"axes \[0, 1\] of f32\[1, 3, 1\] have several values"):
+        from_onnx(one("Squeeze", operands | {"A": ints(0, 1)}))
+
+
 @pytest.mark.parametrize(
     ("equation", "extents"),
     [
