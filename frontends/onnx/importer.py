@@ -21,7 +21,7 @@ from onnx import (
 from onnx.reference import ReferenceEvaluator
 
 from frittata.egraph import dtypes, shapes
-from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.errors import FrittataError, ModelError, UnsupportedOpError
 from frittata.egraph.model import Array, Function, Model, note_origin
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
@@ -310,7 +310,13 @@ class _Importer:
                 operands.append(self._term(value, name))
         attributes = {attribute.name: _attribute(attribute) for attribute in node.attribute}
         given = operands, attributes, len(node.output)
-        results = narrow.applied(row, given, {}, lambda: self._dtypes(node, operands))
+        try:
+            results = narrow.applied(row, given, {}, lambda: self._dtypes(node, operands))
+        except FrittataError:
+            raise
+        except Exception as error:  # rows take operands and attributes as they come
+            what = f"operands or attributes that do not fit: {error}"
+            raise ModelError(what, do="check the model with onnx.checker") from error
         every = (*results, *(None,) * (len(node.output) - len(results)))
         return [
             Value(lacking=(f"{node.op_type} (result {at})", place)) if result is None else of_result(result)

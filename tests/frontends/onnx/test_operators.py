@@ -424,6 +424,29 @@ def test_what_is_not_read_between_values(name: str, kind: Any, options: dict[str
         from_onnx(one(name, operands, 20, **options))
 
 
+@pytest.mark.parametrize(
+    ("name", "operands", "options"),
+    [
+        ("Reshape", {"x": drawn(2, 3), "S": ints(0, 0, 0)}, {}),
+        ("Expand", {"x": drawn(3, 1), "S": ints(2, 4)}, {}),
+        ("Tile", {"x": drawn(3, 4), "S": ints(2)}, {}),
+        ("Gather", {"x": drawn(3, 4), "i": ints(1)}, {"axis": 5}),
+        ("DepthToSpace", {"x": drawn(1, 4, 2, 2)}, {}),
+    ],
+)
+def test_what_does_not_fit_is_an_error_that_says_where(
+    name: str, operands: dict[str, Array], options: dict[str, Any]
+) -> None:
+    with pytest.raises(ModelError, match=rf"do not fit: .*\n  where: {name} 'y0'\n  to do: .*onnx.checker"):
+        from_onnx(one(name, operands, **options))
+
+
+def test_an_axis_that_is_left_out_by_an_empty_name_is_the_usual_one() -> None:
+    nodes = [helper.make_node("DFT", ["x", *rest], ["y0"]) for rest in ((), ("", ""))]
+    short, long = (from_onnx(model_of([node], {"x": drawn(2, 8, 2)}, {}, 20)).model for node in nodes)
+    assert short == long
+
+
 # ---- empty tensors ---------------------------------------------------------------------------------------------------
 
 
