@@ -122,6 +122,15 @@ def _shape_of(arg: Any, name: str) -> tuple[int, ...]:
     return tuple(_checked_extent(extent, f"axis {at} of input {name}") for at, extent in enumerate(arg))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
+def _known(declared: ValueInfoProto, value: Any) -> Array:
+    """Return a value that an input has for good, in the dtype of the input."""
+    array, kind = np.asarray(value), helper.tensor_dtype_to_np_dtype(declared.type.tensor_type.elem_type)
+    if not np.can_cast(array.dtype, kind, "same_kind"):
+        what = f"known={{{declared.name!r}: ...}} is of {array.dtype}"
+        raise ModelError(what, do=f"input {declared.name} takes {kind}")
+    return array.astype(kind)
+
+
 def declared_inputs(graph: GraphProto) -> list[ValueInfoProto]:
     """Return the inputs that a caller gives: those that are no weights."""
     weights = {initializer.name for initializer in graph.initializer}
@@ -160,10 +169,11 @@ class _Importer:
             scope[initializer.name] = initial(initializer)
         for sparse in graph.sparse_initializer:
             raise ModelError(f"initializer {sparse.values.name} is sparse", do="store it dense")
-        unknown = sorted(known.keys() - {given.name for given in graph.input})
+        declared = {given.name: given for given in graph.input}
+        unknown = sorted(known.keys() - declared.keys())
         if unknown:
             raise ModelError(f"the model has no input {', '.join(unknown)}", do="give known= by the names of inputs")
-        scope |= {name: Value(np.asarray(array)) for name, array in known.items()}
+        scope |= {name: Value(_known(declared[name], array)) for name, array in known.items()}
         inputs = self._inputs([given for given in declared_inputs(graph) if given.name not in known], args)
         scope |= {term.attrs[0]: Value(term=term) for term in inputs}
         self._nodes(graph.node, scope, "")

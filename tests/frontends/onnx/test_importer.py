@@ -160,6 +160,16 @@ def test_shapes_of_examples_are_of_integers() -> None:
         from_onnx(to_onnx(drawn(module), x), dims={"batch": 3})
 
 
+def test_known_inputs_have_their_dtypes() -> None:
+    model = graph([helper.make_node("Neg", ["x"], ["y"])], ["y"])
+    imported = from_onnx(model, known={"x": [[1, 2, 3], [4, 5, 6.5]]})
+    assert imported.model.main.outputs[0].dtype == "f32"
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.INT64
+    assert from_onnx(model, known={"x": np.zeros((2, 3), np.int32)}).model.main.outputs[0].dtype == "i64"
+    with pytest.raises(ModelError, match=r"known={'x': ...} is of float64\n  to do: input x takes int64"):
+        from_onnx(model, known={"x": np.zeros((2, 3))})
+
+
 @pytest.mark.parametrize("dynamic_shapes", [None, True])
 def test_a_file_that_is_no_model_is_an_error_that_keeps_its_cause(tmp_path: Path, dynamic_shapes: Any) -> None:
     text, empty, outer = (tmp_path / name for name in ("text.onnx", "empty.onnx", "outer.onnx"))
