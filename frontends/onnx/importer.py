@@ -30,7 +30,7 @@ from frittata.frontends.calls import STATELESS, Call, State
 from frittata.frontends.onnx import control
 from frittata.frontends.onnx.definitions import Definition, specialized
 from frittata.frontends.onnx.files import loaded
-from frittata.frontends.onnx.rows import ROWS, ROWS_BY_DOMAIN
+from frittata.frontends.onnx.rows import LAYERS, ROWS, ROWS_BY_DOMAIN
 from frittata.frontends.onnx.tables import DTYPE_BY_ONNX, NAME_BY_DOMAIN, Row, dtype_of
 from frittata.frontends.onnx.values import Value, initial, is_foldable, is_same, is_short, is_uniform, of_result
 
@@ -261,7 +261,7 @@ class _Importer:
         if kind in ("Shape", "Size"):  # these ask about shapes, not about terms
             return () if is_lost else self._shape(node, values)
         if not is_lost and all(map(is_foldable, values)) and self._has_reference(node, row):
-            arrays = self._fold(node, values)
+            arrays = self._fold(node, row, values)
             if arrays is not None and (row is None or all(map(is_short, arrays))):
                 return [Value(array) for array in arrays]
         if row is None and function is None:
@@ -318,8 +318,7 @@ class _Importer:
                 operands.append(value.array.item())
             else:
                 operands.append(self._term(value, name))
-        attributes = {attribute.name: _attribute(attribute) for attribute in node.attribute}
-        given = operands, attributes, len(node.output)
+        given = operands, _attributes(node), len(node.output)
         try:
             results = narrow.applied(row, given, {}, lambda: self._dtypes(node, operands))
         except FrittataError:
@@ -365,8 +364,16 @@ class _Importer:
         term = self._term(value, name)
         return helper.make_tensor_type_proto(_ONNX_BY_DTYPE[term.dtype], shapes.concrete(term.shape))
 
-    def _fold(self, node: NodeProto, values: Sequence[Value]) -> list[Array] | None:
-        """Compute a node with ONNX's reference; None if that refuses."""
+    def _fold(self, node: NodeProto, row: Row | None, values: Sequence[Value]) -> list[Array] | None:
+        """Compute a node with the law of its row, or with ONNX's reference; None if that refuses."""
+        try:
+            if row is not None and row.law is not None:
+                return [row.law(*(value.array for value in values), **_attributes(node))]
+            return self._by_reference(node, values)
+        except Exception:  # they check little, and fail in whatever way numpy does; rows say what is wrong
+            return None
+
+    def _by_reference(self, node: NodeProto, values: Sequence[Value]) -> list[Array]:
         copy = NodeProto()
         copy.CopyFrom(node)
         feeds: dict[str, Array] = {}
@@ -380,10 +387,7 @@ class _Importer:
         ]
         results = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
         graph = helper.make_graph([copy], "known", given, results)  # of a node alone it would take the newest opset
-        try:
-            found = iter(ReferenceEvaluator(graph, opsets={"": 1, **self._opset_by_domain}).run(None, feeds))
-        except Exception:  # it checks little, and fails in whatever way numpy does; rows say what is wrong
-            return None
+        found = iter(ReferenceEvaluator(graph, opsets={"": 1, **self._opset_by_domain}).run(None, feeds))
         return [np.asarray(next(found) if name else ()) for name in node.output]
 
     def _with_graphs(self, node: NodeProto, values: Sequence[Value], scope: _Scope, place: str) -> list[Value | None]:
@@ -445,10 +449,11 @@ class _Importer:
             )
 
 
-_NOT_FOLDED = frozenset(
-    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
+_RANDOM = frozenset(
+    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"}
 )
-"""Operators that give another result each time."""
+_NOT_FOLDED = _RANDOM | LAYERS | {"ReduceLogSumExp", "Unique"}
+"""Operators that give another result each time, and those that ONNX's reference computes otherwise than it says."""
 
 _ONNX_BY_DTYPE = {name: kind for kind, name in DTYPE_BY_ONNX.items()}
 
@@ -459,6 +464,10 @@ def _domain(node: NodeProto) -> str:
 
 def _opsets(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
     return {NAME_BY_DOMAIN.get(opset.domain, opset.domain): opset.version for opset in imports}
+
+
+def _attributes(node: NodeProto) -> dict[str, Any]:
+    return {attribute.name: _attribute(attribute) for attribute in node.attribute}
 
 
 def _attribute(attribute: AttributeProto) -> Any:

@@ -308,7 +308,7 @@ def _group_norm_of_groups(x: Term, scale: Term, shift: Term, num_groups: int, ep
 
 def _normalized(x: Term, axis: int) -> tuple[int, tuple[Any, ...]]:
     """Return the size of the axes from `axis` on, and the shape in which they are one."""
-    at = axis % len(x.shape)
+    at = idioms.negative_axis(axis, len(x.shape)) + len(x.shape)
     extent = prod(map(idioms.number, x.shape[at:]))
     return extent, (*x.shape[:at], extent)
 

@@ -60,8 +60,7 @@ def _resize(
 ) -> Term:
     if mode not in ("nearest", "linear", "cubic"):
         raise UnsupportedOpError(f"mode {mode}")
-    rank = len(x.shape)
-    chosen = [axis % rank for axis in (axes or range(rank))]
+    chosen = [idioms.negative_axis(axis, len(x.shape)) for axis in (axes or range(len(x.shape)))]
     extents = [idioms.number(x.shape[axis]) for axis in chosen]
     by_scale = scales is not None and bool(np.size(scales))
     factors, lengths = _factors(extents, scales if by_scale else sizes, by_scale, keep_aspect_ratio_policy)
@@ -69,19 +68,19 @@ def _resize(
         outside = None
         if coordinate_transformation_mode == "tf_crop_and_resize":
             first, step = _crop(_fraction(roi[at], 1), _fraction(roi[at + len(chosen)], 1), extent, length)
-            outside = _outside(axis - rank, length, first, step, extent)
+            outside = _outside(axis, length, first, step, extent)
         elif scale == 1:
             continue
         else:
             first, step = _places(coordinate_transformation_mode, extent, length, scale)
         width = 1 / scale if antialias and scale < 1 else Fraction(1)
         if mode == "nearest":
-            x = _nearest(x, axis - rank, length, first, step, nearest_mode)
+            x = _nearest(x, axis, length, first, step, nearest_mode)
         elif mode == "linear" and width == 1:
-            x = idioms_windows.linear(x, axis - rank, length, first, step)
+            x = idioms_windows.linear(x, axis, length, first, step)
         else:
             weigh, reach = (cubic(cubic_coeff_a), 2) if mode == "cubic" else (triangle, 1)
-            x = filtered(x, axis - rank, length, first, step, weigh, reach, width, bool(exclude_outside))
+            x = filtered(x, axis, length, first, step, weigh, reach, width, bool(exclude_outside))
         if outside is not None:
             x = tensor("where", outside, idioms.scalar(extrapolation_value, x.dtype), x)
     return x

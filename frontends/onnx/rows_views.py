@@ -50,8 +50,8 @@ def _squeeze(x: Term, axes: Any = None) -> Term:
 
 def _unsqueeze(x: Term, axes: Any) -> Term:
     rank = len(x.shape) + len(_ints(axes))
-    for axis in sorted(axis % rank for axis in _ints(axes)):
-        x = idioms.unsqueeze(x, axis)
+    for axis in sorted(idioms.negative_axis(axis, rank) for axis in _ints(axes)):
+        x = idioms.unsqueeze(x, axis + rank)
     return x
 
 
@@ -108,7 +108,7 @@ def _expand(x: Term, shape: Any) -> Term:
 
 def _pad(x: Term, pads: Any, value: Any = 0, axes: Any = None, mode: str = "constant") -> Term:
     rank, given = len(x.shape), _ints(pads)
-    chosen = list(range(rank)) if axes is None else [axis % rank for axis in _ints(axes)]
+    chosen = list(range(rank)) if axes is None else [idioms.negative_axis(axis, rank) for axis in _ints(axes)]
     low, high = [0] * rank, [0] * rank
     for at, axis in enumerate(chosen):
         low[axis], high[axis] = given[at], given[at + len(chosen)]
@@ -165,7 +165,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "Reshape": (Row(_reshape, known=(1,)),),
     "Transpose": (Row(_transpose),),
     "Squeeze": (Row(_squeeze, known=(1,)),),
-    "Unsqueeze": (Row(_unsqueeze, known=(1,)),),
+    "Unsqueeze": (Row(_unsqueeze, known=(1,), law=lambda x, axes: np.expand_dims(x, tuple(_ints(axes)))),),
     "Flatten": (Row(_flatten),),
     "Concat": (Row(_concat, joins=True),),
     "Compress": (Row(_compress, known=(1,)),),

@@ -441,6 +441,21 @@ def test_what_does_not_fit_is_an_error_that_says_where(
         from_onnx(one(name, operands, **options))
 
 
+@pytest.mark.parametrize(
+    ("name", "operands", "options"),
+    [
+        ("Unsqueeze", {"x": drawn(2, 3), "A": ints(4)}, {}),
+        ("Softmax", {"x": drawn(2, 3)}, {"opset": 11, "axis": 4}),
+        ("LayerNormalization", {"x": drawn(2, 3), "W": drawn(3)}, {"axis": 4}),
+        ("Pad", {"x": drawn(2, 3), "P": ints(1, 1), "0": NONE, "A": ints(4)}, {"opset": 18}),
+        ("Resize", {"x": drawn(2, 3), "0": NONE, "1": NONE, "S": ints(6)}, {"opset": 18, "axes": [4]}),
+    ],
+)
+def test_axes_that_are_none_are_refused(name: str, operands: dict[str, Array], options: dict[str, Any]) -> None:
+    with pytest.raises(ModelError, match="axis 4 of a tensor with"):
+        from_onnx(one(name, operands, **options))
+
+
 def test_an_axis_that_is_left_out_by_an_empty_name_is_the_usual_one() -> None:
     nodes = [helper.make_node("DFT", ["x", *rest], ["y0"]) for rest in ((), ("", ""))]
     short, long = (from_onnx(model_of([node], {"x": drawn(2, 8, 2)}, {}, 20)).model for node in nodes)
@@ -503,6 +518,56 @@ def test_what_is_known_is_folded_as_the_opset_of_the_model_says(opset: int) -> N
     operands = {"x": drawn(1, 3)}
     model = model_of([*scalar, *nodes], operands, {"count": np.array(3)}, opset)
     agrees(model, operands, lambda x: x[0] / 4)
+
+
+@pytest.mark.parametrize(
+    ("opset", "axes", "shape"), [(9, [1, 0], (1, 1, 3)), (11, [-2, -1], (3, 1, 1)), (12, [2, 0], (1, 3, 1))]
+)
+def test_axes_of_what_is_known_are_inserted_in_any_order(opset: int, axes: list[int], shape: tuple[int, ...]) -> None:
+    nodes = [
+        helper.make_node("Unsqueeze", ["numbers"], ["wide"], axes=axes),
+        helper.make_node("Add", ["x", "wide"], ["y0"]),
+    ]
+    operands = {"x": np.zeros((3, 3, 3), np.int64)}
+    model = model_of(nodes, operands, {"numbers": ints(3, 4, 5)}, opset)
+    agrees(model, operands, lambda x: x + ints(3, 4, 5).reshape(shape))
+    nodes[0].attribute[0].ints[0] = 7
+    with pytest.raises(ModelError, match="axis 7"):
+        from_onnx(model_of(nodes, operands, {"numbers": ints(3, 4, 5)}, opset))
+
+
+WIDE = np.arange(1, 7, dtype=np.float32).reshape(1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "law"),
+    [
+        ("GlobalMaxPool", {}, WIDE.max(-1, keepdims=True)),
+        ("LpNormalization", {"p": 1}, WIDE / WIDE.sum(-1, keepdims=True)),
+        ("MaxPool", {"kernel_shape": [2], "strides": [2], "auto_pad": "SAME_LOWER"}, WIDE[..., ::2]),
+        ("ReduceLogSumExp", {"keepdims": 0, "axes": [1]}, np.log(np.exp(WIDE).sum(1))),
+    ],
+)
+def test_layers_of_what_is_known_are_computed_by_their_rows(name: str, options: dict[str, Any], law: Array) -> None:
+    """The reference has these otherwise, or without some of the axes."""
+    nodes = [
+        helper.make_node("Constant", [], ["wide"], value=numpy_helper.from_array(WIDE)),
+        helper.make_node(name, ["wide"], ["found"], **options),
+        helper.make_node("Add", ["x", "found"], ["y0"]),
+    ]
+    operands = {"x": np.zeros(1, np.float32)}
+    agrees(model_of(nodes, operands, {}, 13), operands, lambda x: x + law)
+
+
+def test_what_the_reference_draws_is_not_folded() -> None:
+    nodes = [
+        helper.make_node("Constant", [], ["wide"], value=numpy_helper.from_array(WIDE)),
+        helper.make_node("Dropout", ["wide", "ratio", "training"], ["found"]),
+        helper.make_node("Add", ["x", "found"], ["y0"]),
+    ]
+    known = {"ratio": np.array(0.5, np.float32), "training": np.array(True)}
+    with pytest.raises(ModelError, match="dropout in training mode is random"):
+        from_onnx(model_of(nodes, {"x": WIDE}, known, 13))
 
 
 def test_what_the_reference_cannot_fold_is_left_to_the_row() -> None:
