@@ -281,14 +281,24 @@ def _batch_norm(
     epsilon: float = 1e-5,
     momentum: float = 0.9,
     training_mode: int = 0,
-    spatial: int = 1,
-    is_test: int = 1,
 ) -> Term:
     if training_mode:
         raise ModelError("batch norm with the statistics of the batch", do="export the model in eval mode")
+    return tensor("batch_norm", x, mean, var, scale, shift, eps=epsilon)
+
+
+def _batch_norm_by_results(
+    *operands: Term,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    spatial: int = 1,
+    is_test: int = 1,
+    results: int = 1,
+) -> Term:
+    """Up to opset 13 it is the number of results that asks for the statistics of the batch."""
     if not spatial:
         raise UnsupportedOpError("spatial=0")
-    return tensor("batch_norm", x, mean, var, scale, shift, eps=epsilon)
+    return _batch_norm(*operands, epsilon=epsilon, training_mode=int(results > 1))
 
 
 def _instance_norm(x: Term, scale: Term, shift: Term, epsilon: float = 1e-5) -> Term:
@@ -396,7 +406,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "GlobalLpPool": (Row(_global_lp_pool),),
     "GlobalAveragePool": (_global("mean"),),
     "GlobalMaxPool": (_global("max"),),
-    "BatchNormalization": (Row(_batch_norm),),
+    "BatchNormalization": (Row(_batch_norm_by_results), Row(_batch_norm, since=14)),
     "InstanceNormalization": (Row(_instance_norm),),
     "GroupNormalization": (Row(_group_norm_of_groups), Row(_group_norm, since=21)),
     "LayerNormalization": (Row(_layer_norm),),

@@ -228,6 +228,17 @@ def test_a_result_without_a_definition_is_an_error_only_where_it_is_used() -> No
         from_onnx(graph(nodes, ["y", "z"], [weight]))
 
 
+@pytest.mark.parametrize("opset", [7, 9, 13])
+def test_a_batch_norm_of_old_that_gives_statistics_is_one_in_training(opset: int) -> None:
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [3], [1.0, 2.0, 3.0])
+    alone, all_ = (
+        helper.make_node("BatchNormalization", ["x", *("w",) * 4], ["y", *more]) for more in ((), ("a", "b", "c", "d"))
+    )
+    assert from_onnx(graph([alone], ["y"], [weight], opset=opset)).model.main.outputs[0].op == "batch_norm"
+    with pytest.raises(ModelError, match="batch norm with the statistics of the batch"):
+        from_onnx(graph([all_], ["y"], [weight], opset=opset))
+
+
 def test_shape_arithmetic_is_folded_and_weights_stay_params() -> None:
     nodes = [
         helper.make_node("Shape", ["x"], ["shape"]),
