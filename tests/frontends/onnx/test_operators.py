@@ -172,6 +172,23 @@ def test_powers_of_integers(kind: Any, y: str) -> None:
     agrees(one("Pow", negative), negative, lambda x, _: np.array([1, 0, -1, 1], kind))
 
 
+def test_slopes_of_old_are_of_channels() -> None:
+    operands = {"x": drawn(2, 3, 4, 3), "S": drawn(3)}
+    law = {6: operands["S"].reshape(3, 1, 1), 7: operands["S"]}
+    for opset, slope in law.items():
+        agrees(one("PRelu", operands, opset), operands, lambda x, _, by=slope: np.where(x < 0, x * by, x))
+    single = {"x": drawn(2, 3), "S": drawn(1)}
+    agrees(one("PRelu", single, 6), single, lambda x, slope: np.where(x < 0, x * slope, x))
+
+
+def test_masks_of_dropout_are_not_filled_before_they_were_said_to_be() -> None:
+    assert from_onnx(one("Dropout", {"x": IMAGE}, 12, 2)).model.main.outputs[1].dtype == "bool"
+    for opset in (7, 10):
+        assert from_onnx(one("Dropout", {"x": IMAGE}, opset, ratio=0.3)).model.main.outputs[0].op == "input"
+        with pytest.raises(UnsupportedOpError, match=r"Dropout \(result 1\)"):
+            from_onnx(one("Dropout", {"x": IMAGE}, opset, 2))
+
+
 @pytest.mark.parametrize("direction", ["LEFT", "RIGHT"])
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16])
 def test_shifts_of_bits(direction: str, kind: Any) -> None:
