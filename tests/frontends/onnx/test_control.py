@@ -176,6 +176,15 @@ def test_loops_that_cannot_be_unrolled(inputs: str, count: str, going: str, step
         from_onnx(parser.parse_model(HEAD + text))
 
 
+def test_a_scan_of_as_many_operands_as_its_body_takes() -> None:
+    text = """(float[3,5] x, float[5] s) => (float[5] y, float[3,5] z) {
+        y, z = Scan<num_scan_inputs = 1, body = b (float[5] a, float[5] v) => (float[5] c, float[5] d)
+            { c = Add(a, v) d = Mul(a, v) }>(s, s, x)
+        }"""
+    with pytest.raises(UnsupportedOpError, match="3 operands for a body of 2"):
+        from_onnx(parser.parse_model(HEAD + text))
+
+
 def test_what_no_iteration_collects_is_empty() -> None:
     text = """(float[3,5] x) => (float[3,5] y, float[k,3,5] z) <int64 n = {0}> {
         y, z = Loop(n, , x) <body = b (int64 i, bool c, float[3,5] a) => (bool on, float[3,5] next, float[3,5] s)

@@ -194,6 +194,18 @@ def test_a_file_that_is_no_model_is_an_error_that_keeps_its_cause(tmp_path: Path
         from_onnx(3)
 
 
+def test_a_weight_that_is_not_there_is_an_error() -> None:
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [3], np.ones(3, np.float32).tobytes(), raw=True)
+    set_external_data(weight, "gone.bin")
+    weight.ClearField("raw_data")
+    short = helper.make_tensor("w", TensorProto.FLOAT, [3], np.ones(3, np.float32).tobytes(), raw=True)
+    short.raw_data = short.raw_data[:5]
+    for stored in (weight, short):
+        with pytest.raises(ModelError, match="initializer w cannot be read: ") as error:
+            from_onnx(graph([helper.make_node("Mul", ["x", "w"], ["y"])], ["y"], [stored]))
+        assert error.value.__cause__ is not None
+
+
 def graph(nodes: Sequence[Any], outputs: Sequence[str], initializers: Sequence[Any] = (), **options: Any) -> Any:
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])]
     declared = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
