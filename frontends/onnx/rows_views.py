@@ -156,6 +156,11 @@ def _constant_of_shape(shape: Any, value: TensorProto | None = None) -> Any:
     return idioms.filled(array.item(), tuple(_ints(shape)) if np.size(shape) else (), kind)
 
 
+def _range(first: Any, last: Any, step: Any) -> Any:
+    """Each value is first + i * step, rounded once: numpy would round the step to the precision of the first value."""
+    return np.arange(first.item(), last.item(), step.item()).astype(first.dtype)
+
+
 def _eye_like(x: Term, dtype: int | None = None, k: int = 0) -> Term:
     rows, columns = x.shape
     return idioms_indices.eye(rows, columns, x.dtype if dtype is None else dtype_of(dtype, "the result"), k)
@@ -179,6 +184,6 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "Trilu": (Row(_trilu, known=(1,)),),
     "ConstantOfShape": (Row(_constant_of_shape, known=(0,)),),
     "EyeLike": (Row(_eye_like),),
-    "Range": (Row(lambda first, last, step: np.arange(first, last, step, dtype=first.dtype), known=(0, 1, 2)),),
+    "Range": (Row(_range, known=(0, 1, 2)),),
 }
 """What each operator means, by opset."""

@@ -576,6 +576,15 @@ def test_layers_of_what_is_known_are_computed_by_their_rows(name: str, options: 
     agrees(model_of(nodes, operands, {}, 13), operands, lambda x: x + law)
 
 
+def test_a_long_range_does_not_drift() -> None:
+    first, last, step = (np.array(value, np.float32) for value in (1000, 2000, 0.1))
+    nodes = [helper.make_node("Range", ["a", "b", "c"], ["r"]), helper.make_node("Add", ["x", "r"], ["y0"])]
+    operands = {"x": np.zeros(1, np.float32)}
+    model = model_of(nodes, operands, {"a": first, "b": last, "c": step}, 17)
+    (found,) = from_onnx(model).model.interpret(*operands.values())
+    np.testing.assert_allclose(found, 1000 + np.arange(10000) * step.astype(np.float64), rtol=1e-7)
+
+
 def test_what_the_reference_draws_is_not_folded() -> None:
     nodes = [
         helper.make_node("Constant", [], ["wide"], value=numpy_helper.from_array(WIDE)),
