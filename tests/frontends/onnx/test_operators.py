@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
-from importlib.util import find_spec
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,83 +10,12 @@ import onnx
 import pytest
 import torch
 import torch.nn.functional as F
-from onnx import ModelProto, ValueInfoProto, helper, numpy_helper, parser
-from onnx.reference import ReferenceEvaluator
+from onnx import helper, parser
+from onnx_models import RNG, Array, agrees, drawn, integers, ints, model_of, one
 
-import frittata as ft
-from frittata.egraph import dtypes, shapes
+from frittata.egraph import shapes
 from frittata.egraph.errors import ModelError, UnsupportedOpError
-from frittata.egraph.machine import REFERENCE
 from frittata.frontends.onnx.importer import from_onnx
-
-Array = np.ndarray[Any, np.dtype[Any]]
-Law = Callable[..., Any]
-RNG = np.random.default_rng(0)
-
-
-def drawn(*shape: int) -> Array:
-    return RNG.standard_normal(shape).astype(np.float32)
-
-
-def integers(low: int, high: int, *shape: int, dtype: Any = np.int64) -> Array:
-    return RNG.integers(low, high, shape).astype(dtype)
-
-
-def ints(*values: int) -> Array:
-    return np.array(values, np.int64)
-
-
-def model_of(
-    nodes: Sequence[Any], inputs: Mapping[str, Array], known: Mapping[str, Array], opset: int, results: int = 1
-) -> ModelProto:
-    """Return a model with the results y0, y1, ...; operands that are no inputs are known."""
-    of = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in inputs.items()}
-    given = [helper.make_tensor_value_info(name, of[name], array.shape) for name, array in inputs.items()]
-    stored = [numpy_helper.from_array(array, name) for name, array in known.items()]
-    outputs = [ValueInfoProto(name=f"y{at}") for at in range(results)]
-    graph = helper.make_graph(list(nodes), "one", given, outputs, stored)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
-
-
-def one(name: str, inputs: Mapping[str, Array], opset: int = 17, results: int = 1, **options: Any) -> ModelProto:
-    """Return a model of one operator; operands in capitals are known, those without letters are left out."""
-    operands = [key if key.isalpha() else "" for key in inputs]
-    node = helper.make_node(name, operands, [f"y{at}" for at in range(results)], **options)
-    known = {key: array for key, array in inputs.items() if key.isupper()}
-    return model_of([node], {key: inputs[key] for key in operands if key.islower()}, known, opset, results)
-
-
-def laws(model: ModelProto, inputs: Mapping[str, Array]) -> dict[str, list[Array]]:
-    """Return what ONNX Runtime says, if it is installed and has the operator, and what the reference says."""
-    found: dict[str, Any] = {"reference": ReferenceEvaluator(model).run(None, dict(inputs))}
-    if find_spec("onnxruntime"):
-        runtime: Any = import_module("onnxruntime")
-        options = runtime.SessionOptions()
-        options.log_severity_level = 4
-        try:
-            session = runtime.InferenceSession(model.SerializeToString(), options)
-        except Exception:  # there are operators that it does not have for each dtype
-            return found
-        found["runtime"] = session.run(None, dict(inputs))
-    return found
-
-
-def agrees(model: ModelProto, given: Mapping[str, Array], law: Law | None = None, compiled: bool = False) -> None:
-    """Compare results: with those of a law in numpy, else with those of all who run models."""
-    inputs = {value.name: given[value.name] for value in model.graph.input}
-    imported = from_onnx(model, list(inputs.values()))
-    expected = {"numpy": [np.asarray(law(*given.values()))]} if law else laws(model, inputs)
-    found = [imported.model.interpret(*inputs.values())]
-    kinds = [term.dtype for term in imported.model.main.outputs]
-    if compiled:
-        result = ft.optimize(imported, machine=REFERENCE)(*inputs.values())
-        found.append(result if isinstance(result, tuple) else (result,))
-    for who, arrays in expected.items():
-        for ours in found:
-            for mine, right, kind in zip(ours, arrays, kinds, strict=True):
-                assert np.shape(mine) == right.shape and dtypes.from_numpy(right.dtype) == kind, who
-                np.testing.assert_allclose(mine, right, rtol=1e-4, atol=1e-5, err_msg=who)
-
 
 NONE = np.zeros(0, np.float32)
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0, 1, -1, 0.5, 2.5, 1e30, 1e-20, -1e-5, 1e10, 0.999], np.float32)
@@ -520,88 +447,3 @@ def test_signals_that_are_none_are_refused(shape: str, call: str) -> None:
     text = f"(float[{shape}] x) => (float y) <int64 n = {{2}}, int64 m = {{4}}> {{ y = {call} }}"
     with pytest.raises(ModelError, match=r"give (it|a longer signal)"):
         from_onnx(parser.parse_model(HEAD + text))
-
-
-@pytest.mark.parametrize("opset", [9, 12])
-def test_what_is_known_is_folded_as_the_opset_of_the_model_says(opset: int) -> None:
-    nodes = [
-        helper.make_node("Unsqueeze", ["count"], ["shape"], axes=[0]),
-        helper.make_node("Softmax", ["numbers"], ["shares"], axis=0),
-        helper.make_node("Reshape", ["x", "shape"], ["row"]),
-        helper.make_node("Mul", ["row", "share"], ["y0"]),
-    ]
-    nodes.insert(2, helper.make_node("ReduceMax", ["shares"], ["share"], keepdims=0))
-    scalar = [helper.make_node("Constant", [], ["numbers"], value=numpy_helper.from_array(np.ones((2, 2), np.float32)))]
-    operands = {"x": drawn(1, 3)}
-    model = model_of([*scalar, *nodes], operands, {"count": np.array(3)}, opset)
-    agrees(model, operands, lambda x: x[0] / 4)
-
-
-@pytest.mark.parametrize(
-    ("opset", "axes", "shape"), [(9, [1, 0], (1, 1, 3)), (11, [-2, -1], (3, 1, 1)), (12, [2, 0], (1, 3, 1))]
-)
-def test_axes_of_what_is_known_are_inserted_in_any_order(opset: int, axes: list[int], shape: tuple[int, ...]) -> None:
-    nodes = [
-        helper.make_node("Unsqueeze", ["numbers"], ["wide"], axes=axes),
-        helper.make_node("Add", ["x", "wide"], ["y0"]),
-    ]
-    operands = {"x": np.zeros((3, 3, 3), np.int64)}
-    model = model_of(nodes, operands, {"numbers": ints(3, 4, 5)}, opset)
-    agrees(model, operands, lambda x: x + ints(3, 4, 5).reshape(shape))
-    nodes[0].attribute[0].ints[0] = 7
-    with pytest.raises(ModelError, match="axis 7"):
-        from_onnx(model_of(nodes, operands, {"numbers": ints(3, 4, 5)}, opset))
-
-
-WIDE = np.arange(1, 7, dtype=np.float32).reshape(1, 2, 3)
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "law"),
-    [
-        ("GlobalMaxPool", {}, WIDE.max(-1, keepdims=True)),
-        ("LpNormalization", {"p": 1}, WIDE / WIDE.sum(-1, keepdims=True)),
-        ("MaxPool", {"kernel_shape": [2], "strides": [2], "auto_pad": "SAME_LOWER"}, WIDE[..., ::2]),
-        ("ReduceLogSumExp", {"keepdims": 0, "axes": [1]}, np.log(np.exp(WIDE).sum(1))),
-    ],
-)
-def test_layers_of_what_is_known_are_computed_by_their_rows(name: str, options: dict[str, Any], law: Array) -> None:
-    """The reference has these otherwise, or without some of the axes."""
-    nodes = [
-        helper.make_node("Constant", [], ["wide"], value=numpy_helper.from_array(WIDE)),
-        helper.make_node(name, ["wide"], ["found"], **options),
-        helper.make_node("Add", ["x", "found"], ["y0"]),
-    ]
-    operands = {"x": np.zeros(1, np.float32)}
-    agrees(model_of(nodes, operands, {}, 13), operands, lambda x: x + law)
-
-
-def test_a_long_range_does_not_drift() -> None:
-    first, last, step = (np.array(value, np.float32) for value in (1000, 2000, 0.1))
-    nodes = [helper.make_node("Range", ["a", "b", "c"], ["r"]), helper.make_node("Add", ["x", "r"], ["y0"])]
-    operands = {"x": np.zeros(1, np.float32)}
-    model = model_of(nodes, operands, {"a": first, "b": last, "c": step}, 17)
-    (found,) = from_onnx(model).model.interpret(*operands.values())
-    np.testing.assert_allclose(found, 1000 + np.arange(10000) * step.astype(np.float64), rtol=1e-7)
-
-
-def test_what_the_reference_draws_is_not_folded() -> None:
-    nodes = [
-        helper.make_node("Constant", [], ["wide"], value=numpy_helper.from_array(WIDE)),
-        helper.make_node("Dropout", ["wide", "ratio", "training"], ["found"]),
-        helper.make_node("Add", ["x", "found"], ["y0"]),
-    ]
-    known = {"ratio": np.array(0.5, np.float32), "training": np.array(True)}
-    with pytest.raises(ModelError, match="dropout in training mode is random"):
-        from_onnx(model_of(nodes, {"x": WIDE}, known, 13))
-
-
-def test_what_the_reference_cannot_fold_is_left_to_the_row() -> None:
-    value = numpy_helper.from_array(np.array([[[3, 4]]], np.float32))
-    nodes = [
-        helper.make_node("Constant", [], ["c"], value=value),
-        helper.make_node("GlobalLpPool", ["c"], ["norm"]),
-        helper.make_node("Mul", ["x", "norm"], ["y0"]),
-    ]
-    operands = {"x": drawn(1, 1, 3)}
-    agrees(model_of(nodes, operands, {}, 17), operands, lambda x: x * 5)
