@@ -110,7 +110,7 @@ def test_without_zero_points_bytes_are_of_the_kind_of_the_operand(kind: Any) -> 
     ):
         operands = {"x": x, "sx": ONE, "": none} | second | {"sy": ODD}
         names = [key if key.isalpha() else "" for key in operands]
-        pool = {"kernel_shape": [2, 2], "strides": [2, 2]} if "Pool" in name else {}
+        pool: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]} if "Pool" in name else {}
         node = helper.make_node(name, names, ["y"], domain="com.microsoft", **pool)
         fast = optimized(node, {key: operands[key] for key in names if key}, "x", kind)
         check(fast, [x], rounded(law(floats(x, ONE, none)), ODD, none))

@@ -194,8 +194,9 @@ def windows(x: Array, nothing: float, options: Mapping[str, Any], low: Sequence[
 
 @pytest.mark.parametrize("padded", ["SAME_UPPER", "SAME_LOWER", "VALID"])
 def test_pads_do_not_count_beside_automatic_ones(padded: str) -> None:
-    options = {"kernel_shape": [3, 3], "strides": [2, 1], "auto_pad": padded}
-    both, alone = (one("MaxPool", {"x": IMAGE}, **options, **pads) for pads in ({"pads": [0, 1, 0, 1]}, {}))
+    options: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [2, 1], "auto_pad": padded}
+    pads: list[dict[str, Any]] = [{"pads": [0, 1, 0, 1]}, {}]
+    both, alone = (one("MaxPool", {"x": IMAGE}, **options, **each) for each in pads)
     assert from_onnx(both).model == from_onnx(alone).model
 
 
