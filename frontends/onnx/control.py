@@ -80,6 +80,8 @@ def scan(node: NodeProto, values: Sequence[Value], run: Run, as_term: AsTerm) ->
     if "directions" in given or "num_scan_inputs" not in given or any(value.is_absent for value in values):
         raise UnsupportedOpError("the form of opset 8, which has a batch")
     count: int = given["num_scan_inputs"]
+    if len(given["body"].input) != len(values):
+        raise UnsupportedOpError(f"{len(values)} operands for a body of {len(given['body'].input)}")
     carried, scanned = list[Value | None](values[:-count]), values[-count:]
     axes: Sequence[int] = given.get("scan_input_axes", [0] * count)
     directions: Sequence[int] = given.get("scan_input_directions", [0] * count)

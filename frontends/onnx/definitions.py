@@ -41,17 +41,24 @@ class Definition:
 
 
 def specialized(body: FunctionProto, call: NodeProto, defaults: Mapping[str, AttributeProto]) -> Iterator[NodeProto]:
-    """Yield the nodes of a body with the attributes that they take from the call filled in."""
+    """Return the nodes of a body with the attributes that they take from the call filled in."""
     given = {**defaults, **{attribute.name: attribute for attribute in call.attribute}}
-    for node in body.node:
-        copy = NodeProto()
-        copy.CopyFrom(node)
-        del copy.attribute[:]
-        for attribute in node.attribute:
-            name = attribute.ref_attr_name
-            if name and name not in given:
-                continue
-            found = copy.attribute.add()
-            found.CopyFrom(given[name] if name else attribute)
-            found.name = attribute.name
-        yield copy
+    return (_filled(node, given) for node in body.node)
+
+
+def _filled(node: NodeProto, given: Mapping[str, AttributeProto]) -> NodeProto:
+    """Return a node with attributes in the place of references, in its graphs as well."""
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    del copy.attribute[:]
+    for attribute in node.attribute:
+        name = attribute.ref_attr_name
+        if name and name not in given:
+            continue
+        found = copy.attribute.add()
+        found.CopyFrom(given[name] if name else attribute)
+        found.name = attribute.name
+        if not name and attribute.HasField("g"):
+            del found.g.node[:]
+            found.g.node.extend(_filled(inner, given) for inner in attribute.g.node)
+    return copy

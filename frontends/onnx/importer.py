@@ -21,7 +21,7 @@ from onnx import (
 from onnx.reference import ReferenceEvaluator
 
 from frittata.egraph import dtypes, shapes
-from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.errors import FrittataError, ModelError, UnsupportedOpError
 from frittata.egraph.model import Array, Function, Model, note_origin
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
@@ -30,7 +30,7 @@ from frittata.frontends.calls import STATELESS, Call, State
 from frittata.frontends.onnx import control
 from frittata.frontends.onnx.definitions import Definition, specialized
 from frittata.frontends.onnx.files import loaded
-from frittata.frontends.onnx.rows import ROWS, ROWS_BY_DOMAIN
+from frittata.frontends.onnx.rows import LAYERS, ROWS, ROWS_BY_DOMAIN
 from frittata.frontends.onnx.tables import DTYPE_BY_ONNX, NAME_BY_DOMAIN, Row, dtype_of
 from frittata.frontends.onnx.values import Value, initial, is_foldable, is_same, is_short, is_uniform, of_result
 
@@ -122,6 +122,15 @@ def _shape_of(arg: Any, name: str) -> tuple[int, ...]:
     return tuple(_checked_extent(extent, f"axis {at} of input {name}") for at, extent in enumerate(arg))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
+def _known(declared: ValueInfoProto, value: Any) -> Array:
+    """Return a value that an input has for good, in the dtype of the input."""
+    array, kind = np.asarray(value), helper.tensor_dtype_to_np_dtype(declared.type.tensor_type.elem_type)
+    if not np.can_cast(array.dtype, kind, "same_kind"):
+        what = f"known={{{declared.name!r}: ...}} is of {array.dtype}"
+        raise ModelError(what, do=f"input {declared.name} takes {kind}")
+    return array.astype(kind)
+
+
 def declared_inputs(graph: GraphProto) -> list[ValueInfoProto]:
     """Return the inputs that a caller gives: those that are no weights."""
     weights = {initializer.name for initializer in graph.initializer}
@@ -148,7 +157,7 @@ class _Importer:
         self._model = model
         self._dims = dims
         self._opset_by_domain = _opsets(model.opset_import)
-        self._function_by_name = {(f.domain, f.name): f for f in model.functions}
+        self._function_by_name = {(f.domain, f.name, f.overload): f for f in model.functions}
         self._params: dict[str, Array] = {}
         self._origin_by_term: dict[Term, str] = {}
         self._places_by_operator: dict[str, list[str]] = {}
@@ -160,10 +169,11 @@ class _Importer:
             scope[initializer.name] = initial(initializer)
         for sparse in graph.sparse_initializer:
             raise ModelError(f"initializer {sparse.values.name} is sparse", do="store it dense")
-        unknown = sorted(known.keys() - {given.name for given in graph.input})
+        declared = {given.name: given for given in graph.input}
+        unknown = sorted(known.keys() - declared.keys())
         if unknown:
             raise ModelError(f"the model has no input {', '.join(unknown)}", do="give known= by the names of inputs")
-        scope |= {name: Value(np.asarray(array)) for name, array in known.items()}
+        scope |= {name: Value(_known(declared[name], array)) for name, array in known.items()}
         inputs = self._inputs([given for given in declared_inputs(graph) if given.name not in known], args)
         scope |= {term.attrs[0]: Value(term=term) for term in inputs}
         self._nodes(graph.node, scope, "")
@@ -245,12 +255,13 @@ class _Importer:
         operands = [self._operand(name, scope) for name in node.input]
         values = [value for value in operands if value is not None]
         is_lost = len(values) < len(operands)
-        if node.op_type in control.OPERATORS:
+        kind = "" if _domain(node) else node.op_type
+        if kind in control.OPERATORS:
             return () if is_lost else self._with_graphs(node, values, scope, place)
-        if node.op_type in ("Shape", "Size"):  # these ask about shapes, not about terms
+        if kind in ("Shape", "Size"):  # these ask about shapes, not about terms
             return () if is_lost else self._shape(node, values)
         if not is_lost and all(map(is_foldable, values)) and self._has_reference(node, row):
-            arrays = self._fold(node, values)
+            arrays = self._fold(node, row, values)
             if arrays is not None and (row is None or all(map(is_short, arrays))):
                 return [Value(array) for array in arrays]
         if row is None and function is None:
@@ -274,7 +285,7 @@ class _Importer:
 
     def _row(self, node: NodeProto) -> Row | None:
         """Return the newest row that is not newer than the model's opset."""
-        rows = ROWS_BY_DOMAIN.get(NAME_BY_DOMAIN.get(node.domain, node.domain), {}).get(node.op_type, ())
+        rows = ROWS_BY_DOMAIN.get(_domain(node), {}).get(node.op_type, ())
         fitting = [row for row in rows if row.since <= self._opset(node)]
         return max(fitting, key=lambda row: row.since) if fitting else None
 
@@ -286,11 +297,11 @@ class _Importer:
 
     def _function(self, node: NodeProto) -> Definition | None:
         """Return what defines an operator by others: a function of the model, or ONNX itself."""
-        own = self._function_by_name.get((node.domain, node.op_type))
+        own = self._function_by_name.get((node.domain, node.op_type, node.overload))
         return Definition.of_function(own) if own else Definition.of_schema(node, self._opset(node))
 
     def _opset(self, node: NodeProto) -> int:
-        return self._opset_by_domain.get(NAME_BY_DOMAIN.get(node.domain, node.domain), 1)
+        return self._opset_by_domain.get(_domain(node), 1)
 
     def _apply(self, row: Row, node: NodeProto, values: Sequence[Value], place: str) -> list[Value]:
         operands: list[Any] = []
@@ -307,9 +318,14 @@ class _Importer:
                 operands.append(value.array.item())
             else:
                 operands.append(self._term(value, name))
-        attributes = {attribute.name: _attribute(attribute) for attribute in node.attribute}
-        given = operands, attributes, len(node.output)
-        results = narrow.applied(row, given, {}, lambda: self._dtypes(node, operands))
+        given = operands, _attributes(node), len(node.output)
+        try:
+            results = narrow.applied(row, given, {}, lambda: self._dtypes(node, operands))
+        except FrittataError:
+            raise
+        except Exception as error:  # rows take operands and attributes as they come
+            what = f"operands or attributes that do not fit: {error}"
+            raise ModelError(what, do="check the model with onnx.checker") from error
         every = (*results, *(None,) * (len(node.output) - len(results)))
         return [
             Value(lacking=(f"{node.op_type} (result {at})", place)) if result is None else of_result(result)
@@ -318,7 +334,7 @@ class _Importer:
 
     def _dtypes(self, node: NodeProto, operands: Sequence[Any]) -> list[dtypes.DType | None]:
         """Return the dtypes of results that are, as ONNX says, those of operands; None for others."""
-        domain = NAME_BY_DOMAIN.get(node.domain, node.domain)
+        domain = _domain(node)
         opset = max(self._opset(node), defs.get_schema(node.op_type, domain=domain).since_version)
         schema: Any = defs.get_schema(node.op_type, opset, domain)
         last = len(schema.inputs) - 1
@@ -348,8 +364,16 @@ class _Importer:
         term = self._term(value, name)
         return helper.make_tensor_type_proto(_ONNX_BY_DTYPE[term.dtype], shapes.concrete(term.shape))
 
-    def _fold(self, node: NodeProto, values: Sequence[Value]) -> list[Array] | None:
-        """Compute a node with ONNX's reference; None if that refuses."""
+    def _fold(self, node: NodeProto, row: Row | None, values: Sequence[Value]) -> list[Array] | None:
+        """Compute a node with the law of its row, or with ONNX's reference; None if that refuses."""
+        try:
+            if row is not None and row.law is not None:
+                return [row.law(*(value.array for value in values), **_attributes(node))]
+            return self._by_reference(node, values)
+        except Exception:  # they check little, and fail in whatever way numpy does; rows say what is wrong
+            return None
+
+    def _by_reference(self, node: NodeProto, values: Sequence[Value]) -> list[Array]:
         copy = NodeProto()
         copy.CopyFrom(node)
         feeds: dict[str, Array] = {}
@@ -363,22 +387,18 @@ class _Importer:
         ]
         results = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
         graph = helper.make_graph([copy], "known", given, results)  # of a node alone it would take the newest opset
-        try:
-            found = iter(ReferenceEvaluator(graph, opsets={"": 1, **self._opset_by_domain}).run(None, feeds))
-        except Exception:  # it checks little, and fails in whatever way numpy does; rows say what is wrong
-            return None
+        found = iter(ReferenceEvaluator(graph, opsets={"": 1, **self._opset_by_domain}).run(None, feeds))
         return [np.asarray(next(found) if name else ()) for name in node.output]
 
     def _with_graphs(self, node: NodeProto, values: Sequence[Value], scope: _Scope, place: str) -> list[Value | None]:
         """Import a node that has graphs, which see the values around them."""
-        own: _Scope = {}
+        own: dict[int, _Scope] = {}
 
         def run(graph: GraphProto, given: Sequence[Value | None], at: str) -> list[Value | None]:
-            for stored in graph.initializer:
-                if stored.name not in own:  # once for all iterations
-                    own[stored.name] = initial(stored)
+            if id(graph) not in own:  # once for all iterations
+                own[id(graph)] = {stored.name: initial(stored) for stored in graph.initializer}
             names = (declared.name for declared in graph.input)
-            inner: _Scope = {**scope, **own, **dict(zip(names, given, strict=False))}
+            inner: _Scope = {**scope, **own[id(graph)], **dict(zip(names, given, strict=False))}
             self._nodes(graph.node, inner, f"{place}/{at}")
             return [self._operand(output.name, inner) for output in graph.output]
 
@@ -429,16 +449,25 @@ class _Importer:
             )
 
 
-_NOT_FOLDED = frozenset(
-    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
+_RANDOM = frozenset(
+    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"}
 )
-"""Operators that give another result each time."""
+_NOT_FOLDED = _RANDOM | LAYERS | {"ReduceLogSumExp", "Unique"}
+"""Operators that give another result each time, and those that ONNX's reference computes otherwise than it says."""
 
 _ONNX_BY_DTYPE = {name: kind for kind, name in DTYPE_BY_ONNX.items()}
 
 
+def _domain(node: NodeProto) -> str:
+    return NAME_BY_DOMAIN.get(node.domain, node.domain)
+
+
 def _opsets(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
     return {NAME_BY_DOMAIN.get(opset.domain, opset.domain): opset.version for opset in imports}
+
+
+def _attributes(node: NodeProto) -> dict[str, Any]:
+    return {attribute.name: _attribute(attribute) for attribute in node.attribute}
 
 
 def _attribute(attribute: AttributeProto) -> Any:

@@ -27,5 +27,8 @@ ROWS: dict[str, tuple[Row, ...]] = {
 }
 """What each operator of the default domain means: the newest row that is not newer than the model's opset."""
 
+LAYERS = rows_layers.ROWS.keys() - {"MatMul"} | rows_sampling.ROWS.keys() | rows_recurrent.ROWS.keys()
+"""Operators with which no shapes and no indices are computed."""
+
 ROWS_BY_DOMAIN: dict[str, dict[str, tuple[Row, ...]]] = {"": ROWS, "com.microsoft": rows_microsoft.ROWS}
 """The same for each domain."""

@@ -22,6 +22,13 @@ def _gather_elements(x: Term, indices: Term, axis: int = 0) -> Term:
     return idioms_indices.gather(x, idioms_indices.wrapped(indices, x.shape[axis]), axis)
 
 
+def _gathered(x: Any, indices: Any, axis: int = 0) -> Any:
+    """The law of known operands: ONNX's reference wraps indices around that are out of range."""
+    own = axis % x.ndim
+    kept = x[tuple(slice(None if at == own else extent) for at, extent in enumerate(indices.shape))]
+    return np.take_along_axis(kept, indices, axis)
+
+
 _REDUCE = {"none": "set", "add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
@@ -100,7 +107,7 @@ def _one_hot(indices: Term, depth: Any, values: Term, axis: int = -1) -> Term:
 
 ROWS: dict[str, tuple[Row, ...]] = {
     "Gather": (Row(_gather, numbers=(1,)),),
-    "GatherElements": (Row(_gather_elements),),
+    "GatherElements": (Row(_gather_elements, law=_gathered),),
     "ScatterElements": (Row(_scatter_elements),),
     "GatherND": (Row(_gather_nd),),
     "ScatterND": (Row(_scatter_nd),),

@@ -39,9 +39,9 @@ def _scaled(x: Term, factor: float) -> Term:
 def _padding(
     x: Term, kernel: Ints, stride: Ints, dilation: Ints, pads: Sequence[int] | None, auto_pad: str
 ) -> tuple[Ints, Ints]:
-    """Return how much is padded before and after each spatial axis."""
+    """Return how much is padded before and after each spatial axis; `pads` do not count under another `auto_pad`."""
     rank = len(kernel)
-    if auto_pad in ("NOTSET", "") or pads:
+    if auto_pad in ("NOTSET", ""):
         given = tuple(pads or (0,) * (2 * rank))
         return given[:rank], given[rank:]
     if auto_pad == "VALID":
@@ -240,8 +240,18 @@ def _lp_pool(
     return idioms.power(total, 1 / p)
 
 
+def spatial_axes(x: Term) -> list[int]:
+    """Return the axes after batch and channels.
+
+    Raises: ModelError if there are none.
+    """
+    if len(x.shape) < 3:
+        raise ModelError(f"a pool of {x.type}", do="give it axes after batch and channels")
+    return list(range(2 - len(x.shape), 0))
+
+
 def _global_lp_pool(x: Term, p: float = 2) -> Term:
-    return _norm(x, list(range(2 - len(x.shape), 0)), p)
+    return _norm(x, spatial_axes(x), p)
 
 
 def _norm(x: Term, axes: list[int], p: float) -> Term:
@@ -256,7 +266,7 @@ def _lp_normalization(x: Term, axis: int = -1, p: int = 2) -> Term:
 
 def _global(fold: str) -> Row:
     def row(x: Term) -> Term:
-        axes = range(2 - len(x.shape), 0)
+        axes = spatial_axes(x)
         return idioms.mean(x, axes, True) if fold == "mean" else idioms.reduce(x, fold, axes, True)
 
     return Row(row)
@@ -271,14 +281,24 @@ def _batch_norm(
     epsilon: float = 1e-5,
     momentum: float = 0.9,
     training_mode: int = 0,
-    spatial: int = 1,
-    is_test: int = 1,
 ) -> Term:
     if training_mode:
         raise ModelError("batch norm with the statistics of the batch", do="export the model in eval mode")
+    return tensor("batch_norm", x, mean, var, scale, shift, eps=epsilon)
+
+
+def _batch_norm_by_results(
+    *operands: Term,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    spatial: int = 1,
+    is_test: int = 1,
+    results: int = 1,
+) -> Term:
+    """Up to opset 13 it is the number of results that asks for the statistics of the batch."""
     if not spatial:
         raise UnsupportedOpError("spatial=0")
-    return tensor("batch_norm", x, mean, var, scale, shift, eps=epsilon)
+    return _batch_norm(*operands, epsilon=epsilon, training_mode=int(results > 1))
 
 
 def _instance_norm(x: Term, scale: Term, shift: Term, epsilon: float = 1e-5) -> Term:
@@ -298,7 +318,7 @@ def _group_norm_of_groups(x: Term, scale: Term, shift: Term, num_groups: int, ep
 
 def _normalized(x: Term, axis: int) -> tuple[int, tuple[Any, ...]]:
     """Return the size of the axes from `axis` on, and the shape in which they are one."""
-    at = axis % len(x.shape)
+    at = idioms.negative_axis(axis, len(x.shape)) + len(x.shape)
     extent = prod(map(idioms.number, x.shape[at:]))
     return extent, (*x.shape[:at], extent)
 
@@ -386,7 +406,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "GlobalLpPool": (Row(_global_lp_pool),),
     "GlobalAveragePool": (_global("mean"),),
     "GlobalMaxPool": (_global("max"),),
-    "BatchNormalization": (Row(_batch_norm),),
+    "BatchNormalization": (Row(_batch_norm_by_results), Row(_batch_norm, since=14)),
     "InstanceNormalization": (Row(_instance_norm),),
     "GroupNormalization": (Row(_group_norm_of_groups), Row(_group_norm, since=21)),
     "LayerNormalization": (Row(_layer_norm),),

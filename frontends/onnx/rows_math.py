@@ -120,6 +120,11 @@ def _prelu(x: Term, slope: Term) -> Term:
     return tensor("where", tensor("lt", x, _number(x, 0)), tensor("mul", x, slope), x)
 
 
+def _prelu_of_channels(x: Term, slope: Term) -> Term:
+    """Up to opset 6 there is one slope for a channel, or for all."""
+    return _prelu(x, idioms.per_channel(slope, len(x.shape)) if len(slope.shape) == 1 else slope)
+
+
 def _cast(x: Term, to: int, saturate: int = 1) -> Term:
     if to not in DTYPE_BY_ONNX:
         raise UnsupportedOpError(f"cast to dtype {to}")
@@ -229,7 +234,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "HardSwish": (Row(lambda x: tensor("mul", x, _hard_sigmoid(x, 1 / 6))),),
     "Elu": (Row(_elu),),
     "LeakyRelu": (Row(lambda x, alpha=0.01: _prelu(x, _number(x, alpha))),),
-    "PRelu": (Row(_prelu),),
+    "PRelu": (Row(_prelu_of_channels), Row(_prelu, since=7)),
     "Clip": (Row(_clip),),
     "Max": (_many("max"),),
     "Min": (_many("min"),),
@@ -239,7 +244,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "Cast": (Row(_cast),),
     "CastLike": (Row(lambda x, like, saturate=1: idioms.cast(x, like.dtype)),),
     "Identity": (Row(lambda x: x),),
-    "Dropout": (Row(_dropout, known=(1, 2)),),
+    "Dropout": (Row(lambda x, ratio=0.5: x), Row(_dropout, known=(1, 2), since=12)),
     "IsNaN": (Row(lambda x: tensor("ne", x, x)),),
     "IsInf": (Row(_isinf),),
     "ReduceSum": (_reduction(_fold("sum")),),

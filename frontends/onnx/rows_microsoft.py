@@ -13,7 +13,7 @@ from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms
 from frittata.frontends.onnx import rows_layers
-from frittata.frontends.onnx.rows_quantized import dequantized, quantized
+from frittata.frontends.onnx.rows_quantized import dequantized, quantized_to
 from frittata.frontends.onnx.tables import Row
 
 
@@ -38,7 +38,7 @@ def _gemm(
         product = tensor("add", product, tensor("mul", idioms.cast(c, scale.dtype), scale))
     if alpha != 1.0:
         product = tensor("mul", product, idioms.scalar(alpha, product.dtype))
-    return product if y_scale is None else quantized(product, y_scale, y_zero)
+    return product if y_scale is None else quantized_to(a.dtype, product, y_scale, y_zero)
 
 
 def _turned(x: Term) -> Term:
@@ -58,7 +58,8 @@ def _between(operator: Callable[..., Term]) -> Callable[..., Term]:
         y_scale: Term,
         y_zero: Term | None = None,
     ) -> Term:
-        return quantized(operator(dequantized(a, a_scale, a_zero), dequantized(b, b_scale, b_zero)), y_scale, y_zero)
+        found = operator(dequantized(a, a_scale, a_zero), dequantized(b, b_scale, b_zero))
+        return quantized_to(a.dtype, found, y_scale, y_zero)
 
     return row
 
@@ -69,14 +70,14 @@ def _around(operator: Callable[..., Term]) -> Callable[..., Term]:
     def row(
         x: Term, x_scale: Term, x_zero: Term | None, y_scale: Term, y_zero: Term | None = None, **attributes: Any
     ) -> Term:
-        return quantized(operator(dequantized(x, x_scale, x_zero), **attributes), y_scale, y_zero)
+        return quantized_to(x.dtype, operator(dequantized(x, x_scale, x_zero), **attributes), y_scale, y_zero)
 
     return row
 
 
 def _global_mean(x: Term, channels_last: int = 0) -> Term:
     _check_channels_first(channels_last)
-    return idioms.mean(x, range(2 - len(x.shape), 0), True)
+    return idioms.mean(x, rows_layers.spatial_axes(x), True)
 
 
 def _mean(
@@ -89,7 +90,8 @@ def _mean(
     **window: Any,
 ) -> Term:
     _check_channels_first(channels_last)
-    return quantized(rows_layers.avg_pool(dequantized(x, x_scale, x_zero), **window), y_scale, y_zero)
+    found = rows_layers.avg_pool(dequantized(x, x_scale, x_zero), **window)
+    return quantized_to(x.dtype, found, y_scale, y_zero)
 
 
 def _check_channels_first(channels_last: int) -> None:
@@ -97,10 +99,10 @@ def _check_channels_first(channels_last: int) -> None:
         raise UnsupportedOpError("channels_last")
 
 
-def _concat(y_scale: Term, y_zero: Term, *parts: Term, axis: int = 1) -> Term:
+def _concat(y_scale: Term, y_zero: Term | None, *parts: Term, axis: int = 1) -> Term:
     given = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
     joined = tensor("concat", *(dequantized(*part) for part in given), axis=axis - len(parts[0].shape) * (axis >= 0))
-    return quantized(joined, y_scale, y_zero)
+    return quantized_to(parts[0].dtype, joined, y_scale, y_zero)
 
 
 def _leaky_relu(x: Term, alpha: float = 0.01) -> Term:

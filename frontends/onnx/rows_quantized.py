@@ -73,7 +73,14 @@ def quantized(
 ) -> Term:
     if precision:
         raise UnsupportedOpError("precision")
-    kind: DType = zero.dtype if zero is not None else _dtype(output_dtype) if output_dtype else "u8"
+    return quantized_to(_dtype(output_dtype) if output_dtype else "u8", x, scale, zero, axis, block_size)
+
+
+def quantized_to(
+    default: DType, x: Term, scale: Term, zero: Term | None, axis: int = 1, block_size: int = 0
+) -> Term:
+    """Quantize to the dtype of the zero point, or to another one without it."""
+    kind = default if zero is None else zero.dtype
     wide = dtypes.wide(idioms.promoted_dtype(idioms.as_float(x), scale))
     quotient = tensor("div", idioms.cast(x, wide), idioms.cast(_along(scale, x, axis, block_size), wide))
     return _saturated(quotient, None if zero is None else _along(zero, x, axis, block_size), kind)

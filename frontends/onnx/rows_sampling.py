@@ -31,7 +31,7 @@ def _places(mode: str, extent: int, length: int, scale: Fraction) -> tuple[Fract
             shift = Fraction(extent, 2) * (1 - Fraction(length) / (extent * scale))
             return shift + step / 2 - Fraction(1, 2), step
         case "align_corners":
-            return Fraction(0), (extent - 1) / (extent * scale - 1) if length > 1 else Fraction(0)
+            return Fraction(0), Fraction(extent - 1, length - 1) if length > 1 else Fraction(0)
         case _:
             raise UnsupportedOpError(f"coordinate_transformation_mode {mode}")
 
@@ -60,28 +60,27 @@ def _resize(
 ) -> Term:
     if mode not in ("nearest", "linear", "cubic"):
         raise UnsupportedOpError(f"mode {mode}")
-    rank = len(x.shape)
-    chosen = [axis % rank for axis in (axes or range(rank))]
+    chosen = [idioms.negative_axis(axis, len(x.shape)) for axis in (axes or range(len(x.shape)))]
     extents = [idioms.number(x.shape[axis]) for axis in chosen]
     by_scale = scales is not None and bool(np.size(scales))
     factors, lengths = _factors(extents, scales if by_scale else sizes, by_scale, keep_aspect_ratio_policy)
     for at, (axis, extent, scale, length) in enumerate(zip(chosen, extents, factors, lengths, strict=True)):
         outside = None
         if coordinate_transformation_mode == "tf_crop_and_resize":
-            first, step = _crop(_fraction(roi[at], 1), _fraction(roi[at + len(chosen)], 1), extent, extent * scale)
-            outside = _outside(axis - rank, length, first, step, extent)
+            first, step = _crop(_fraction(roi[at], 1), _fraction(roi[at + len(chosen)], 1), extent, length)
+            outside = _outside(axis, length, first, step, extent)
         elif scale == 1:
             continue
         else:
             first, step = _places(coordinate_transformation_mode, extent, length, scale)
         width = 1 / scale if antialias and scale < 1 else Fraction(1)
         if mode == "nearest":
-            x = _nearest(x, axis - rank, length, first, step, nearest_mode)
+            x = _nearest(x, axis, length, first, step, nearest_mode)
         elif mode == "linear" and width == 1:
-            x = idioms_windows.linear(x, axis - rank, length, first, step)
+            x = idioms_windows.linear(x, axis, length, first, step)
         else:
             weigh, reach = (cubic(cubic_coeff_a), 2) if mode == "cubic" else (triangle, 1)
-            x = filtered(x, axis - rank, length, first, step, weigh, reach, width, bool(exclude_outside))
+            x = filtered(x, axis, length, first, step, weigh, reach, width, bool(exclude_outside))
         if outside is not None:
             x = tensor("where", outside, idioms.scalar(extrapolation_value, x.dtype), x)
     return x
@@ -107,7 +106,7 @@ def _factors(extents: Sequence[int], asked: Any, by_scale: bool, policy: str) ->
     return [common] * len(extents), [int(common * extent + Fraction(1, 2)) for extent in extents]
 
 
-def _crop(start: Fraction, end: Fraction, extent: int, length: Fraction) -> tuple[Fraction, Fraction]:
+def _crop(start: Fraction, end: Fraction, extent: int, length: int) -> tuple[Fraction, Fraction]:
     """Return the first place and the step of a part of an axis, given by shares of it."""
     if length == 1:
         return (start + end) * (extent - 1) / 2, Fraction(0)

@@ -33,8 +33,8 @@ def _fitted(x: Term, axis: int, length: int) -> Term:
     return idioms_windows.pad(x, [0] * len(x.shape), after)
 
 
-def _dft(x: Term, length: Any = None, axis: Any = -2, inverse: int = 0, onesided: int = 0) -> Term:
-    axis = idioms.negative_axis(int(axis), len(x.shape)) + 1
+def _dft(x: Term, length: Any = None, axis: Any = None, inverse: int = 0, onesided: int = 0) -> Term:
+    axis = idioms.negative_axis(-2 if axis is None else int(axis), len(x.shape)) + 1
     given = idioms.number(x.shape[axis - 1])
     is_half = inverse and onesided
     extent = int(length) if length is not None else 2 * (given - 1) if is_half else given

@@ -10,7 +10,7 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from frittata.egraph import dtypes
-from frittata.egraph.errors import UnsupportedOpError
+from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms, idioms_indices, idioms_windows
 from frittata.frontends.onnx.tables import Row, dtype_of
@@ -42,13 +42,16 @@ def _compress(x: Term, condition: Any, axis: int | None = None) -> Any:
 
 
 def _squeeze(x: Term, axes: Any = None) -> Term:
-    return idioms.squeeze(x, None if axes is None else _ints(axes))
+    chosen = None if axes is None else _ints(axes)
+    if any(x.shape[axis] != 1 for axis in chosen or ()):
+        raise ModelError(f"axes {chosen} of {x.type} have several values", do="drop axes of one value only")
+    return idioms.squeeze(x, chosen)
 
 
 def _unsqueeze(x: Term, axes: Any) -> Term:
     rank = len(x.shape) + len(_ints(axes))
-    for axis in sorted(axis % rank for axis in _ints(axes)):
-        x = idioms.unsqueeze(x, axis)
+    for axis in sorted(idioms.negative_axis(axis, rank) for axis in _ints(axes)):
+        x = idioms.unsqueeze(x, axis + rank)
     return x
 
 
@@ -105,7 +108,7 @@ def _expand(x: Term, shape: Any) -> Term:
 
 def _pad(x: Term, pads: Any, value: Any = 0, axes: Any = None, mode: str = "constant") -> Term:
     rank, given = len(x.shape), _ints(pads)
-    chosen = list(range(rank)) if axes is None else [axis % rank for axis in _ints(axes)]
+    chosen = list(range(rank)) if axes is None else [idioms.negative_axis(axis, rank) for axis in _ints(axes)]
     low, high = [0] * rank, [0] * rank
     for at, axis in enumerate(chosen):
         low[axis], high[axis] = given[at], given[at + len(chosen)]
@@ -153,6 +156,11 @@ def _constant_of_shape(shape: Any, value: TensorProto | None = None) -> Any:
     return idioms.filled(array.item(), tuple(_ints(shape)) if np.size(shape) else (), kind)
 
 
+def _range(first: Any, last: Any, step: Any) -> Any:
+    """Each value is first + i * step, rounded once: numpy would round the step to the precision of the first value."""
+    return np.arange(first.item(), last.item(), step.item()).astype(first.dtype)
+
+
 def _eye_like(x: Term, dtype: int | None = None, k: int = 0) -> Term:
     rows, columns = x.shape
     return idioms_indices.eye(rows, columns, x.dtype if dtype is None else dtype_of(dtype, "the result"), k)
@@ -162,7 +170,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "Reshape": (Row(_reshape, known=(1,)),),
     "Transpose": (Row(_transpose),),
     "Squeeze": (Row(_squeeze, known=(1,)),),
-    "Unsqueeze": (Row(_unsqueeze, known=(1,)),),
+    "Unsqueeze": (Row(_unsqueeze, known=(1,), law=lambda x, axes: np.expand_dims(x, tuple(_ints(axes)))),),
     "Flatten": (Row(_flatten),),
     "Concat": (Row(_concat, joins=True),),
     "Compress": (Row(_compress, known=(1,)),),
@@ -176,6 +184,6 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "Trilu": (Row(_trilu, known=(1,)),),
     "ConstantOfShape": (Row(_constant_of_shape, known=(0,)),),
     "EyeLike": (Row(_eye_like),),
-    "Range": (Row(lambda first, last, step: np.arange(first, last, step, dtype=first.dtype), known=(0, 1, 2)),),
+    "Range": (Row(_range, known=(0, 1, 2)),),
 }
 """What each operator means, by opset."""

@@ -9,6 +9,7 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from frittata.egraph import dtypes
+from frittata.egraph.errors import ModelError
 from frittata.egraph.model import Array
 from frittata.egraph.terms import Scalar, Term
 from frittata.frontends.onnx.tables import DTYPE_BY_ONNX
@@ -57,8 +58,15 @@ def is_uniform(array: Array) -> bool:
 
 
 def initial(stored: TensorProto) -> Value:
-    """Return what a model stores: a weight if it is of floats and has axes, or of narrow integers and has several."""
-    array = numpy_helper.to_array(stored)
+    """Return what a model stores: a weight if it is of floats and has axes, or of narrow integers and has several.
+
+    Raises: ModelError if its values cannot be read.
+    """
+    try:
+        array = numpy_helper.to_array(stored)
+    except Exception as error:  # of each format in its own way
+        what = f"initializer {stored.name} cannot be read: {str(error).partition(chr(10))[0]}"
+        raise ModelError(what, do="give the path of the model, so that files beside it are found") from error
     dtype = DTYPE_BY_ONNX.get(stored.data_type, "bool")
     return Value(array, weight=array.ndim > 0 if dtypes.is_float(dtype) else dtypes.is_narrow(dtype) and array.ndim > 1)
 

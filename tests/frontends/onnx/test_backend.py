@@ -25,7 +25,11 @@ REFUSED = (
     r"how often it runs is computed at run time",
     r"the form of opset 8, which has a batch",
 )
-LEAST_RIGHT = 1450
+LEAST_RIGHT = 1448
+
+# Cases that align corners by what a scale asks for, 2.4 values; by the specification, ONNX Runtime and torch it
+# is by what there is, 2 values.
+LEFT_OUT = {f"test_resize_downsample_scales_{mode}_align_corners" for mode in ("linear", "cubic")}
 
 
 def cases() -> Iterator[tuple[str, ModelProto, Sequence[Any]]]:
@@ -37,7 +41,7 @@ def cases() -> Iterator[tuple[str, ModelProto, Sequence[Any]]]:
         found = collect_testcases(None)
     for case in found:
         assert case.model is not None and case.data_sets is not None
-        if all(kind in DTYPE_BY_ONNX for kind in kinds(case.model)):
+        if case.name not in LEFT_OUT and all(kind in DTYPE_BY_ONNX for kind in kinds(case.model)):
             yield case.name, case.model, case.data_sets
 
 

@@ -131,6 +131,16 @@ def test_of_a_condition_at_run_time_both_branches_are_computed() -> None:
             np.testing.assert_allclose(ours, right, rtol=1e-5)
 
 
+def test_constants_of_branches_may_have_the_same_name() -> None:
+    text = """(float[2] x, bool c) => (float[2] y) {
+        y = If(c) <then_branch = t () => (float[2] a) <float[2] w = {1, 2}> { a = Mul(x, w) },
+            else_branch = e () => (float[2] a) <float[2] w = {10, 20}> { a = Mul(x, w) }>
+        }"""
+    x, model = drawn(2), from_onnx(parser.parse_model(HEAD + text)).model
+    for condition, factors in ((True, (1, 2)), (False, (10, 20))):
+        np.testing.assert_allclose(model.interpret(x, np.array(condition))[0], x * factors, rtol=1e-5)
+
+
 def test_branches_of_other_types_need_a_known_condition() -> None:
     text = """(float[3,5] x, bool c) => (float[n,5] y) {
         y = If(c) <then_branch = t () => (float[3,5] a) { a = Neg(x) },
@@ -163,6 +173,15 @@ def test_loops_that_cannot_be_unrolled(inputs: str, count: str, going: str, step
             {{ t = ReduceSum<keepdims = 0>(a) on = {going} next = {step} }}>
         }}"""
     with pytest.raises(UnsupportedOpError, match=reason):
+        from_onnx(parser.parse_model(HEAD + text))
+
+
+def test_a_scan_of_as_many_operands_as_its_body_takes() -> None:
+    text = """(float[3,5] x, float[5] s) => (float[5] y, float[3,5] z) {
+        y, z = Scan<num_scan_inputs = 1, body = b (float[5] a, float[5] v) => (float[5] c, float[5] d)
+            { c = Add(a, v) d = Mul(a, v) }>(s, s, x)
+        }"""
+    with pytest.raises(UnsupportedOpError, match="3 operands for a body of 2"):
         from_onnx(parser.parse_model(HEAD + text))
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from exported import drawn, to_onnx
-from onnx import AttributeProto, TensorProto, helper
+from onnx import AttributeProto, TensorProto, helper, parser
 from onnx.external_data_helper import set_external_data
 from torch import Tensor, nn
 
@@ -160,6 +160,16 @@ def test_shapes_of_examples_are_of_integers() -> None:
         from_onnx(to_onnx(drawn(module), x), dims={"batch": 3})
 
 
+def test_known_inputs_have_their_dtypes() -> None:
+    model = graph([helper.make_node("Neg", ["x"], ["y"])], ["y"])
+    imported = from_onnx(model, known={"x": [[1, 2, 3], [4, 5, 6.5]]})
+    assert imported.model.main.outputs[0].dtype == "f32"
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.INT64
+    assert from_onnx(model, known={"x": np.zeros((2, 3), np.int32)}).model.main.outputs[0].dtype == "i64"
+    with pytest.raises(ModelError, match=r"known={'x': ...} is of float64\n  to do: input x takes int64"):
+        from_onnx(model, known={"x": np.zeros((2, 3))})
+
+
 @pytest.mark.parametrize("dynamic_shapes", [None, True])
 def test_a_file_that_is_no_model_is_an_error_that_keeps_its_cause(tmp_path: Path, dynamic_shapes: Any) -> None:
     text, empty, outer = (tmp_path / name for name in ("text.onnx", "empty.onnx", "outer.onnx"))
@@ -182,6 +192,18 @@ def test_a_file_that_is_no_model_is_an_error_that_keeps_its_cause(tmp_path: Path
         assert isinstance(error.value.__cause__, cause) if cause else error.value.__cause__ is None
     with pytest.raises(ModelError, match="a int is no ONNX model"):
         from_onnx(3)
+
+
+def test_a_weight_that_is_not_there_is_an_error() -> None:
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [3], np.ones(3, np.float32).tobytes(), raw=True)
+    set_external_data(weight, "gone.bin")
+    weight.ClearField("raw_data")
+    short = helper.make_tensor("w", TensorProto.FLOAT, [3], np.ones(3, np.float32).tobytes(), raw=True)
+    short.raw_data = short.raw_data[:5]
+    for stored in (weight, short):
+        with pytest.raises(ModelError, match="initializer w cannot be read: ") as error:
+            from_onnx(graph([helper.make_node("Mul", ["x", "w"], ["y"])], ["y"], [stored]))
+        assert error.value.__cause__ is not None
 
 
 def graph(nodes: Sequence[Any], outputs: Sequence[str], initializers: Sequence[Any] = (), **options: Any) -> Any:
@@ -218,6 +240,17 @@ def test_a_result_without_a_definition_is_an_error_only_where_it_is_used() -> No
         from_onnx(graph(nodes, ["y", "z"], [weight]))
 
 
+@pytest.mark.parametrize("opset", [7, 9, 13])
+def test_a_batch_norm_of_old_that_gives_statistics_is_one_in_training(opset: int) -> None:
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [3], [1.0, 2.0, 3.0])
+    alone, all_ = (
+        helper.make_node("BatchNormalization", ["x", *("w",) * 4], ["y", *more]) for more in ((), ("a", "b", "c", "d"))
+    )
+    assert from_onnx(graph([alone], ["y"], [weight], opset=opset)).model.main.outputs[0].op == "batch_norm"
+    with pytest.raises(ModelError, match="batch norm with the statistics of the batch"):
+        from_onnx(graph([all_], ["y"], [weight], opset=opset))
+
+
 def test_shape_arithmetic_is_folded_and_weights_stay_params() -> None:
     nodes = [
         helper.make_node("Shape", ["x"], ["shape"]),
@@ -246,6 +279,39 @@ def test_functions_of_a_model_are_imported_with_their_attributes() -> None:
     model.opset_import.append(helper.make_opsetid("own", 1))
     x = np.ones((2, 3), np.float32)
     np.testing.assert_array_equal(from_onnx(model).model.interpret(x)[0], 2.5 * x)
+
+
+def scaled_by(factor: float, name: str = "Scale", **options: Any) -> Any:
+    """Return a function of one operand."""
+    body = [helper.make_node("Constant", [], ["c"], value_float=factor), helper.make_node("Mul", ["a", "c"], ["b"])]
+    return helper.make_function("own", name, ["a"], ["b"], body, [helper.make_opsetid("", 21)], **options)
+
+
+def test_functions_may_have_the_names_of_operators_that_are_no_rows() -> None:
+    for name in ("Shape", "Size", "If"):
+        model = graph([helper.make_node(name, ["x"], ["y"], domain="own")], ["y"], functions=[scaled_by(3, name=name)])
+        x = np.ones((2, 3), np.float32)
+        np.testing.assert_array_equal(from_onnx(model).model.interpret(x)[0], 3 * x)
+
+
+def test_functions_of_one_name_are_told_apart() -> None:
+    functions = [scaled_by(2, overload="two"), scaled_by(5, overload="five")]
+    nodes = [helper.make_node("Scale", ["x"], [kind], domain="own", overload=kind) for kind in ("two", "five")]
+    x = np.ones((2, 3), np.float32)
+    two, five = from_onnx(graph(nodes, ["two", "five"], functions=functions)).model.interpret(x)
+    np.testing.assert_array_equal(two, 2 * x)
+    np.testing.assert_array_equal(five, 5 * x)
+
+
+def test_attributes_of_a_function_are_known_in_the_graphs_of_its_nodes() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 18, "own" : 1]> g (float[2] x, bool c) => (float[2] y)
+        { y = own.Leaky <slope = 0.25> (x, c) }
+        <domain: "own", opset_import: ["" : 18]> Leaky <slope> (a, c) => (b) { b = If(c) <
+            then_branch = t () => (float[2] r) { r = LeakyRelu<alpha: float = @slope>(a) },
+            else_branch = e () => (float[2] r) { r = Neg(a) }> }"""
+    model = from_onnx(parser.parse_model(text)).model
+    x = np.array([-4, 4], np.float32)
+    np.testing.assert_array_equal(model.interpret(x, np.array(True))[0], [-1, 4])
 
 
 def test_the_branch_of_a_known_condition_is_imported() -> None:

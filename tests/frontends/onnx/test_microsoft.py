@@ -100,6 +100,22 @@ def test_one_operand(name: str, attributes: dict[str, Any], meaning: Callable[[A
     check(optimized(node, operands, "x", np.uint8), [x], rounded(meaning(floats(x, ONE, ZERO)), ODD, ZERO))
 
 
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+def test_without_zero_points_bytes_are_of_the_kind_of_the_operand(kind: Any) -> None:
+    x, none = drawn((2, 3, 8, 6), kind), np.zeros((), kind)
+    for name, second, law in (
+        ("QLinearLeakyRelu", {}, lambda x: np.where(x < 0, 0.01 * x, x)),
+        ("QLinearAveragePool", {}, lambda x: x.reshape(2, 3, 4, 2, 3, 2).mean((3, 5))),
+        ("QLinearMul", {"b": x[0], "sb": ONE, "_": none}, lambda x: x * x[0]),
+    ):
+        operands = {"x": x, "sx": ONE, "": none} | second | {"sy": ODD}
+        names = [key if key.isalpha() else "" for key in operands]
+        pool: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]} if "Pool" in name else {}
+        node = helper.make_node(name, names, ["y"], domain="com.microsoft", **pool)
+        fast = optimized(node, {key: operands[key] for key in names if key}, "x", kind)
+        check(fast, [x], rounded(law(floats(x, ONE, none)), ODD, none))
+
+
 def test_concat() -> None:
     a, b = drawn((2, 3, 4), np.uint8), drawn((2, 5, 4), np.uint8)
     operands = {"sy": THREE, "zy": ZERO, "a": a, "sa": ONE, "za": ZERO, "b": b, "sb": TWO, "zb": ZERO}

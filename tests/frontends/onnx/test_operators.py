@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
-from importlib.util import find_spec
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,83 +10,12 @@ import onnx
 import pytest
 import torch
 import torch.nn.functional as F
-from onnx import ModelProto, ValueInfoProto, helper, numpy_helper, parser
-from onnx.reference import ReferenceEvaluator
+from onnx import helper, parser
+from onnx_models import RNG, Array, agrees, drawn, integers, ints, model_of, one
 
-import frittata as ft
-from frittata.egraph import dtypes, shapes
+from frittata.egraph import shapes
 from frittata.egraph.errors import ModelError, UnsupportedOpError
-from frittata.egraph.machine import REFERENCE
 from frittata.frontends.onnx.importer import from_onnx
-
-Array = np.ndarray[Any, np.dtype[Any]]
-Law = Callable[..., Any]
-RNG = np.random.default_rng(0)
-
-
-def drawn(*shape: int) -> Array:
-    return RNG.standard_normal(shape).astype(np.float32)
-
-
-def integers(low: int, high: int, *shape: int, dtype: Any = np.int64) -> Array:
-    return RNG.integers(low, high, shape).astype(dtype)
-
-
-def ints(*values: int) -> Array:
-    return np.array(values, np.int64)
-
-
-def model_of(
-    nodes: Sequence[Any], inputs: Mapping[str, Array], known: Mapping[str, Array], opset: int, results: int = 1
-) -> ModelProto:
-    """Return a model with the results y0, y1, ...; operands that are no inputs are known."""
-    of = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in inputs.items()}
-    given = [helper.make_tensor_value_info(name, of[name], array.shape) for name, array in inputs.items()]
-    stored = [numpy_helper.from_array(array, name) for name, array in known.items()]
-    outputs = [ValueInfoProto(name=f"y{at}") for at in range(results)]
-    graph = helper.make_graph(list(nodes), "one", given, outputs, stored)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
-
-
-def one(name: str, inputs: Mapping[str, Array], opset: int = 17, results: int = 1, **options: Any) -> ModelProto:
-    """Return a model of one operator; operands in capitals are known, those without letters are left out."""
-    operands = [key if key.isalpha() else "" for key in inputs]
-    node = helper.make_node(name, operands, [f"y{at}" for at in range(results)], **options)
-    known = {key: array for key, array in inputs.items() if key.isupper()}
-    return model_of([node], {key: inputs[key] for key in operands if key.islower()}, known, opset, results)
-
-
-def laws(model: ModelProto, inputs: Mapping[str, Array]) -> dict[str, list[Array]]:
-    """Return what ONNX Runtime says, if it is installed and has the operator, and what the reference says."""
-    found: dict[str, Any] = {"reference": ReferenceEvaluator(model).run(None, dict(inputs))}
-    if find_spec("onnxruntime"):
-        runtime: Any = import_module("onnxruntime")
-        options = runtime.SessionOptions()
-        options.log_severity_level = 4
-        try:
-            session = runtime.InferenceSession(model.SerializeToString(), options)
-        except Exception:  # there are operators that it does not have for each dtype
-            return found
-        found["runtime"] = session.run(None, dict(inputs))
-    return found
-
-
-def agrees(model: ModelProto, given: Mapping[str, Array], law: Law | None = None, compiled: bool = False) -> None:
-    """Compare results: with those of a law in numpy, else with those of all who run models."""
-    inputs = {value.name: given[value.name] for value in model.graph.input}
-    imported = from_onnx(model, list(inputs.values()))
-    expected = {"numpy": [np.asarray(law(*given.values()))]} if law else laws(model, inputs)
-    found = [imported.model.interpret(*inputs.values())]
-    kinds = [term.dtype for term in imported.model.main.outputs]
-    if compiled:
-        result = ft.optimize(imported, machine=REFERENCE)(*inputs.values())
-        found.append(result if isinstance(result, tuple) else (result,))
-    for who, arrays in expected.items():
-        for ours in found:
-            for mine, right, kind in zip(ours, arrays, kinds, strict=True):
-                assert np.shape(mine) == right.shape and dtypes.from_numpy(right.dtype) == kind, who
-                np.testing.assert_allclose(mine, right, rtol=1e-4, atol=1e-5, err_msg=who)
-
 
 NONE = np.zeros(0, np.float32)
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0, 1, -1, 0.5, 2.5, 1e30, 1e-20, -1e-5, 1e10, 0.999], np.float32)
@@ -127,6 +54,13 @@ def test_scatter_at_several_axes(reduction: str, axes: int) -> None:
     agrees(one("ScatterND", operands, 18, reduction=reduction), operands, compiled=axes == 2)
 
 
+def test_only_axes_of_one_value_are_dropped() -> None:
+    operands = {"x": drawn(1, 3, 1), "A": ints(-1, 0)}
+    agrees(one("Squeeze", operands), operands)
+    with pytest.raises(ModelError, match=r"axes \[0, 1\] of f32\[1, 3, 1\] have several values"):
+        from_onnx(one("Squeeze", operands | {"A": ints(0, 1)}))
+
+
 @pytest.mark.parametrize(
     ("equation", "extents"),
     [
@@ -163,6 +97,23 @@ def test_powers_of_integers(kind: Any, y: str) -> None:
         agrees(one("Pow", operands), operands)
     negative = {"x": np.array([1, 2, -1, -1], kind), y: np.array([-3, -1, -3, -2], kind)}
     agrees(one("Pow", negative), negative, lambda x, _: np.array([1, 0, -1, 1], kind))
+
+
+def test_slopes_of_old_are_of_channels() -> None:
+    operands = {"x": drawn(2, 3, 4, 3), "S": drawn(3)}
+    law = {6: operands["S"].reshape(3, 1, 1), 7: operands["S"]}
+    for opset, slope in law.items():
+        agrees(one("PRelu", operands, opset), operands, lambda x, _, by=slope: np.where(x < 0, x * by, x))
+    single = {"x": drawn(2, 3), "S": drawn(1)}
+    agrees(one("PRelu", single, 6), single, lambda x, slope: np.where(x < 0, x * slope, x))
+
+
+def test_masks_of_dropout_are_not_filled_before_they_were_said_to_be() -> None:
+    assert from_onnx(one("Dropout", {"x": IMAGE}, 12, 2)).model.main.outputs[1].dtype == "bool"
+    for opset in (7, 10):
+        assert from_onnx(one("Dropout", {"x": IMAGE}, opset, ratio=0.3)).model.main.outputs[0].op == "input"
+        with pytest.raises(UnsupportedOpError, match=r"Dropout \(result 1\)"):
+            from_onnx(one("Dropout", {"x": IMAGE}, opset, 2))
 
 
 @pytest.mark.parametrize("direction", ["LEFT", "RIGHT"])
@@ -241,6 +192,14 @@ def windows(x: Array, nothing: float, options: Mapping[str, Any], low: Sequence[
     return np.stack([padded[:, :, rows[:, None] + i, columns + j] for i, j in inner], -1)
 
 
+@pytest.mark.parametrize("padded", ["SAME_UPPER", "SAME_LOWER", "VALID"])
+def test_pads_do_not_count_beside_automatic_ones(padded: str) -> None:
+    options: dict[str, Any] = {"kernel_shape": [3, 3], "strides": [2, 1], "auto_pad": padded}
+    pads: list[dict[str, Any]] = [{"pads": [0, 1, 0, 1]}, {}]
+    both, alone = (one("MaxPool", {"x": IMAGE}, **options, **each) for each in pads)
+    assert from_onnx(both).model == from_onnx(alone).model
+
+
 @pytest.mark.parametrize("power", [1, 2, 3])
 @pytest.mark.parametrize(("options", "low"), WINDOWS)
 def test_pools_by_a_norm(power: int, options: dict[str, Any], low: tuple[int, int]) -> None:
@@ -273,6 +232,12 @@ def test_one_norm_for_each_channel(power: int) -> None:
     operands = {"x": IMAGE}
     law = (np.abs(IMAGE) ** power).sum((2, 3), keepdims=True) ** (1 / power)
     agrees(one("GlobalLpPool", operands, p=power), operands, lambda x: law.astype(np.float32))
+
+
+@pytest.mark.parametrize("name", ["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"])
+def test_without_axes_after_the_channels_there_is_no_pool(name: str) -> None:
+    with pytest.raises(ModelError, match=r"a pool of f32\[2, 3\]\n.*\n.*axes after batch and channels"):
+        from_onnx(one(name, {"x": drawn(2, 3)}))
 
 
 @pytest.mark.parametrize("by_columns", [0, 1])
@@ -318,6 +283,26 @@ def test_resizing_of_a_part(mode: str) -> None:
     placed = "tf_crop_and_resize"
     model = one("Resize", operands, 18, mode=mode, coordinate_transformation_mode=placed, extrapolation_value=7.0)
     agrees(model, operands)
+
+
+@pytest.mark.parametrize(("mode", "of_torch"), [("linear", "bilinear"), ("cubic", "bicubic")])
+@pytest.mark.parametrize("scale", [1.3, 1.5, 0.7])
+def test_corners_are_those_of_the_result_that_a_scale_leaves(mode: str, of_torch: str, scale: float) -> None:
+    """The reference takes them from the product of scale and extent, which need not be whole."""
+    operands = {"x": IMAGE, "0": NONE, "SCALES": np.array([1, 1, scale, scale], np.float32)}
+    model = one("Resize", operands, 13, mode=mode, coordinate_transformation_mode="align_corners")
+
+    def law(x: Array, *_: Array) -> Array:
+        return F.interpolate(torch.from_numpy(x), scale_factor=scale, mode=of_torch, align_corners=True).numpy()
+
+    agrees(model, operands, law)
+
+
+def test_the_ends_of_a_part_are_those_of_the_result_that_a_scale_leaves() -> None:
+    part, scales = np.array([0, 0.2, 1, 0.8], np.float32), np.array([1, 1.7], np.float32)
+    operands = {"x": np.arange(12, dtype=np.float32).reshape(2, 6), "ROI": part, "SCALES": scales}
+    model = one("Resize", operands, 13, mode="linear", coordinate_transformation_mode="tf_crop_and_resize")
+    agrees(model, operands, lambda x, *_: x[:, :1] + np.linspace(1, 4, 10, dtype=np.float32))
 
 
 @pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
@@ -384,6 +369,44 @@ def test_what_is_not_read_between_values(name: str, kind: Any, options: dict[str
         from_onnx(one(name, operands, 20, **options))
 
 
+@pytest.mark.parametrize(
+    ("name", "operands", "options"),
+    [
+        ("Reshape", {"x": drawn(2, 3), "S": ints(0, 0, 0)}, {}),
+        ("Expand", {"x": drawn(3, 1), "S": ints(2, 4)}, {}),
+        ("Tile", {"x": drawn(3, 4), "S": ints(2)}, {}),
+        ("Gather", {"x": drawn(3, 4), "i": ints(1)}, {"axis": 5}),
+        ("DepthToSpace", {"x": drawn(1, 4, 2, 2)}, {}),
+    ],
+)
+def test_what_does_not_fit_is_an_error_that_says_where(
+    name: str, operands: dict[str, Array], options: dict[str, Any]
+) -> None:
+    with pytest.raises(ModelError, match=rf"do not fit: .*\n  where: {name} 'y0'\n  to do: .*onnx.checker"):
+        from_onnx(one(name, operands, **options))
+
+
+@pytest.mark.parametrize(
+    ("name", "operands", "options"),
+    [
+        ("Unsqueeze", {"x": drawn(2, 3), "A": ints(4)}, {}),
+        ("Softmax", {"x": drawn(2, 3)}, {"opset": 11, "axis": 4}),
+        ("LayerNormalization", {"x": drawn(2, 3), "W": drawn(3)}, {"axis": 4}),
+        ("Pad", {"x": drawn(2, 3), "P": ints(1, 1), "0": NONE, "A": ints(4)}, {"opset": 18}),
+        ("Resize", {"x": drawn(2, 3), "0": NONE, "1": NONE, "S": ints(6)}, {"opset": 18, "axes": [4]}),
+    ],
+)
+def test_axes_that_are_none_are_refused(name: str, operands: dict[str, Array], options: dict[str, Any]) -> None:
+    with pytest.raises(ModelError, match="axis 4 of a tensor with"):
+        from_onnx(one(name, operands, **options))
+
+
+def test_an_axis_that_is_left_out_by_an_empty_name_is_the_usual_one() -> None:
+    nodes = [helper.make_node("DFT", ["x", *rest], ["y0"]) for rest in ((), ("", ""))]
+    short, long = (from_onnx(model_of([node], {"x": drawn(2, 8, 2)}, {}, 20)).model for node in nodes)
+    assert short == long
+
+
 # ---- empty tensors ---------------------------------------------------------------------------------------------------
 
 
@@ -425,29 +448,3 @@ def test_signals_that_are_none_are_refused(shape: str, call: str) -> None:
     text = f"(float[{shape}] x) => (float y) <int64 n = {{2}}, int64 m = {{4}}> {{ y = {call} }}"
     with pytest.raises(ModelError, match=r"give (it|a longer signal)"):
         from_onnx(parser.parse_model(HEAD + text))
-
-
-@pytest.mark.parametrize("opset", [9, 12])
-def test_what_is_known_is_folded_as_the_opset_of_the_model_says(opset: int) -> None:
-    nodes = [
-        helper.make_node("Unsqueeze", ["count"], ["shape"], axes=[0]),
-        helper.make_node("Softmax", ["numbers"], ["shares"], axis=0),
-        helper.make_node("Reshape", ["x", "shape"], ["row"]),
-        helper.make_node("Mul", ["row", "share"], ["y0"]),
-    ]
-    nodes.insert(2, helper.make_node("ReduceMax", ["shares"], ["share"], keepdims=0))
-    scalar = [helper.make_node("Constant", [], ["numbers"], value=numpy_helper.from_array(np.ones((2, 2), np.float32)))]
-    operands = {"x": drawn(1, 3)}
-    model = model_of([*scalar, *nodes], operands, {"count": np.array(3)}, opset)
-    agrees(model, operands, lambda x: x[0] / 4)
-
-
-def test_what_the_reference_cannot_fold_is_left_to_the_row() -> None:
-    value = numpy_helper.from_array(np.array([[[3, 4]]], np.float32))
-    nodes = [
-        helper.make_node("Constant", [], ["c"], value=value),
-        helper.make_node("GlobalLpPool", ["c"], ["norm"]),
-        helper.make_node("Mul", ["x", "norm"], ["y0"]),
-    ]
-    operands = {"x": drawn(1, 1, 3)}
-    agrees(model_of(nodes, operands, {}, 17), operands, lambda x: x * 5)
