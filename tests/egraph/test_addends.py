@@ -10,15 +10,16 @@ from frittata.egraph.phases import Phase
 from frittata.egraph.saturate import Saturation, StopReason, saturate
 from frittata.egraph.terms import Term
 from frittata.frontends.torch_export import from_module
+from frittata.options import Options
+from frittata.pipeline import choose_rules, saturate_model
 from frittata.rules.compile import compile_families
-from frittata.rules.library import builtin_families
 from frittata.rules.parse import parse_family
 
 
-def saturated(*roots: Term, rules: str = "", over_reals: bool = True) -> Saturation:
-    families = (parse_family(rules, "my.rules", "my"),) if rules else builtin_families()
-    phase = Phase("all", tuple(family.name for family in families))
-    return saturate(roots, compile_families(families), (phase,), lambda term: term.op == "param", over_reals=over_reals)
+def saturated(*roots: Term, rules: str, over_reals: bool) -> Saturation:
+    programs = compile_families((parse_family(rules, "my.rules", "my"),))
+    phase = Phase("all", ("my",))
+    return saturate(roots, programs, (phase,), lambda term: term.op == "param", over_reals=over_reals)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_a_chain_of_norms_has_one_form_of_each_factor_and_shift() -> None:
     torch.manual_seed(0)
     norms = [nn.BatchNorm2d(3, dtype=torch.float64) for _ in range(6)]
     model = from_module(nn.Sequential(*norms).eval(), (torch.randn(2, 3, 4, 5, dtype=torch.float64),)).model
-    found = saturated(*model.main.outputs)
+    found = saturate_model(model, choose_rules(Options()))
     assert found.phases[0].stop is StopReason.SATURATED
     assert found.phases[0].nodes < 5000
     values = {"input": torch.randn(2, 3, 4, 5, dtype=torch.float64).numpy()}
@@ -79,7 +80,7 @@ class Chain(nn.Module):
 def test_a_chain_of_biased_products_has_one_form_of_each_bias() -> None:
     torch.manual_seed(0)
     model = from_module(Chain(4).eval(), (torch.randn(3, 4, dtype=torch.float64),)).model
-    found = saturated(*model.main.outputs)
+    found = saturate_model(model, choose_rules(Options()))
     assert found.phases[0].stop is StopReason.SATURATED
     assert found.phases[0].nodes < 10_000
     values = {"x": torch.randn(3, 4, dtype=torch.float64).numpy()}
