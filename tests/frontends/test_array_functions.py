@@ -413,7 +413,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "no number to fill with": (lambda x: np.full_like(x, "a"), "a is no value of f64"),
     "a border that is too large": (lambda x: np.pad(x.astype(np.int8), 1, constant_values=300), "300 is no value"),
     "a change in place": (lambda x: np.nan_to_num(x, copy=False), "copy=False changes its argument"),
-    "arrays in the place of values": (lambda x: np.nan_to_num(x, nan=np.ones(7)), "with arrays in the place of values"),
+    "arrays for values": (lambda x: np.nan_to_num(x, nan=np.ones(7)), "arrays in the place of values"),  # pyright: ignore
     "a triangle without axes": (lambda x: np.tril(x[0, 0]), r"a triangle of f64\[\]"),
     "a diagonal without axes": (lambda x: np.diag(x[0, 0]), r"numpy.diag of f64\[\]"),
     "an extent that is kept": (lambda x: np.broadcast_to(x, (2, -1, 7)), "extents of at least 1"),
