@@ -125,10 +125,13 @@ def _shape_of(arg: Any, name: str) -> tuple[int, ...]:
 def _known(declared: ValueInfoProto, value: Any) -> Array:
     """Return a value that an input has for good, in the dtype of the input."""
     array, kind = np.asarray(value), helper.tensor_dtype_to_np_dtype(declared.type.tensor_type.elem_type)
+    what, do = f"known={{{declared.name!r}: ...}} is of {array.dtype}", f"input {declared.name} takes {kind}"
     if not np.can_cast(array.dtype, kind, "same_kind"):
-        what = f"known={{{declared.name!r}: ...}} is of {array.dtype}"
-        raise ModelError(what, do=f"input {declared.name} takes {kind}")
-    return array.astype(kind)
+        raise ModelError(what, do=do)
+    found = array.astype(kind)
+    if array.dtype.kind in "iu" and found.dtype.kind in "iu" and (found != array).any():
+        raise ModelError(f"{what}, with numbers beyond {kind}", do=do)
+    return found
 
 
 def declared_inputs(graph: GraphProto) -> list[ValueInfoProto]:

@@ -168,6 +168,9 @@ def test_known_inputs_have_their_dtypes() -> None:
     assert from_onnx(model, known={"x": np.zeros((2, 3), np.int32)}).model.main.outputs[0].dtype == "i64"
     with pytest.raises(ModelError, match=r"known={'x': ...} is of float64\n  to do: input x takes int64"):
         from_onnx(model, known={"x": np.zeros((2, 3))})
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.INT8
+    with pytest.raises(ModelError, match="is of int64, with numbers beyond int8"):
+        from_onnx(model, known={"x": [[1, 2, 3], [4, 5, 300]]})
 
 
 @pytest.mark.parametrize("dynamic_shapes", [None, True])
