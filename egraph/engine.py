@@ -186,7 +186,7 @@ class Engine:
         self._plans: list[Plan] = []
         self._run_text(_TABLES + "".join(map(schema_of, self.ops)))
 
-    def load(self, roots: Iterable[Term], constants: Callable[[Term], bool], over_reals: bool = False) -> None:
+    def load(self, roots: Iterable[Term], constants: Callable[[Term], bool], over_reals: bool) -> None:
         """Insert every term under `roots`, one node at a time; `constants` tells the leaves known before run time.
 
         `over_reals`: classes are what is equal but for rounding, so that sums tell their constant addends.
