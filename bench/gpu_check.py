@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -56,9 +58,9 @@ def main(x: f32[64, 256]) -> f32[64, 256]:
 
 def main() -> int:
     """Check, time, print and write; return the exit status."""
-    checks = {"cases": _cases, "roundings": _roundings, "calls": _calls, "models": _models}
     parser = argparse.ArgumentParser(prog="python -m bench.gpu_check", description=__doc__)
-    parser.add_argument("--parts", nargs="+", choices=[*checks, "kernels", "zoo"], default=[*checks, "kernels", "zoo"])
+    parts = [*CHECKS, "kernels", "zoo"]
+    parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
     parser.add_argument("--output", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     if device.state() != "device" or not torch.cuda.is_available():
@@ -67,23 +69,50 @@ def main() -> int:
             "Nothing was checked. This needs an NVIDIA GPU, numba-cuda with the CUDA toolkit, and torch built for CUDA."
         )
         return 1
-    torch.set_grad_enabled(False)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    wrong: dict[str, str] = {}
-    for part in (part for part in checks if part in arguments.parts):
-        wrong |= checks[part]()
-    for name, what in wrong.items():
-        print(f"WRONG {name}: {what}")
-    found: dict[str, Any] = {"machine": description() | {"gpu": torch.cuda.get_device_name()}, "wrong": wrong}
-    if "kernels" in arguments.parts:
-        found["machine"]["copy_bytes_per_s"] = rate = gpu_timings.copy_rate()
-        found["kernels"] = [gpu_timings.timed_kernel(workload, rate) for workload in gpu_timings.WORKLOADS]
-    if "zoo" in arguments.parts:
-        found["models"] = [gpu_timings.timed_model(name, batch) for name, batch in gpu_timings.TIMED]
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(found, indent=1) + "\n")
+    wrong: dict[str, str] = {}
+    rows: dict[str, list[Any]] = {"kernels": [], "models": []}
+    machine = description() | {"gpu": torch.cuda.get_device_name()}
+
+    def note() -> None:
+        """Write what was found so far: who ends this command loses only what it is at."""
+        arguments.output.write_text(json.dumps({"machine": machine, "wrong": wrong, **rows}, indent=1) + "\n")
+
+    timed = gpu_timings.TIMED if "zoo" in arguments.parts else ()
+    processes = max(1, (os.cpu_count() or 1) // 3)  # each has others compile
+    with ProcessPoolExecutor(processes, get_context("spawn"), _as_eager) as pool:
+        checks = {name: check for part in CHECKS if part in arguments.parts for name, check in CHECKS[part].items()}
+        checked = {name: pool.submit(check) for name, check in checks.items()}
+        prepared = {model: pool.submit(gpu_timings.prepare, *model) for model in timed}
+        for name, future in checked.items():
+            wrong |= _found(name, future)
+            note()
+        for (name, _), future in prepared.items():
+            wrong |= _noted({f"{name}, full": future.result})
+    for name, what in wrong.items():
+        print(f"WRONG {name}: {what}", flush=True)
+    _as_eager()
+    machine["copy_bytes_per_s"] = rate = gpu_timings.copy_rate()
+    for workload in gpu_timings.WORKLOADS if "kernels" in arguments.parts else ():
+        rows["kernels"].append(gpu_timings.timed_kernel(workload, rate))
+        note()
+    for model in (model for model, future in prepared.items() if future.exception() is None):
+        rows["models"].append(gpu_timings.timed_model(*model, prepared[model].result()))
+        note()
+    note()
     print(f"{len(wrong)} wrong; wrote {arguments.output.name}")
     return 1 if wrong else 0
+
+
+def _as_eager() -> None:
+    """Have torch multiply in float32, and without gradients."""
+    torch.set_grad_enabled(False)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+
+
+def _found(name: str, checked: Future[dict[str, str]]) -> dict[str, str]:
+    """Return what a check found wrong, by name, or that it ended with its process."""
+    return _noted({name: checked.result}) or checked.result()
 
 
 def _noted(checks: dict[str, Callable[[], object]]) -> dict[str, str]:
@@ -123,7 +152,7 @@ def _cases() -> dict[str, str]:
         cache = KernelCache(Path(folder))
         compile_kernels([PtxSource(kernel, device.capability()) for kernel in kernels], cache)
         wrong = _noted({f"{case.name} {each.name}": partial(agrees, case, each.name) for case, each in taken})
-    print(f"{len(taken)} kernels compared with the interpreter, {len(wrong)} wrong")
+    print(f"{len(taken)} kernels compared with the interpreter, {len(wrong)} wrong", flush=True)
     return wrong
 
 
@@ -214,7 +243,7 @@ def _calls() -> dict[str, str]:
         "saved": saved,
     }
     wrong = _noted(checks)
-    print(f"{len(checks)} kinds of calls, {len(wrong)} wrong")
+    print(f"{len(checks)} kinds of calls, {len(wrong)} wrong", flush=True)
     return wrong
 
 
@@ -239,12 +268,9 @@ def main(x: f32[{x.size}]) -> (bf16[{x.size}], f16[{x.size}]):
     return wrong
 
 
-def _models() -> dict[str, str]:
-    """Compare small models, and the zoo's narrow ones, with torch in float64: arguments and results on the device."""
-    made = {"mlp": workloads.mlp, "encoder layer": workloads.encoder_layer, "basic block": workloads.basic_block}
-    made["encoder layer, bfloat16"] = lambda: workloads.encoder_layer(dtype=torch.bfloat16)
-    made |= {name: lambda entry=entry: entry.make("narrow") for name, entry in MODELS.items()}
-    return _noted({name: lambda name=name, make=make: _agrees(name, *make()) for name, make in made.items()})
+def _model(name: str) -> dict[str, str]:
+    """Compare a small model, or one of the zoo's narrow ones, with torch in float64, all on the device."""
+    return _noted({name: lambda: _agrees(name, *SMALL[name]())})
 
 
 def _agrees(name: str, module: torch.nn.Module, args: Any) -> None:
@@ -259,6 +285,22 @@ def _agrees(name: str, module: torch.nn.Module, args: Any) -> None:
     assert all(ours.is_cuda for ours in found), "a result is not on the device"
     tolerance = TOLERANCE if all(ours.dtype == torch.float32 for ours in found) else HALF_TOLERANCE
     assert error < tolerance, f"differs from float64 by {error:.1e}"
+
+
+SMALL: dict[str, Callable[[], tuple[torch.nn.Module, Any]]] = {
+    "mlp": workloads.mlp,
+    "encoder layer": workloads.encoder_layer,
+    "basic block": workloads.basic_block,
+    "encoder layer, bfloat16": partial(workloads.encoder_layer, dtype=torch.bfloat16),
+    **{name: partial(entry.make, "narrow") for name, entry in MODELS.items()},
+}
+CHECKS: dict[str, dict[str, Callable[[], dict[str, str]]]] = {
+    "cases": {"cases": _cases},
+    "roundings": {"roundings": _roundings},
+    "calls": {"calls": _calls},
+    "models": {name: partial(_model, name) for name in SMALL},
+}
+"""What is checked: of each part, functions that return what went wrong by name."""
 
 
 if __name__ == "__main__":
