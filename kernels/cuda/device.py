@@ -302,6 +302,9 @@ def settled(value: Any, stream: Stream) -> Any:
     Raises: ModelError if such an array has negative strides.
     """
     if is_torch(value):
+        is_plain = not (value.requires_grad or value.is_conj() or value.is_neg()) and value.is_contiguous()
+        if is_plain and value.data_ptr() % ALIGNMENT == 0:
+            return value
         value = value.detach().resolve_conj().resolve_neg()
         return value.contiguous() if value.data_ptr() % ALIGNMENT == 0 else value.clone().contiguous()
     if not _lent(value).is_c_contiguous():
@@ -370,5 +373,6 @@ def stream_of(like: Any) -> Stream:
         return Stream(0)
     import torch
 
-    handle = 0 if like is None else torch.cuda.current_stream(like.device).cuda_stream
+    # what torch's own compiled code calls: making an object for the stream takes several times as long
+    handle = 0 if like is None else torch._C._cuda_getCurrentRawStream(like.device.index)  # type: ignore[attr-defined]
     return Stream(handle, torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())

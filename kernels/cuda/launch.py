@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ from frittata.egraph.errors import CompileError
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.compile import kernel_digest
 from frittata.kernels.cuda import device, library
-from frittata.kernels.cuda.device import driver as _driver
+from frittata.kernels.cuda.driver import address, check
+from frittata.kernels.cuda.graphs import FEWEST, Graph
 from frittata.kernels.cuda.kernel import CudaKernel
 from frittata.kernels.driver import compiled
 
@@ -35,11 +37,6 @@ _ARRAY_WORDS, _ADDRESS = 7, 4
 _F32_ONE, _F64_ONE = 0x3F800000, 0x3FF0000000000000
 _SUMS_F64 = 70
 _LOG_BYTES = 8192
-_WAYS_OUT = {
-    "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": "install a CUDA toolkit that is no newer than the driver, or a newer driver",
-    "CUDA_ERROR_INVALID_PTX": "report it, with the PTX that `fast.compilation.executable.ptx()` gives",
-}
-"""What to do about refusals, by the driver's names of them."""
 _DEFAULT_WAY = -1
 """The algorithm that cuBLAS chooses by itself."""
 
@@ -140,24 +137,58 @@ class Launches:
         ]
         self._rows = np.array(rows, np.int64).reshape(-1, _WORDS)
         self._first_row = self._rows.ctypes.data
+        self._row_by_part = np.repeat(np.arange(len(launches)), [len(launch.parts) for launch in launches])
         self._calls_library = any(launch.product for launch in launches)
+        self._pieces_by_run: dict[tuple[int, int], list[tuple[int, int, Graph | None]]] = {}
 
     def point(self, starts: NDArray[np.int64]) -> None:
         """Say where the memories start."""
         np.add(starts[self._memory], self._offset, out=self._addresses)
 
     def run(self, first: int, count: int, stream: int) -> None:
-        """Launch some of them in a stream.
+        """Launch some of them in a stream, by graphs from the second time on: the first may be the only, or captured.
 
         Raises: CompileError if the driver refuses one.
         """
+        run = first, count
+        if run not in self._pieces_by_run:
+            self._pieces_by_run[run] = []
+            return self._walk(first, count, stream)
+        if not self._pieces_by_run[run]:
+            self._pieces_by_run[run] = self._pieces(first, count)
+        for at, length, graph in self._pieces_by_run[run]:
+            if graph is None:
+                self._walk(at, length, stream)
+            else:
+                graph.run(stream)
+
+    def _pieces(self, first: int, count: int) -> list[tuple[int, int, Graph | None]]:
+        """Split a run into many kernels in a row, each with its graph, and what is between them."""
+        out: list[tuple[int, int, Graph | None]] = []
+        rows = range(first, first + count)
+        for is_kernel, found in groupby(rows, lambda row: not self._products[row].size):
+            part = [*found]
+            if is_kernel and len(part) >= FEWEST:
+                out.append((part[0], len(part), self._graph(part[0], part[-1] + 1)))
+            elif out and out[-1][2] is None:
+                at, length, _ = out.pop()
+                out.append((at, length + len(part), None))
+            else:
+                out.append((part[0], len(part), None))
+        return out
+
+    def _graph(self, first: int, end: int) -> Graph:
+        low, high = np.searchsorted(self._row_by_part, (first, end))
+        return Graph(self._rows[first:end], self._addresses[low:high], self._row_by_part[low:high] - first)
+
+    def _walk(self, first: int, count: int, stream: int) -> None:
         multiplier, handle = (library.gemm(), library.handle(self._device, stream)) if self._calls_library else (0, 0)
         row = self._first_row + _WORDS * _WORD_BYTES * first
-        failed = _walk(row, count, _launcher(), stream, multiplier, handle)
+        failed = _walk(row, count, address("cuLaunchKernel"), stream, multiplier, handle)
         if failed < 0:
             raise CompileError(f"cuBLAS refuses a product: status {-failed}", do="optimize with library=False")
         if failed:
-            check((_driver().CUresult(failed),))
+            check((device.driver().CUresult(failed),))
 
 
 @_intrinsic
@@ -240,39 +271,15 @@ def _walk(rows: Any, count: Any, launcher: Any, stream: Any, multiplier: Any, ha
 
 
 @cache
-def loaded(source: PtxSource, ptx: bytes, device: int) -> int:
-    """Return the driver's function for a kernel, in the current context, which is that of `device`, where it stays.
+def loaded(source: PtxSource, ptx: bytes, number: int) -> int:
+    """Return the driver's function for a kernel, in the current context, that of device `number`, where it stays.
 
     Raises: CompileError if the driver cannot compile it: PTX that is newer than the driver, for one.
     """
-    driver = _driver()
+    driver = device.driver()
     what, log, option = f"kernel {source.kernel.name}", bytearray(_LOG_BYTES), driver.CUjit_option
     options = {option.CU_JIT_ERROR_LOG_BUFFER: log, option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES: len(log)}
     returned = driver.cuModuleLoadDataEx(ptx + b"\0", len(options), [*options], [*options.values()])
     (module,) = check(returned, what, log)
     (found,) = check(driver.cuModuleGetFunction(module, source.entry(ptx).encode()), what)
     return int(found)
-
-
-def check(returned: tuple[Any, ...], what: str = "a launch", log: bytes | bytearray = b"") -> tuple[Any, ...]:
-    """Return what a call of the driver gives besides its status; `log` is what its compiler says, up to a zero.
-
-    Raises: CompileError if the status is not success.
-    """
-    status, *found = returned
-    driver = _driver()
-    if status != driver.CUresult.CUDA_SUCCESS:
-        _, text = driver.cuGetErrorString(status)
-        told = text.decode() if isinstance(text, bytes) else str(text)
-        where = log.partition(b"\0")[0].decode(errors="replace").strip()
-        do = _WAYS_OUT.get(status.name, "")
-        raise CompileError(f"CUDA's driver refuses {what}: {told} ({status.name})", where=where, do=do)
-    return tuple(found)
-
-
-@cache
-def _launcher() -> int:
-    """Return the address of `cuLaunchKernel`."""
-    driver = _driver()
-    address, _ = check(driver.cuGetProcAddress(b"cuLaunchKernel", 12000, 0), "its own entry point")
-    return int(address)

@@ -132,7 +132,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, function: Callable[..., int]) -> A
     made = kind(function)
     monkeypatch.setattr(library, "gemm", lambda: ctypes.cast(made, ctypes.c_void_p).value)
     monkeypatch.setattr(library, "handle", lambda device, stream: 5)
-    monkeypatch.setattr(launch, "_launcher", lambda: 0)
+    monkeypatch.setattr(launch, "address", lambda name: 0)
     return made
 
 
