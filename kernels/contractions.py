@@ -28,6 +28,8 @@ from frittata.kernels.strides import view_of
 
 Index = Mapping[int, Affine]
 BINDERS = CONTRACTIONS | {"fold"}
+_LOOKED_AT = 32
+"""How many steps of a variable tell how it moves in memory."""
 
 
 Run = tuple[int, int]
@@ -97,11 +99,18 @@ class Side:
         """The operand as it can be kept until it is used: what it is cast from, if that is a narrow dtype."""
         return self.kept if dtypes.is_narrow(self.kept.element.dtype) else self
 
-    def lies_along(self, key: str) -> bool:
-        """Whether most of what the operand reads, and that moves with a variable, lies along it in memory."""
+    def lies_along(self, key: str, extent: int, other: tuple[str, int]) -> bool:
+        """Whether more of a variable's steps go to the next element in memory than of another's."""
+        nearness = self._nearness(key, extent)
+        return nearness > 0 and nearness >= self._nearness(*other)
+
+    def _nearness(self, key: str, extent: int) -> float:
+        """Return which share of a variable's first steps, of all loads that it moves, go to the next element."""
+        steps = np.arange(min(extent, _LOOKED_AT))
         offsets = [offset for _, offset in loads_of(self.element, index=self.index) if offset is not None]
-        moving = [offset.factor_of(key) for offset in offsets if offset.factor_of(key) != 0]
-        return moving.count(1) * 2 > len(moving)
+        found = [np.diff(at.evaluate(lambda each: steps if each == key else 0) + 0 * steps) for at in offsets]
+        moved = [there for there in found if there.any()]
+        return float(np.mean([there == 1 for there in moved])) if moved else 0.0
 
     def plain(self) -> tuple[Term, Affine] | None:
         """Return the buffer and the offset if the operand only reads one, without clamping any index."""

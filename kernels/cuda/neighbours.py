@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import gcd
 
 from frittata.egraph.indexing import Affine, Atom, Clamp, Quot, Var
@@ -48,10 +49,15 @@ def _reduced_atom(atom: Atom) -> Affine:
 
 def are_neighbours(offsets: Sequence[Affine | None]) -> bool:
     """Whether offsets are those of a quad."""
-    first = offsets[0]
-    if first is None or _start(first) != first:
+    found = [_reduced(offset) for offset in offsets if offset is not None]
+    if len(found) < len(offsets) or _start(found[0]) != found[0]:
         return False
-    return all(offset == first + e for e, offset in enumerate(offsets))
+    return all(offset == found[0] + e for e, offset in enumerate(found))
+
+
+def reduce_loads(body: list[Statement]) -> None:
+    """Take common factors out of the quotients in offsets of loads, in place."""
+    map_values(body, lambda value: replace(value, offset=_reduced(value.offset)) if isinstance(value, Load) else value)
 
 
 def _start(offset: Affine) -> Affine | None:

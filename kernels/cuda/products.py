@@ -112,6 +112,7 @@ class _ProductWriter:
         stores = [store for side in self._sides for store in side.stores()]
         known = ["g", *(variable for side in self._sides for variable in side.variables)]
         block = unclamp(lower_block(stores, known, self._names, {}))
+        neighbours.reduce_loads(block)
         spell_out(block)
         digits = [side.digits(block) for side in self._sides]
         for there in filter(None, digits):
@@ -195,6 +196,7 @@ class _ProductWriter:
                 element = terms.substitute(body.args[0], {work.product: term})
                 stores.append((name, stored_at(body, place), element, place))
         body = unclamp(lower_block(stores, ("g", "i", "j"), self._names, sums))
+        neighbours.reduce_loads(body)
         spell_out(body)
         yield from neighbours.write(name_quotients(body, ("g", "i", "j")), self._writer, self._floats)
 

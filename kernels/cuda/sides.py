@@ -57,7 +57,7 @@ class Filling:
     @cached_property
     def is_deep(self) -> bool:
         """Whether neighbouring threads load along the depth: so most of what they load lies in memory."""
-        return self._side.lies_along("k")
+        return self._side.lies_along("k", self.work.depth, (self._index, self.extent))
 
     @cached_property
     def width(self) -> int:

@@ -96,7 +96,7 @@ class _Panel:
         """Whether lines in shared memory run along the depth: if memory does."""
         if self.copied is not None:
             return self.copied[2] == "k"
-        return self.side.lies_along("k")
+        return self.side.lies_along("k", self.whole_depth, (self.index, self.extent))
 
     @property
     def chunks(self) -> int:

@@ -397,6 +397,13 @@ def _contractions() -> Iterator[Case]:
     sides = (("a", (7, 37), "u8"), ("b", (37, 17), "i8"))
     bytes_ = (element("cast", load(name, *shape, dtype=dtype), dtype="i32") for name, shape, dtype in sides)
     yield Case("dot-bytes", (build(element("dot", *bytes_, depth=37), 7, 17),))
+    for channels in (8, 6):  # windows of 3 x 3 with the channels last: rows of three lines each
+        shape, depth = (2, 3, 3, 9 * channels), 9 * channels
+        image, line, column, k = (indexing.var(axis - 4, extent) for axis, extent in enumerate(shape))
+        place = (image, line * 2 + k // (3 * channels), column * 2 + k // channels % 3, k % channels)
+        windows = reindex(load("x", 2, 7, 7, channels), IndexMap((2, 7, 7, channels), shape, place))
+        body = element("dot", windows, load("w", depth, 12), depth=depth)
+        yield Case(f"dot-windows-{channels}", (build(body, 2, 3, 3, 12),))
 
 
 def window(
