@@ -85,7 +85,7 @@ REFERENCE_GPU = Machine(
     l1_bytes=48 << 10,
     l2_bytes=228 << 10,
     l3_bytes=60 << 20,
-    launch_s=3.5e-6,
+    launch_s=1.0e-6,
     sync_s=0.0,
     library_gemm_share=0.83,
 )

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from frittata.egraph.indexing import Affine, Atom, Clamp, Quot, Var, var
+from frittata.kernels.contractions import Contraction
 from frittata.kernels.cuda.quads import QUAD
+from frittata.kernels.cuda.tiles import Tile
 from frittata.kernels.cuda.writing import Writer, change_indices, name_quotients
 from frittata.kernels.loops import AssignIndex, Statement
 
@@ -21,40 +23,44 @@ class Digits:
 
     name: str
     functions: tuple[Affine, ...]
-    extent: int
-    """Of the depth."""
-    slice: int
-    """How much of it is loaded at a time."""
+    work: Contraction
+    tile: Tile
+
+    @property
+    def _size(self) -> int:
+        """The numbers of a slice."""
+        return QUAD * self.tile.depth
 
     def head(self) -> Iterator[str]:
-        """Yield the shared memory of two slices, and what fills the first."""
-        yield f"{self.name} = cuda.shared.array({2 * QUAD * self.slice}, np.int32, alignment=16)"
+        """Yield the shared memory of two slices for each team, and what fills the first."""
+        yield f"{self.name} = cuda.shared.array({2 * self._size * self.tile.teams}, np.int32, alignment=16)"
         yield from self.fill("0")
 
     def fill(self, step: str) -> Iterator[str]:
         """Yield what computes the digits of a slice."""
         body: list[Statement] = [AssignIndex(f"{self.name}_{n}", at) for n, at in enumerate(self.functions)]
-        yield f"if thread < {self.slice}:"
-        yield f"    k = int32(min({step}*{self.slice} + thread, {self.extent - 1}))"
-        yield f"    {self.name}_to = uint32({step} % 2 * {QUAD * self.slice} + thread*{QUAD})"
+        depth, tile = self.tile.depth, self.tile
+        yield f"if thread < {depth}:"
+        yield f"    k = int32(min({tile.begin(self.work, depth)}{step}*{depth} + thread, {self.work.depth - 1}))"
+        yield f"    {self.name}_to = uint32({step} % 2 * {self._size} + thread*{QUAD}{tile.of_team(self._size)})"
         yield from (f"    {line}" for line in Writer().write(name_quotients(body, ["k"], f"{self.name}_q"), 0))
         for n in range(len(self.functions)):
             yield f"    put({self.name}, {self.name}_to, {n}, np.int32({self.name}_{n}))"
 
     def read(self, place: str, further: int) -> str:
         """Read the digits of so many places further than that of a thread's first piece."""
-        at = f"uint32(half*{QUAD * self.slice} + {place}*{QUAD})"
+        at = f"uint32(half*{self._size} + {place}*{QUAD}{self.tile.of_team(self._size)})"
         return f"{self.name}{further} = shared_quad({self.name}, {at}, {QUAD * further})"
 
 
 def take_digits(
-    body: list[Statement], name: str, further_by_key: Mapping[str, int], extent: int, slice: int
+    body: list[Statement], name: str, further_by_key: Mapping[str, int], work: Contraction, tile: Tile
 ) -> Digits | None:
     """Let a block read the digits of variables along the depth, in place; None and no change if that is no gain."""
     functions: dict[Affine, int] = {}
 
     def note(at: Affine, key: str) -> Affine:
-        of_k = at.substitute({key: var("k", extent)})
+        of_k = at.substitute({key: var("k", work.depth)})
         place = functions.setdefault(of_k, len(functions))
         return var(f"{name}{further_by_key[key]}[{place}]", int(at.bounds()[1]) + 1)
 
@@ -87,4 +93,4 @@ def take_digits(
         return None
     for statement in body:
         change_indices(statement, change)
-    return Digits(name, tuple(functions), extent, slice)
+    return Digits(name, tuple(functions), work, tile)

@@ -19,7 +19,7 @@ from frittata.kernels import source, spelling
 from frittata.kernels.contractions import Contraction, Index, Side
 from frittata.kernels.cuda import neighbours
 from frittata.kernels.cuda.guarded import unclamp
-from frittata.kernels.cuda.kernel import CudaKernel, ceil_div, cuda_kernel
+from frittata.kernels.cuda.kernel import CudaKernel, cuda_kernel
 from frittata.kernels.cuda.quads import QUAD
 from frittata.kernels.cuda.sides import Filling
 from frittata.kernels.cuda.tiles import Tile
@@ -71,8 +71,10 @@ class _ProductWriter:
         notes = [
             f"{batches}({work.rows}, {work.depth}) x ({work.depth}, {work.columns}):"
             f" a block computes {tile.rows} x {tile.columns}, a thread {tile.down} x {tile.across}"
+            + (f", {tile.teams} teams of threads share the depth" if tile.teams > 1 else "")
         ]
-        body = [*self._head(lines, columns), *self._loop(), *self._store()]
+        stored = ["if team == 0:", *_deeper(self._store(), 1)] if tile.teams > 1 else self._store()
+        body = [*self._head(lines, columns), *self._loop(), *self._meet(), *stored]
         text = [source.INDENT + line for line in body]
         blocks, resident = work.batches * lines * columns, tile.resident(work)
         return cuda_kernel(name, work.bodies, blocks, tile.threads, text, notes, resident=resident)
@@ -80,11 +82,13 @@ class _ProductWriter:
     def _head(self, lines: int, columns: int) -> Iterator[str]:
         tile, dtype = self._tile, spelling.memory_dtype(self._work.dtype)
         for side in self._sides:
-            yield f"{side.name} = cuda.shared.array({2 * side.size}, {dtype}, alignment=16)"
+            yield f"{side.name} = cuda.shared.array({side.shared_size}, {dtype}, alignment=16)"
         yield f"lefts = cuda.local.array({tile.down}, {dtype})"
         yield f"rights = cuda.local.array({tile.across}, {dtype})"
         yield f"total = cuda.local.array({tile.down * tile.across}, {dtype})"
-        yield "thread = cuda.threadIdx.x"
+        yield "thread = cuda.threadIdx.x" + (f" % {tile.team}" if tile.teams > 1 else "")
+        if tile.teams > 1:
+            yield f"team = cuda.threadIdx.x // {tile.team}"
         down, across = _PATCH
         if tile.lines % down == 0 and tile.lanes % across == 0:
             patches = tile.lanes // across
@@ -108,7 +112,7 @@ class _ProductWriter:
 
     def _loop(self) -> Iterator[str]:
         """Load a slice, add up the one before, and put what was loaded into the other half of shared memory."""
-        slices = ceil_div(self._work.depth, self._tile.depth)
+        slices = self._tile.slices(self._work)
         stores = [store for side in self._sides for store in side.stores()]
         known = ["g", *(variable for side in self._sides for variable in side.variables)]
         block = unclamp(lower_block(stores, known, self._names, {}))
@@ -151,7 +155,8 @@ class _ProductWriter:
         written = min(_WRITTEN_OUT, tile.depth)
         yield f"for h in range(0, {tile.depth}, {written}):"
         for side, own in ((left, "down"), (right, "across")):
-            yield f"    {side.name}_from = uint32((1 - half)*{side.size} + h*{side.pitch} + {own}*{QUAD})"
+            at = f"(1 - half)*{side.size} + h*{side.pitch} + {own}*{QUAD}{tile.of_team(side.size)}"
+            yield f"    {side.name}_from = uint32({at})"
         for h in range(written):
             for side, name, others, count in (
                 (left, "lefts", tile.lines, tile.down),
@@ -164,6 +169,25 @@ class _ProductWriter:
             yield f"    for m in range({tile.down}):"
             yield f"        for n in range({tile.across}):"
             yield f"            total[m*{tile.across} + n] += lefts[m] * rights[n]"
+
+    def _meet(self) -> Iterator[str]:
+        """Add the sums of other teams to those of the first, one team after the other, by way of shared memory."""
+        tile, (left, _) = self._tile, self._sides
+        sums = tile.down * tile.across
+        if tile.teams == 1:
+            return
+        assert sums * tile.team <= left.shared_size
+        yield f"for other in range(1, {tile.teams}):"
+        yield "    if team == other:"
+        for first in range(0, sums, QUAD):
+            values = ", ".join(f"total[{first + e}]" for e in range(QUAD))
+            yield f"        put_quad(left, uint32(thread*{QUAD}), {first * tile.team}, ({values}))"
+        yield "    cuda.syncthreads()"
+        yield "    if team == 0:"
+        for first in range(0, sums, QUAD):
+            yield f"        others = shared_quad(left, uint32(thread*{QUAD}), {first * tile.team})"
+            yield from (f"        total[{first + e}] += others[{e}]" for e in range(QUAD))
+        yield "    cuda.syncthreads()"
 
     # ---- the result --------------------------------------------------------------------------------------------------
 

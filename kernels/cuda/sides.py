@@ -63,7 +63,7 @@ class Filling:
     def width(self) -> int:
         """How many neighbours a piece has: four where most loads are of four neighbours, else one."""
         extent = self.work.depth if self.is_deep else self.extent
-        is_small = self.rows * self.tile.depth < QUAD * self.tile.threads
+        is_small = self.rows * self.tile.depth < QUAD * self.tile.team
         if extent % QUAD or is_small or not dtypes.is_float(self.work.dtype):
             return 1
         names = ("k", self._index) if self.is_deep else (self._index, "k")
@@ -85,6 +85,16 @@ class Filling:
         return self.pitch * self.tile.depth
 
     @property
+    def shared_size(self) -> int:
+        """The elements in shared memory: two slices for each team."""
+        return 2 * self.size * self.tile.teams
+
+    @property
+    def _is_ragged(self) -> bool:
+        """Whether the last slices reach beyond the depth."""
+        return self.tile.slices(self.work) * self.tile.depth * self.tile.teams != self.work.depth
+
+    @property
     def _span(self) -> int:
         """How many pieces follow each other in memory."""
         return (self.tile.depth if self.is_deep else self.rows) // self.width
@@ -92,7 +102,7 @@ class Filling:
     @cached_property
     def _pieces(self) -> list[tuple[int, int]]:
         """How far each piece of a thread is from its first, in pieces: along rows or columns, and along the depth."""
-        threads = self.tile.threads
+        threads = self.tile.team
         count = self.rows * self.tile.depth // (threads * self.width)
         moved = [divmod(n * threads, self._span) for n in range(count)]
         return [(outer, inner) if self.is_deep else (inner, outer) for outer, inner in moved]
@@ -109,13 +119,14 @@ class Filling:
 
     def head(self) -> Iterator[str]:
         """Yield what is known outside of the loop: the place of a thread, its rows or columns."""
-        is_one = self.tile.threads <= self._span
+        is_one = self.tile.team <= self._span
         at = ("0", "thread") if is_one else (f"thread // {self._span}", f"thread % {self._span}")
         along, deep = at if self.is_deep else reversed(at)
         name, (width, depth_width) = self.name, self._widths
         yield f"{name}_along = {along}"
         yield f"{name}_deep = {deep}"
-        yield f"{name}_place = {name}_deep*{self.pitch * depth_width} + {name}_along*{width}"
+        place = f"{name}_deep*{self.pitch * depth_width} + {name}_along*{width}"
+        yield f"{name}_place = {place}{self.tile.of_team(self.size)}"
         last = self.extent // width - 1
         for there in sorted({there for there, _ in self._pieces}):
             at_ = f"first_{self._index}*{self.rows // width} + {name}_along" + (f" + {there}" if there else "")
@@ -123,10 +134,10 @@ class Filling:
 
     def digits(self, body: list[Statement]) -> Digits | None:
         """Let a block that loads a slice read the digits of the depth, in place, if that is a gain."""
-        if self._widths[1] > 1 or self.tile.threads < self.tile.depth:
+        if self._widths[1] > 1 or self.tile.team < self.tile.depth:
             return None
         further_by_key = {f"{self.name}_k{deep}": deep for deep in self._deeps}
-        return take_digits(body, f"{self.name}_digits", further_by_key, self.work.depth, self.tile.depth)
+        return take_digits(body, f"{self.name}_digits", further_by_key, self.work, self.tile)
 
     @property
     def _deeps(self) -> list[int]:
@@ -139,12 +150,12 @@ class Filling:
         for deep in self._deeps:
             if digits:
                 yield digits.read(f"{self.name}_deep", deep)
-            is_ragged = self.work.depth % self.tile.depth != 0
-            if not is_ragged and f"{self.name}_k{deep}" not in read:
+            if not self._is_ragged and f"{self.name}_k{deep}" not in read:
                 continue
-            at = f"step*{self.tile.depth // width} + {self.name}_deep" + (f" + {deep}" if deep else "")
+            step = self.tile.depth // width
+            at = f"{self.tile.begin(self.work, step)}step*{step} + {self.name}_deep" + (f" + {deep}" if deep else "")
             yield f"{self.name}_k{deep} = int32({at})"
-            if is_ragged:
+            if self._is_ragged:
                 yield f"{self.name}_inside{deep} = {self.name}_k{deep} <= int32({last})"
                 yield f"{self.name}_k{deep} = min({self.name}_k{deep}, int32({last}))"
 
@@ -164,7 +175,7 @@ class Filling:
 
     def limits(self) -> Iterator[str]:
         """Yield what makes zero of values beyond the depth."""
-        if self.work.depth % self.tile.depth:
+        if self._is_ragged:
             zero = spelling.constant(Scalar.of(0, self.work.dtype))
             for number, (_, deep) in enumerate(self._pieces):
                 for e in range(self.width):

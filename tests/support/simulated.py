@@ -117,6 +117,11 @@ def launches(ledger: Ledger) -> None:
         templates.choose_tile = lambda work, machine, tile=tile: tile  # type: ignore[assignment]
         ledger.run(f"single {tile}", lambda: check(single, "contraction"))
         ledger.run(f"quads {tile}", lambda: check(quads, "contraction"))
+    templates.choose_tile = lambda work, machine: Tile(4, 4, 4, 4, 16, 3)  # type: ignore[assignment]
+    for name in ("dot-f64", "dot-batched", "dot-i64", "dot-windows-8", "dot-windows-6"):
+        ledger.run(f"{name} by teams", lambda name=name: check(case_named(name), "contraction"))
+    for name in ("window-3x3-s1-p1-d1-g1", "window-fused"):
+        ledger.run(f"{name} by teams", lambda name=name: check(case_named(name), "convolution"))
     for number in (2, 4):
         templates.choose_tensor_tile = lambda *given, number=number: TENSOR_TILES[number]  # type: ignore[assignment]
         for name in ("halves-bf16", "halves-turned-f16", "halves-computed"):

@@ -123,7 +123,7 @@ def test_tiles_fit_into_a_block() -> None:
         assert all(extent * tile.depth % (CHUNK * tile.threads) == 0 for extent in (tile.rows, tile.columns))
         assert 2 <= tile.stages <= 8 and tile.n % 2 == tile.depth % 16 == 0
     for tile in TILES:
-        assert tile.threads <= MOST_THREADS
-        assert tile.depth <= tile.threads
+        assert tile.team <= MOST_THREADS and tile.threads <= 2 * MOST_THREADS
+        assert tile.depth <= tile.team
         for rows in (tile.rows, tile.columns):
-            assert rows * tile.depth % (QUAD * tile.threads) == 0 or rows * tile.depth % tile.threads == 0
+            assert rows * tile.depth % (QUAD * tile.team) == 0 or rows * tile.depth % tile.team == 0
