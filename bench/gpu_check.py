@@ -32,7 +32,7 @@ from frittata.dynamo import backend
 from frittata.egraph.machine import REFERENCE_GPU
 from frittata.kernels.batch import compile_kernels
 from frittata.kernels.cache import KernelCache
-from frittata.kernels.cuda import device, runtime
+from frittata.kernels.cuda import device, graphs, runtime
 from frittata.kernels.cuda.kernel import CudaKernel
 from frittata.kernels.cuda.launch import PtxSource
 from frittata.kernels.cuda.library import LIBRARIES, gemm
@@ -52,8 +52,24 @@ CHAIN = """
 def main(x: f32[64, 256]) -> f32[64, 256]:
     v1: f32[64, 256] = gelu(x)
     v2: f32[64, 256] = softmax(v1, axis=-1)
-    return v2
+    v3: f32[64, 256] = add(v2, x)
+    v4: f32[64, 256] = softmax(v3, axis=-2)
+    v5: f32[64, 256] = add(v4, x)
+    v6: f32[64, 256] = softmax(v5, axis=-1)
+    v7: f32[64, 256] = add(v6, x)
+    v8: f32[64, 256] = softmax(v7, axis=-2)
+    v9: f32[64, 256] = add(v8, x)
+    return v9
 """
+"""Several kernels in a row: from the second call on a graph."""
+
+
+def smooth(x: torch.Tensor) -> torch.Tensor:
+    """Compute the chain."""
+    found = torch.nn.functional.gelu(x)
+    for axis in (-1, -2, -1, -2):
+        found = torch.softmax(found, axis) + x
+    return found
 
 
 def main() -> int:
@@ -168,9 +184,6 @@ def _calls() -> dict[str, str]:
         torch.testing.assert_close(taken, torch.softmax(x, -1)[i])
         torch.testing.assert_close(sums, x.sum(1, keepdim=True), rtol=1e-5, atol=1e-4)
 
-    def smooth(x: torch.Tensor) -> torch.Tensor:
-        return torch.softmax(torch.nn.functional.gelu(x), -1)
-
     def refused() -> None:
         try:
             fast(dx, torch.tensor([0, 1, 2, 3, 33], device="cuda"))
@@ -228,7 +241,15 @@ def _calls() -> dict[str, str]:
         assert all(isinstance(result, np.ndarray) for result in found)
         right(found)
 
+    def again() -> None:
+        assert len(chain.kernels) >= graphs.FEWEST
+        kept: list[torch.Tensor] = []  # so that arguments and results move
+        for number in range(8):
+            kept += [given := y * number, chain(given)]
+            torch.testing.assert_close(kept[-1], smooth(given))
+
     checks: dict[str, Callable[[], object]] = {
+        "again and again": again,
         "tensors on the device": lambda: right(fast(dx, di)),
         "numpy arrays": numpy,
         "tensors on the CPU": lambda: right(fast(x, i)),
@@ -275,7 +296,11 @@ def _model(name: str) -> dict[str, str]:
 
 def _agrees(name: str, module: torch.nn.Module, args: Any) -> None:
     there = pytree.tree_map(lambda arg: arg.cuda(), args)
-    found = pytree.tree_leaves(ft.optimize(module.cuda(), there, target="cuda")(*there))
+    fast = ft.optimize(module.cuda(), there, target="cuda")
+    found = pytree.tree_leaves(fast(*there))
+    for _ in range(2):  # by graphs, with arguments elsewhere
+        again = pytree.tree_leaves(fast(*pytree.tree_map(lambda arg: arg.clone(), there)))
+        assert all(map(torch.equal, found, again)), "a second call differs"
     wide = pytree.tree_map(lambda arg: arg.double() if arg.is_floating_point() else arg, args)
     expected = pytree.tree_leaves(module.cpu().double()(*wide))
     scales = [max(1.0, float(law.abs().max())) for law in expected]

@@ -34,5 +34,4 @@ def test_the_programs_that_are_called_in_many_ways_compute_what_torch_does() -> 
     torch.testing.assert_close(taken, torch.softmax(x, -1)[i])
     torch.testing.assert_close(sums, x.sum(1, keepdim=True))
     y = torch.randn(64, 256)
-    expected = torch.softmax(torch.nn.functional.gelu(y), -1)
-    torch.testing.assert_close(ft.optimize(ft.parse(gpu_check.CHAIN))(y), expected)
+    torch.testing.assert_close(ft.optimize(ft.parse(gpu_check.CHAIN))(y), gpu_check.smooth(y))
