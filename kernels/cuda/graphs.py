@@ -73,10 +73,12 @@ class Graph:
 
         Raises: CompileError if the driver refuses it.
         """
-        moved = np.flatnonzero(self._addresses != self._known)
-        for number in dict.fromkeys(self._row_by_address[moved].tolist()):
-            _call("cuGraphExecKernelNodeSetParams", self._executable, self._nodes[number], self._parameters_of(number))
-        self._known[moved] = self._addresses[moved]
+        moved = self._addresses != self._known
+        if moved.any():
+            for number in dict.fromkeys(self._row_by_address[moved].tolist()):
+                of_node = self._parameters_of(number)
+                _call("cuGraphExecKernelNodeSetParams", self._executable, self._nodes[number], of_node)
+            self._known[moved] = self._addresses[moved]
         _call("cuGraphLaunch", self._executable, stream)
 
     def _parameters_of(self, number: int) -> int:

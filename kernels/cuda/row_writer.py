@@ -6,8 +6,8 @@
                                                 for half in (16, 8, 4, 2, 1):
                                                     max0 = max(max0, cuda.shfl_xor_sync(0xffffffff, max0, half))
 
-Folds meet in the lanes of a warp; those of several warps then go through shared memory, one value of each warp, and
-those down columns one value of each lane. All are combined in a fixed order, the same in every lane.
+Folds meet in the lanes of a warp; those of several warps then go through shared memory, one value of each warp, or, of
+those down columns, one of each column in a warp. All are combined in a fixed order, the same in every lane.
 """
 
 from __future__ import annotations
@@ -107,9 +107,8 @@ class _RowWriter:
 
     def _head(self) -> Iterator[str]:
         rows = self._rows
-        meeting = rows.threads if rows.columns else rows.threads // WARP
         for tree, dtype in self._trees:
-            yield f"{tree} = cuda.shared.array({meeting}, {spelling.memory_dtype(dtype)})"
+            yield f"{tree} = cuda.shared.array({rows.meeting}, {spelling.memory_dtype(dtype)})"
         for row in rows.shared:
             yield f"{row.array} = cuda.shared.array({rows.members * row.extent}, {spelling.memory_dtype(row.dtype)})"
         if rows.members == 1:
@@ -149,7 +148,7 @@ class _RowWriter:
     @property
     def _shares_folds(self) -> bool:
         """Whether folds meet in shared memory."""
-        return self._rows.lanes > (1 if self._rows.columns else WARP)
+        return self._rows.meeting > 0
 
     def _rounds(self, loop: Loop) -> Iterator[Statement]:
         """Yield a loop in rounds: those that all lanes take part in, unrolled or in chunks, and a last one."""
@@ -179,35 +178,35 @@ class _RowWriter:
 
     def _meet(self, meet: _Meet) -> Iterator[str]:
         rows, sums = self._rows, meet.sums
-        columns, lanes = rows.columns, rows.lanes
-        if sums and not columns and lanes > 1:
-            yield from self._shuffled(sums, min(lanes, WARP))
+        columns, apart = rows.columns, rows.members if rows.columns else 1
+        if sums and rows.among > 1:
+            yield from self._shuffled(sums, rows.among, apart)
         if sums and self._shares_folds:
-            at, store = self._thread, ""
-            if not columns:
-                yield f"if {spelling.index(self._thread)} % {WARP} == 0:"
-                at, store = self._thread // WARP, source.INDENT
+            at, store, lane = self._thread, "", self._thread // apart
+            if rows.among > 1:
+                yield f"if {spelling.index(lane)} % {rows.among} == 0:"
+                at, store = (lane // rows.among * apart + self._member if columns else lane // WARP), source.INDENT
             for tree, fold in sums:
                 yield from (store + line for line in self._lines(Store(tree, at, Local(fold.name, fold.value.dtype))))
         if meet.stores or (sums and self._shares_folds):
             yield "cuda.syncthreads()"
         if not sums or not self._shares_folds:
             return
-        member = self._member
+        member, parts = self._member, rows.lanes // rows.among
         for tree, fold in sums:
-            first = member if columns else member * (lanes // WARP) + var(LANE, lanes) % (lanes // WARP)
+            first = member if columns else member * parts + var(LANE, rows.lanes) % parts
             yield from self._lines(Assign(fold.name, Load(tree, first, fold.value.dtype)))
         if not columns:
-            yield from self._shuffled(sums, lanes // WARP)
+            yield from self._shuffled(sums, parts)
             return
-        yield f"for half in range(1, {lanes}):"
+        yield f"for half in range(1, {parts}):"
         for tree, fold in sums:
-            other = Load(tree, var("half", lanes) * rows.members + member, fold.value.dtype)
+            other = Load(tree, var("half", parts) * rows.members + member, fold.value.dtype)
             yield from (source.INDENT + line for line in self._combined(fold, other))
 
-    def _shuffled(self, sums: list[tuple[str, Accumulate]], among: int) -> Iterator[str]:
-        """Combine folds among so many neighbouring lanes."""
-        distances = [among >> n for n in range(1, among.bit_length())]
+    def _shuffled(self, sums: list[tuple[str, Accumulate]], among: int, apart: int = 1) -> Iterator[str]:
+        """Combine folds among so many lanes, `apart` threads from one to the next."""
+        distances = [(among >> n) * apart for n in range(1, among.bit_length())]
         yield f"for half in ({', '.join(map(str, distances))}{',' * (len(distances) == 1)}):"
         for _, fold in sums:
             dtype = fold.value.dtype

@@ -106,12 +106,21 @@ class Rows:
         return [s for s in self.block if isinstance(s, Row) and s.array not in private]
 
     @property
+    def among(self) -> int:
+        """How many lanes of one row a warp has, whose folds meet without shared memory."""
+        return min(self.lanes, max(1, WARP // self.members) if self.columns else WARP)
+
+    @property
+    def meeting(self) -> int:
+        """How many values of a fold meet in shared memory."""
+        return self.threads // self.among if self.lanes > self.among else 0
+
+    @property
     def shared_bytes(self) -> int:
         """The shared memory of a block: rows, and where folds meet."""
         rows = sum(row.extent * dtypes.itemsize(row.dtype) for row in self.shared) * self.members
         loops = [s for s in self.block if isinstance(s, Loop)]
-        meeting = self.threads if self.columns else self.threads // WARP
-        return rows + sum(dtypes.itemsize(s.value.dtype) for loop in loops for s in sums_of(loop)) * meeting
+        return rows + sum(dtypes.itemsize(s.value.dtype) for loop in loops for s in sums_of(loop)) * self.meeting
 
 
 def plans(bodies: tuple[Term, ...]) -> Iterator[Rows]:
