@@ -410,13 +410,12 @@ class CudaExecutable:
         """Raise what the first kernel that was given a wrong index has noted."""
         if not any(self._words):
             return
-        checks = [
-            check
-            for kernel, words in zip(self.program.kernels, self._words, strict=True)
-            if words
-            for check in lookups.checks(kernel)
-        ]
-        for check, index in zip(checks, device.download(call.context.status, call.stream), strict=True):
+        noted = device.download(call.context.status, call.stream)
+        if not noted.any():
+            return
+        known = zip(self.program.kernels, self._words, strict=True)
+        checks = [check for kernel, words in known if words for check in lookups.checks(kernel)]
+        for check, index in zip(checks, noted, strict=True):
             if index:
                 raise check.error(int(index))
 
