@@ -295,10 +295,17 @@ def test_names_of_buffers_do_not_collide_with_the_kernels_own() -> None:
     assert "def add(x_thread, x_cuda, out):" in flat.write_flat("add", (body,)).source
 
 
-@pytest.mark.parametrize("template", ["tensor", "pointwise"])
-def test_no_buffer_has_a_name_that_sources_use(template: str) -> None:
-    names = {"tensor": ("halves-ragged", "halves-turned-bf16", "halves-computed"), "pointwise": ("mod-f32", "max-f32")}
-    for name in names[template]:
+@pytest.mark.parametrize(
+    ("template", "names"),
+    [
+        ("tensor", ("halves-ragged", "halves-turned-bf16", "halves-computed")),
+        ("pointwise", ("mod-f32", "max-f32")),
+        ("contraction", ("dot-64x40x48", "dot-windows-8")),
+        ("row", ("fold-outer", "softmax-large")),
+    ],
+)
+def test_no_buffer_has_a_name_that_sources_use(template: str, names: tuple[str, ...]) -> None:
+    for name in names:
         text = templates.by_name(template).write(name, case_named(name).bodies).source
         (function,) = ast.parse(text).body
         assert isinstance(function, ast.FunctionDef)
