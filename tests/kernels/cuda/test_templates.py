@@ -10,8 +10,10 @@ from frittata.egraph.errors import LoweringError
 from frittata.egraph.machine import REFERENCE_GPU
 from frittata.egraph.terms import Term
 from frittata.kernels import spelling
+from frittata.kernels.cuda import templates
 from frittata.kernels.cuda.kernel import MOST_THREADS, SHARED_BYTES
 from frittata.kernels.cuda.quads import QUAD
+from frittata.kernels.cuda.rows import plan
 from frittata.kernels.cuda.templates import TEMPLATES, by_name
 from frittata.kernels.cuda.tensor import halves_of
 from frittata.kernels.cuda.tensor_tiles import CHUNK, TENSOR_TILES
@@ -59,6 +61,18 @@ def test_sums_down_many_columns_go_to_threads_of_their_own() -> None:
     assert cheapest(down) == "nest"
     few = build(fold("sum", load("x", 1 << 16, 64), -2, 1 << 16), 1, 64)
     assert cheapest(few) == "row"
+
+
+@pytest.mark.parametrize(("extent", "meets"), [(16, False), (640, True)])
+def test_sums_down_columns_are_priced_by_where_they_meet(
+    extent: int, meets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = build(fold("sum", load("x", extent, 257), -2, extent), 1, 257)
+    found = plan((body,), frozenset({-2}))
+    assert found is not None and found.columns and found.lanes > 1 and (found.meeting > 0) == meets
+    monkeypatch.setattr("frittata.kernels.cuda.work.MEET_S", 1.0)
+    estimate = templates._rows_estimate((body,), found, REFERENCE_GPU)  # type: ignore[reportPrivateUsage]
+    assert (estimate.seconds > 1.0) == meets
 
 
 def test_a_product_takes_its_flops_at_a_part_of_the_peak() -> None:
@@ -126,4 +140,5 @@ def test_tiles_fit_into_a_block() -> None:
         assert tile.team <= MOST_THREADS and tile.threads <= 2 * MOST_THREADS
         assert tile.depth <= tile.team
         for rows in (tile.rows, tile.columns):
-            assert rows * tile.depth % (QUAD * tile.team) == 0 or rows * tile.depth % tile.team == 0
+            width = QUAD if rows * tile.depth >= QUAD * tile.team else 1
+            assert rows * tile.depth % (width * tile.team) == 0
