@@ -132,13 +132,13 @@ def _found(name: str, checked: Future[dict[str, str]]) -> dict[str, str]:
 
 
 def _noted(checks: dict[str, Callable[[], object]]) -> dict[str, str]:
-    """Run checks; return what went wrong by name."""
+    """Run checks; return what went wrong by name, with paths from the project's root on."""
     wrong: dict[str, str] = {}
     for name, check in checks.items():
         try:
             check()
         except Exception as error:
-            wrong[name] = f"{type(error).__name__}: {error}"[:500]
+            wrong[name] = f"{type(error).__name__}: {error}".replace(f"{ROOT}{os.sep}", "")[:500]
     return wrong
 
 

@@ -55,7 +55,7 @@ _OWN_NAMES = re.compile(
     r"b?f16_(bits|value|rounded)|cuda|u?int32|uint64|m(ax|in)imum_f32|(mod|floordiv)_f\d+|thread|lane|member|half|down|across|total|inside|product|first|[gh]|"
     r"(tree|tile|q|j|sum|block|held|quad)\d*|(held|out)\d*_value|(load|store|shared|put)_quad|put|"
     r"(left|right)(s|\d*|_\w+)|first_[ijk]|tiles|sums|warp|place|offset|stage|part|turned|e|as_halves|is_aligned|"
-    r"copy_chunk|copies_\w+|load_(matrix|transposed)|multiply_b?f16"
+    r"copy_chunk|copies_\w+|load_(matrix|transposed)|multiply_b?f16|team|others?"
 )
 
 

@@ -10,7 +10,7 @@ from frittata.kernels import source
 from frittata.kernels.lower import array_names, identifier, result_names
 
 MOST_THREADS = 256
-"""The threads of a block, at most, but for one long row; all that a thread can address fits into registers."""
+"""The threads of a block, at most, but for long rows and teams; all that a thread can address fits into registers."""
 SHARED_BYTES = 48 << 10
 """The shared memory that a block may declare on every device."""
 MULTIPROCESSORS = 132

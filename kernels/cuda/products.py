@@ -3,7 +3,8 @@
 Each side lies in shared memory twice: while the sums of one slice of the depth run, every thread loads its part of the
 next one, so that threads meet once a slice. A side is evaluated while it is loaded, whatever it is: a view, a
 convolution's padded windows, an activation. Indices beyond the last are the last once more, and what lies beyond the
-depth is zero; what lies beyond the result is not stored. Each sum runs along the depth in order.
+depth is zero; what lies beyond the result is not stored. Each sum runs along the depth in order; where teams of threads
+share the depth, each team's does, and theirs are added in order.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
 from frittata.egraph.indexing import Affine, var
-from frittata.egraph.terms import Scalar, Term
+from frittata.egraph.terms import Term
 from frittata.kernels import source, spelling
 from frittata.kernels.cuda.kernel import CudaKernel, cuda_kernel
 from frittata.kernels.cuda.rows import ROW, Rows, sums_of
@@ -28,7 +28,6 @@ from frittata.kernels.loops import (
     Accumulate,
     Apply,
     Assign,
-    Constant,
     Expression,
     Load,
     Local,
@@ -209,14 +208,8 @@ class _RowWriter:
         distances = [(among >> n) * apart for n in range(1, among.bit_length())]
         yield f"for half in ({', '.join(map(str, distances))}{',' * (len(distances) == 1)}):"
         for _, fold in sums:
-            dtype = fold.value.dtype
-            value: Expression = Local(fold.name, dtype)
-            if dtype == "bool":
-                value = Apply("cast", (value,), "i32")
-            value = Apply("shuffle", (value,), value.dtype)
-            if dtype == "bool":
-                value = Apply("ne", (value, Constant(Scalar.of(0, "i32"))), "bool")
-            yield from (source.INDENT + line for line in self._combined(fold, value))
+            other = Apply("shuffle", (Local(fold.name, fold.value.dtype),), fold.value.dtype)
+            yield from (source.INDENT + line for line in self._combined(fold, other))
 
     def _combined(self, fold: Accumulate, other: Expression) -> list[str]:
         dtype = fold.value.dtype

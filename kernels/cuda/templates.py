@@ -22,7 +22,6 @@ from frittata.kernels.cuda.tensor import evaluated_sides, halves_of, write_tenso
 from frittata.kernels.cuda.tensor_tiles import choose_tensor_tile
 from frittata.kernels.cuda.tiles import choose_tile
 from frittata.kernels.cuda.unroll import is_plain, loads_in
-from frittata.kernels.cuda.warps import WARP
 from frittata.kernels.loops import Loop
 from frittata.kernels.templates import contraction, convolution
 
@@ -188,7 +187,7 @@ def _rows_estimate(bodies: tuple[Term, ...], rows: Rows, machine: Machine) -> Es
     done = work.count(arrays, rows.block, float(rows.count), ROW if rows.columns else None, registers)
     loops = [s for s in rows.block if isinstance(s, Loop)]
     meets = sum(bool(sums_of(loop)) for loop in loops) * (rows.lanes > 1)
-    meet_s = work.MEET_S if rows.columns or rows.lanes > WARP else work.SHUFFLES_S
+    meet_s = work.MEET_S if rows.meeting else work.SHUFFLES_S
     rounds = done.steps / rows.lanes
     at_once = rounds * (work.AT_ONCE if all(map(is_plain, loops)) else 1)
     waves = work.waves(rows.blocks, rows.threads, machine)

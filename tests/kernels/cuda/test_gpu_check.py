@@ -7,6 +7,7 @@ import torch
 
 import frittata as ft
 from bench import gpu_check, gpu_timings
+from frittata.egraph.errors import CompileError
 from frittata.kernels.cuda import device
 
 
@@ -18,6 +19,13 @@ def test_without_a_gpu_it_fails_and_says_why(
     monkeypatch.setattr("sys.argv", ["gpu_check"])
     assert gpu_check.main() == 1
     assert "No GPU" in capsys.readouterr().out
+
+
+def test_what_is_wrong_names_no_path_of_the_machine_that_checked() -> None:
+    def refuse() -> None:
+        raise CompileError("no such kernel", where=f"{gpu_check.ROOT / 'bench' / 'models.py'}:3")
+
+    assert "where: bench" in gpu_check._noted({"a check": refuse})["a check"]  # type: ignore[reportPrivateUsage]
 
 
 @pytest.mark.parametrize("workload", gpu_timings.WORKLOADS, ids=lambda workload: workload.name)

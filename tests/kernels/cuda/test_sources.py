@@ -240,6 +240,16 @@ def test_tiles_are_filled_along_the_memory_of_each_side() -> None:
     assert "inside" not in text and "min(" not in text
 
 
+@pytest.mark.parametrize(("channels", "quads"), [(8, 1), (6, 0)])
+def test_windows_with_the_channels_last_are_loaded_along_them(channels: int, quads: int) -> None:
+    found = contraction.describe(case_named(f"dot-windows-{channels}").bodies)
+    assert found is not None
+    for tile in (Tile(4, 8, 4, 4, 8), Tile(4, 8, 4, 4, 8, 2)):
+        text = products.write_product("windows", found, tile).source
+        assert text.count("= load_quad(x, ") == quads
+        assert f"left = cuda.shared.array({2 * (16 + 4) * 8 * tile.teams}," in text, "not filled along the depth"
+
+
 def test_loads_of_neighbours_join_and_those_that_a_condition_guards_do_not() -> None:
     i = var("i", 16)
     loads = [Load("x", i * 4 + e, "f32") for e in range(5)]
@@ -295,10 +305,17 @@ def test_names_of_buffers_do_not_collide_with_the_kernels_own() -> None:
     assert "def add(x_thread, x_cuda, out):" in flat.write_flat("add", (body,)).source
 
 
-@pytest.mark.parametrize("template", ["tensor", "pointwise"])
-def test_no_buffer_has_a_name_that_sources_use(template: str) -> None:
-    names = {"tensor": ("halves-ragged", "halves-turned-bf16", "halves-computed"), "pointwise": ("mod-f32", "max-f32")}
-    for name in names[template]:
+@pytest.mark.parametrize(
+    ("template", "names"),
+    [
+        ("tensor", ("halves-ragged", "halves-turned-bf16", "halves-computed")),
+        ("pointwise", ("mod-f32", "max-f32")),
+        ("contraction", ("dot-64x40x48", "dot-windows-8")),
+        ("row", ("fold-outer", "softmax-large")),
+    ],
+)
+def test_no_buffer_has_a_name_that_sources_use(template: str, names: tuple[str, ...]) -> None:
+    for name in names:
         text = templates.by_name(template).write(name, case_named(name).bodies).source
         (function,) = ast.parse(text).body
         assert isinstance(function, ast.FunctionDef)

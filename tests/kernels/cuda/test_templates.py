@@ -10,12 +10,14 @@ from frittata.egraph.errors import LoweringError
 from frittata.egraph.machine import REFERENCE_GPU
 from frittata.egraph.terms import Term
 from frittata.kernels import spelling
+from frittata.kernels.cuda import templates
 from frittata.kernels.cuda.kernel import MOST_THREADS, SHARED_BYTES
 from frittata.kernels.cuda.quads import QUAD
+from frittata.kernels.cuda.rows import plan
 from frittata.kernels.cuda.templates import TEMPLATES, by_name
 from frittata.kernels.cuda.tensor import halves_of
 from frittata.kernels.cuda.tensor_tiles import CHUNK, TENSOR_TILES
-from frittata.kernels.cuda.tiles import TILES, choose_tile
+from frittata.kernels.cuda.tiles import TILES, Tile, choose_tile
 from frittata.kernels.templates import contraction
 
 
@@ -61,6 +63,25 @@ def test_sums_down_many_columns_go_to_threads_of_their_own() -> None:
     assert cheapest(few) == "row"
 
 
+@pytest.mark.parametrize(("depth", "fits"), [(24, False), (25, True), (33, False), (49, True)])
+def test_every_team_has_a_slice(depth: int, fits: bool) -> None:
+    work = contraction.describe((build(element("dot", load("a", 9, depth), load("b", depth, 7), depth=depth), 9, 7),))
+    assert work is not None
+    assert Tile(4, 4, 4, 4, 8, 4).fits(work) == fits
+
+
+@pytest.mark.parametrize(("extent", "meets"), [(16, False), (640, True)])
+def test_sums_down_columns_are_priced_by_where_they_meet(
+    extent: int, meets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = build(fold("sum", load("x", extent, 257), -2, extent), 1, 257)
+    found = plan((body,), frozenset({-2}))
+    assert found is not None and found.columns and found.lanes > 1 and (found.meeting > 0) == meets
+    monkeypatch.setattr("frittata.kernels.cuda.work.MEET_S", 1.0)
+    estimate = templates._rows_estimate((body,), found, REFERENCE_GPU)  # type: ignore[reportPrivateUsage]
+    assert (estimate.seconds > 1.0) == meets
+
+
 def test_a_product_takes_its_flops_at_a_part_of_the_peak() -> None:
     body = build(element("dot", load("a", 4096, 4096), load("b", 4096, 4096), depth=4096), 4096, 4096)
     estimate = by_name("contraction").estimate((body,), frozenset(), REFERENCE_GPU)
@@ -70,17 +91,18 @@ def test_a_product_takes_its_flops_at_a_part_of_the_peak() -> None:
 
 
 def test_large_products_have_large_tiles_and_small_ones_small() -> None:
-    def tile(m: int, n: int, k: int) -> tuple[int, int]:
+    def tile(m: int, n: int, k: int) -> tuple[int, int, int]:
         body = build(element("dot", load("a", m, k), load("b", k, n), depth=k), m, n)
         work = contraction.describe((body,))
         assert work is not None
         chosen = choose_tile(work, REFERENCE_GPU)
-        return chosen.rows, chosen.columns
+        return chosen.rows, chosen.columns, chosen.teams
 
-    assert tile(4096, 4096, 512) == (128, 128)
-    rows, columns = tile(8, 4096, 512)
-    assert rows <= 32 and columns <= 64
+    assert tile(4096, 4096, 512) == (128, 128, 1)
+    rows, columns, teams = tile(8, 4096, 512)
+    assert rows <= 32 and columns <= 64 and teams > 1
     assert tile(128, 128, 512) < (64, 64)
+    assert tile(128, 128, 512)[-1] > 1, "few results of long sums: teams share the depth"
 
 
 def test_products_of_halves_go_to_tensor_cores() -> None:
@@ -126,4 +148,5 @@ def test_tiles_fit_into_a_block() -> None:
         assert tile.team <= MOST_THREADS and tile.threads <= 2 * MOST_THREADS
         assert tile.depth <= tile.team
         for rows in (tile.rows, tile.columns):
-            assert rows * tile.depth % (QUAD * tile.team) == 0 or rows * tile.depth % tile.team == 0
+            width = QUAD if rows * tile.depth >= QUAD * tile.team else 1
+            assert rows * tile.depth % (width * tile.team) == 0
