@@ -63,7 +63,7 @@ TAKEN = [(case, target) for case in [*CASES, *RANDOM_CASES] for target in TARGET
 
 
 def test_every_target_takes_some_case() -> None:
-    """But for tiled convolutions, whose weights are constants, attention with cases of its own, and what is not here."""
+    """But for tiled convolutions, whose weights are constants, attention with its own cases, and what is not here."""
     not_here = set[str]() if processor().multiplies_halves else {"halves"}
     assert {target for _, target in TAKEN} == set(TARGETS) - {"winograd", "attention"} - not_here
 
