@@ -21,7 +21,7 @@ from frittata.egraph.errors import (
 Optimize = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 """Compiles a graph for example arguments."""
 
-_CONTAINERS = re.compile(r"^_(modules|parameters|buffers)$")
+_CONTAINERS = re.compile(r"^(_modules|_parameters|_buffers|__dict__)$")
 _PART = re.compile(r"\['([^']+)'\]|\.(\w+)|\[(\d+)\]")
 
 
@@ -182,11 +182,15 @@ def _key(placeholder: Placeholder, value: Any) -> Any:
 
 
 def _names(placeholders: Sequence[Placeholder]) -> dict[str, str]:
-    """Return dotted names by node: those in the model, if torch says that all tensors come from one."""
+    """Return dotted names by node: those in the model, if torch says that all tensors come from one, and they differ.
+
+    An argument and a global may be two models of one name.
+    """
     parts_by_node = {placeholder.node: _path(placeholder.source) for placeholder in placeholders}
-    if len({parts[:1] for parts in parts_by_node.values()}) > 1:
+    names = {node: ".".join(parts[1:]) or node for node, parts in parts_by_node.items()}
+    if len({parts[:1] for parts in parts_by_node.values()}) > 1 or len({*names.values()}) < len(names):
         return {node: node for node in parts_by_node}
-    return {node: ".".join(parts[1:]) or node for node, parts in parts_by_node.items()}
+    return names
 
 
 def _path(source: Any) -> tuple[str, ...]:

@@ -290,6 +290,41 @@ def test_results_that_are_views_of_arguments_stay_views(name: str, dynamic: bool
     same(x, expected)
 
 
+LAYER = nn.Linear(4, 4)
+
+
+def through_the_global(x: Tensor) -> Tensor:
+    return LAYER(x)
+
+
+def test_two_models_of_one_name_keep_their_weights(tmp_path: Path) -> None:
+    def function(x: Tensor, LAYER: nn.Module) -> Tensor:
+        return through_the_global(x) + 2 * LAYER(x)
+
+    options: Any = {"machine": REFERENCE, "cache": tmp_path}
+    x, other = torch.randn(2, 4), nn.Linear(4, 4)
+    with torch.no_grad():
+        same(torch.compile(function, backend="frittata", options=options)(x, other), function(x, other))
+
+
+def test_an_attribute_that_is_replaced_does_not_hide_the_weights(compile: Any) -> None:
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.total, self.fc = torch.ones(4), nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.total = self.total + x.sum(0)
+            return self.fc(x) + self.total
+
+    module = Sum()
+    fast = compile(module)
+    x = torch.randn(2, 4)
+    with torch.no_grad():
+        for calls in (1, 2):
+            same(fast(x), module.fc(x) + 1 + calls * x.sum(0))
+
+
 READ_OTHERWISE: dict[str, tuple[Callable[[Tensor], Any], torch.dtype]] = {
     "conjugated": (lambda z: (z.conj(), z * 2), torch.complex64),
     "a part": (lambda z: (z.imag, z * 2), torch.complex64),
