@@ -91,14 +91,18 @@ class _Program:
         return [node for node in user_inputs(self._program) if _is_tensor(node.meta["val"])]
 
     def _at(self, sizes: Mapping[str, int]) -> Imported:
-        if self._anew is not None:
-            dims = Dims.of(self._program, self._names).at(sizes, self._program)
-            shapes_ = [node.meta["val"].shape for node in self._tensors()]
-            known = [tuple(map(dims.read, shape)) for shape in shapes_]
-            left_open = [dims.read(dim) for shape in shapes_ for dim in shape if isinstance(dim, torch.SymInt)]
-            if any(size < _LEAST_OPEN for size in (*sizes.values(), *left_open)):
-                return self._anew.at(known)
-        found = from_exported_program(self._program, self._names, None, self._fallback, sizes)
+        read = Dims.of(self._program, self._names).at(sizes, self._program).read
+        shapes_ = [node.meta["val"].shape for node in self._tensors()]
+        left_open = [read(dim) for shape in shapes_ for dim in shape if isinstance(dim, torch.SymInt)]
+        known = [tuple(map(read, shape)) for shape in shapes_]
+        if self._anew is not None and any(size < _LEAST_OPEN for size in (*sizes.values(), *left_open)):
+            return self._anew.at(known)
+        try:
+            found = from_exported_program(self._program, self._names, None, self._fallback, sizes)
+        except ModelError:  # its shapes do not hold for all sizes: x[:n] is said to have n lines, however long x is
+            if self._anew is None:
+                raise
+            return self._anew.at(known)
         self._check_guards(found, sizes)
         return replace(found, signature=self._signature)
 

@@ -233,3 +233,17 @@ def test_one_of_something_may_be_another_program(name: str, options: dict[str, A
     for batch in (1, 2, 5):
         x = torch.randn(batch, 4)
         torch.testing.assert_close(fast(x), ONE_IS_OTHER[name](x))
+
+
+def test_a_slice_ends_where_the_tensor_does(options: dict[str, Any]) -> None:
+    """torch.export says that x[:n] has n lines, however long x is."""
+
+    def shortened(x: Tensor, y: Tensor) -> Tensor:
+        return y[: abs(x.shape[0] - y.shape[0]) + 1] * 2
+
+    rows = torch.export.Dim("rows", min=1, max=64)
+    shapes = ({0: BATCH}, {0: rows})
+    fast = ft.optimize(shortened, (torch.zeros(5, 4), torch.zeros(3, 4)), dynamic_shapes=shapes, **options)
+    for sizes in ((5, 3), (7, 2), (9, 4)):
+        x, y = (torch.randn(size, 4) for size in sizes)
+        torch.testing.assert_close(fast(x, y), shortened(x, y))
