@@ -188,12 +188,38 @@ def check_changes(values: Sequence[Any], changes: Sequence[int], given: int, fol
         if any(_may_overlap([value, parameter], [0]) for parameter in folded):
             what = "the call changes an argument in place that shares memory with a parameter of the model"
             raise SharedMemoryError(what, do="give it memory of its own: x.clone()")
+    for place in changes:
+        _check_written(values[place])
     if not _may_overlap(values, changes):
         return
     for place in changes:
         if any(other != place and _share_memory(values[place], value) for other, value in enumerate(values)):
             what = "the call changes a tensor in place that shares memory with another that it takes"
             raise SharedMemoryError(what, do="give it memory of its own: x.clone()")
+
+
+def _check_written(value: Any) -> None:
+    """Check what torch would not write to: before a call has changed anything.
+
+    Raises: ModelError, SharedMemoryError.
+    """
+    if not isinstance(value, np.ndarray):
+        _check_tensor(value)
+    strides = value.strides if isinstance(value, np.ndarray) else value.stride()
+    if any(step == 0 and extent > 1 for extent, step in zip(value.shape, strides, strict=True)):
+        what = "the call changes a tensor in place whose elements lie in one place: it is expanded"
+        raise SharedMemoryError(what, do="give it memory of its own: x.clone(), numpy.array(x)")
+
+
+def _check_tensor(value: Any) -> None:
+    import torch
+
+    if value.layout is not torch.strided or value.is_nested:
+        what = "the call changes a tensor in place, and this is no dense tensor"
+        raise ModelError(what, do="give a dense tensor: x.to_dense()")
+    if value.is_inference() and not torch.is_inference_mode_enabled():
+        what = "the call changes a tensor in place that was made under torch.inference_mode()"
+        raise ModelError(what, do="call it under torch.inference_mode(), or give x.clone()")
 
 
 def _wants_gradients() -> bool:
@@ -232,12 +258,15 @@ def _span(value: Any) -> tuple[int, int]:
     """Return where the memory of a tensor or an array begins and ends; of what does not tell, (0, 0)."""
     if isinstance(value, np.ndarray):
         return np.lib.array_utils.byte_bounds(value)
-    if not hasattr(value, "data_ptr") or 0 in value.shape:
+    try:
+        if not hasattr(value, "data_ptr") or 0 in value.shape:
+            return 0, 0
+        if value.is_contiguous():
+            return value.data_ptr(), value.data_ptr() + value.nbytes
+        steps = sum((extent - 1) * step for extent, step in zip(value.shape, value.stride(), strict=True))
+        return value.data_ptr(), value.data_ptr() + (steps + 1) * value.element_size()
+    except RuntimeError:  # no dense tensor: refused when it is read
         return 0, 0
-    if value.is_contiguous():
-        return value.data_ptr(), value.data_ptr() + value.nbytes
-    steps = sum((extent - 1) * step for extent, step in zip(value.shape, value.stride(), strict=True))
-    return value.data_ptr(), value.data_ptr() + (steps + 1) * value.element_size()
 
 
 def write(old: Any, new: Any) -> None:

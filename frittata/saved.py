@@ -92,24 +92,24 @@ def load(path: Path, folder: Path | None) -> tuple[Compilation, tuple[Array, ...
             inputs, outputs, origins, chosen = archive.from_bytes(file.read(_TERMS))
             params, read = (_arrays(file, kind) for kind in ("param", "read"))
             values = dict(zip(header["params"], params, strict=True))
+        model = Model({"main": Function(inputs, outputs)}, values, origins)
+        machine = Machine(**header["machine"])
+        pipeline = Pipeline("saved", tuple(map(tuple, header["families"])))
+        options = Options(**header["options"], machine=machine, cache=folder, pipeline=pipeline)
+        own = tuple((name, text) for name, text in header["rules"])
+        families = _kept(header["admitted"], [parse_family(text, f"{path}/{name}.rules", name) for name, text in own])
+        choice = Choice(*chosen)
+        call = Call.from_dict(model, header["call"])
     except OSError as error:
         raise ModelError(f"cannot open {path}: {error.strerror}") from error
-    except (zipfile.BadZipFile, ValueError, KeyError, TypeError) as error:
+    except (zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error.__cause__, UnsupportedOpError):
             do = "register it before: frittata.ops.register, or frittata.extern of the function"
             raise ModelError(f"{path} cannot be loaded: {error.__cause__.what}", do=do) from error
         raise ModelError(f"{path} is no saved model: {error}", do="give a file that Optimized.save wrote") from error
-    model = Model({"main": Function(inputs, outputs)}, values, origins)
-    machine = Machine(**header["machine"])
-    pipeline = Pipeline("saved", tuple(map(tuple, header["families"])))
-    options = Options(**header["options"], machine=machine, cache=folder, pipeline=pipeline)
-    own = tuple((name, text) for name, text in header["rules"])
-    families = _kept(header["admitted"], [parse_family(text, f"{path}/{name}.rules", name) for name, text in own])
-    choice = Choice(*chosen)
     kernels = cache.kernels_in(cache.folder_of(folder))
     read_s = time.perf_counter() - start
     executable = targets.by_name(options.target).build(choice.program, model.params, kernels)
-    call = Call.from_dict(model, header["call"])
     seconds = {"load": read_s, "compile": time.perf_counter() - start - read_s}
     done = Compilation(options, call, model, families, machine, choice, executable, True, Prices(), own, seconds)
     return done, tuple(read)

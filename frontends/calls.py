@@ -258,12 +258,23 @@ def _encoded(tree: Any) -> Any:
     if type(tree) is list:
         return {"list": list(map(_encoded, tree))}
     if type(tree) is dict:
-        return {"dict": [[key, _encoded(part)] for key, part in tree.items()]}
-    if isinstance(tree, _CONSTANTS):
+        return {"dict": [[_encoded_key(key), _encoded(part)] for key, part in tree.items()]}
+    if type(tree) in _CONSTANTS:
         return {"constant": tree}
     raise ModelError(
         f"a {type(tree).__name__} among arguments or results cannot be saved",
         do="take and return tensors, and tuples, lists and dicts of them",
+    )
+
+
+def _encoded_key(key: Any) -> Any:
+    if type(key) is tuple:
+        return list(map(_encoded_key, key))
+    if type(key) in _CONSTANTS:
+        return key
+    raise ModelError(
+        f"a {type(key).__name__} as a key of a dict among arguments or results cannot be saved",
+        do="use texts, numbers, and tuples of them as keys",
     )
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
 import torch
 
 from frittata.egraph.errors import (
@@ -21,7 +24,10 @@ from frittata.egraph.errors import (
 Optimize = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 """Compiles a graph for example arguments."""
 
-_CONTAINERS = re.compile(r"^_(modules|parameters|buffers)$")
+_MOST_WORK = 1_000_000
+"""So many steps may be taken to find whether two strided results have an element in common."""
+
+_CONTAINERS = re.compile(r"^(_modules|_parameters|_buffers|__dict__)$")
 _PART = re.compile(r"\['([^']+)'\]|\.(\w+)|\[(\d+)\]")
 
 
@@ -77,7 +83,8 @@ class CapturedGraph:
             results = self._results(args)
         except SharedMemoryError:
             return self._graph(*args)
-        return [self._views[at].of(args) if at in self._views else result for at, result in enumerate(results)]
+        views = self._views
+        return [views[at].read(args, results) if at in views else result for at, result in enumerate(results)]
 
     def _results(self, args: Sequence[Any]) -> Sequence[Any]:
         pairs = list(zip(self._placeholders, args, strict=True))
@@ -101,38 +108,84 @@ class CapturedGraph:
 
 @dataclass(frozen=True)
 class _View:
-    """A result that is a view of an argument: what is written to one, later, is written to both."""
+    """A result that is a view of an argument, or of another result: what is written to one, later, is in both."""
 
-    argument: int
+    of_result: bool
+    number: int
     size: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
 
-    def of(self, args: Sequence[Any]) -> torch.Tensor:
-        argument = args[self.argument]
-        return argument.as_strided(self.size, self.stride, argument.storage_offset() + self.offset)
+    @staticmethod
+    def between(value: torch.Tensor, of: torch.Tensor, number: int, *, of_result: bool) -> _View | None:
+        """Return how a tensor lies in another, None if that is not known, or it is read as another dtype, say."""
+        size, stride, offset = tuple(value.shape), tuple(value.stride()), value.storage_offset() - of.storage_offset()
+        is_known = all(isinstance(part, int) for part in (*size, *stride, offset))
+        return _View(of_result, number, size, stride, offset) if is_known and _reading(value) == _reading(of) else None
+
+    def read(self, args: Sequence[Any], results: Sequence[Any]) -> torch.Tensor:
+        source = (results if self.of_result else args)[self.number]
+        return source.as_strided(self.size, self.stride, source.storage_offset() + self.offset)
 
 
 def _views(graph: torch.fx.Graph) -> dict[int, _View] | None:
-    """Return the results that are views of arguments, by number.
+    """Return the results that are views of arguments, or of other results, by number.
 
-    None if the size of one is not known, or it is read otherwise than the argument: conjugated, or as another dtype.
+    None if the size of one is not known, it is read otherwise than what it is a view of, conjugated or as another
+    dtype, or no result has all the memory that some share.
     """
     examples = [node.meta.get("example_value") for node in graph.nodes if node.op == "placeholder"]
     number_by_memory = {_memory(value): number for number, value in enumerate(examples)}
-    found: dict[int, _View] = {}
+    found: dict[int, _View | None] = {}
+    made: dict[int, dict[int, torch.Tensor]] = {}
     for at, result in enumerate(graph.output_node().args[0]):  # type: ignore[arg-type]
         value: Any = result.meta.get("example_value") if isinstance(result, torch.fx.Node) else None
-        argument = number_by_memory.get(_memory(value)) if _memory(value) is not None else None
-        if argument is None:
+        memory = _memory(value)
+        if memory is None:
             continue
-        size, stride = tuple(value.shape), tuple(value.stride())
-        offset = value.storage_offset() - examples[argument].storage_offset()
-        is_known = all(isinstance(part, int) for part in (*size, *stride, offset))
-        if not is_known or _reading(value) != _reading(examples[argument]):
-            return None
-        found[at] = _View(argument, size, stride, offset)
-    return found
+        argument = number_by_memory.get(memory)
+        if argument is None:
+            made.setdefault(memory, {})[at] = value
+        else:
+            found[at] = _View.between(value, examples[argument], argument, of_result=False)
+    for values in made.values():
+        found.update(_views_of_each_other(values))
+    known = {at: view for at, view in found.items() if view is not None}
+    return known if len(known) == len(found) else None
+
+
+def _views_of_each_other(values: Mapping[int, torch.Tensor]) -> dict[int, _View | None]:
+    """Return the views among results with one memory: none if no two of them have an element in common."""
+    pairs = {(at, of): _View.between(values[at], values[of], of, of_result=True) for at in values for of in values}
+    if len(values) == 1 or (None not in pairs.values() and not _overlap([*values.values()])):
+        return {}
+    for of, whole in values.items():
+        views = {at: pairs[at, of] for at in values if at != of}
+        if None not in pairs.values() and whole.is_contiguous() and all(map(partial(_holds, whole), values.values())):
+            return views
+    return dict.fromkeys(values)
+
+
+def _holds(whole: torch.Tensor, part: torch.Tensor) -> bool:
+    """Whether the memory from the begin to the end of a dense tensor has that of another."""
+    start, end = whole.storage_offset(), whole.storage_offset() + whole.numel()
+    return start <= part.storage_offset() and _end(part) <= end
+
+
+def _overlap(values: Sequence[torch.Tensor]) -> bool:
+    """Whether two tensors of one memory have an element in common."""
+    memory = np.empty(max(map(_end, values)), np.int8)  # no more than addresses are looked at
+    arrays = [np.ndarray(value.shape, np.int8, memory, value.storage_offset(), value.stride()) for value in values]
+    try:
+        return any(np.shares_memory(one, other, max_work=_MOST_WORK) for one, other in combinations(arrays, 2))
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _end(value: torch.Tensor) -> int:
+    """Return where in its memory a tensor ends, in elements."""
+    steps = sum((extent - 1) * step for extent, step in zip(value.shape, value.stride(), strict=True))
+    return value.storage_offset() + (steps + 1 if value.numel() else 0)
 
 
 def _reading(value: torch.Tensor) -> tuple[torch.dtype, bool, bool]:
@@ -182,11 +235,15 @@ def _key(placeholder: Placeholder, value: Any) -> Any:
 
 
 def _names(placeholders: Sequence[Placeholder]) -> dict[str, str]:
-    """Return dotted names by node: those in the model, if torch says that all tensors come from one."""
+    """Return dotted names by node: those in the model, if torch says that all tensors come from one, and they differ.
+
+    An argument and a global may be two models of one name.
+    """
     parts_by_node = {placeholder.node: _path(placeholder.source) for placeholder in placeholders}
-    if len({parts[:1] for parts in parts_by_node.values()}) > 1:
+    names = {node: ".".join(parts[1:]) or node for node, parts in parts_by_node.items()}
+    if len({parts[:1] for parts in parts_by_node.values()}) > 1 or len({*names.values()}) < len(names):
         return {node: node for node in parts_by_node}
-    return {node: ".".join(parts[1:]) or node for node, parts in parts_by_node.items()}
+    return names
 
 
 def _path(source: Any) -> tuple[str, ...]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -41,7 +41,8 @@ def of_module(
         if found is None:
             raise
         return found
-    return _Program(program, names, fallback, inspect.signature(module.forward)).symbolic()
+    anew = _Exports(module, args, kwargs or {}, fallback)
+    return _Program(program, names, fallback, inspect.signature(module.forward), anew).symbolic()
 
 
 def of_program(program: torch.export.ExportedProgram, fallback: str) -> Symbolic:
@@ -73,18 +74,35 @@ class _Program:
         names: Places,
         fallback: str,
         signature: inspect.Signature | None = None,
+        anew: _Exports | None = None,
     ) -> None:
         self._program, self._names, self._fallback, self._signature = program, names, fallback, signature
+        self._anew = anew
 
     def symbolic(self) -> Symbolic:
         dims = Dims.of(self._program, self._names)
-        nodes = [node for node in user_inputs(self._program) if _is_tensor(node.meta["val"])]
-        inputs = tuple((name, dims.axes(node)) for node in nodes for name in part_names(node.name, node.meta["val"]))
+        inputs = tuple(
+            (name, dims.axes(node)) for node in self._tensors() for name in part_names(node.name, node.meta["val"])
+        )
         first = self._at(dims.example(self._program))
         return Symbolic(inputs, dims.ranges(self._program), first.flatten, self._at, first.parameters)
 
+    def _tensors(self) -> list[torch.fx.Node]:
+        return [node for node in user_inputs(self._program) if _is_tensor(node.meta["val"])]
+
     def _at(self, sizes: Mapping[str, int]) -> Imported:
-        found = from_exported_program(self._program, self._names, None, self._fallback, sizes)
+        read = Dims.of(self._program, self._names).at(sizes, self._program).read
+        shapes_ = [node.meta["val"].shape for node in self._tensors()]
+        left_open = [read(dim) for shape in shapes_ for dim in shape if isinstance(dim, torch.SymInt)]
+        known = [tuple(map(read, shape)) for shape in shapes_]
+        if self._anew is not None and any(size < _LEAST_OPEN for size in (*sizes.values(), *left_open)):
+            return self._anew.at(known)
+        try:
+            found = from_exported_program(self._program, self._names, None, self._fallback, sizes)
+        except ModelError:  # its shapes do not hold for all sizes: x[:n] is said to have n lines, however long x is
+            if self._anew is None:
+                raise
+            return self._anew.at(known)
         self._check_guards(found, sizes)
         return replace(found, signature=self._signature)
 
@@ -113,6 +131,27 @@ class _Program:
         return getattr(self._program.module(), "_guards_fn", None)
 
 
+_LEAST_OPEN = 2
+"""An export takes for granted, and has no guard for it, that extents which it leaves open are at least so large."""
+
+
+@dataclass(frozen=True)
+class _Exports:
+    """A module that is exported for one shape of each tensor among its arguments."""
+
+    module: torch.nn.Module
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    fallback: str
+
+    def at(self, shapes_: Iterable[Sequence[int]]) -> Imported:
+        leaves, spec = pytree.tree_flatten((tuple(self.args), dict(self.kwargs)))
+        each = iter(shapes_)
+        resized = [leaf.new_zeros(next(each)) if _is_tensor(leaf) else leaf for leaf in leaves]
+        given, named = pytree.tree_unflatten(resized, spec)
+        return from_module(self.module, given, named, fallback=self.fallback)
+
+
 def _each_size(
     module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any, fallback: str
 ) -> Symbolic | None:
@@ -127,7 +166,7 @@ def _each_size(
         return None
     if any(root(dim) is not dim for dim in dims.values()):
         return None
-    leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    leaves = pytree.tree_leaves((tuple(args), dict(kwargs)))
     axes = [
         tuple(Linear(dims[i, axis].__name__) if (i, axis) in dims else extent for axis, extent in enumerate(leaf.shape))
         for i, leaf in enumerate(leaves)
@@ -137,16 +176,10 @@ def _each_size(
     names = (leaf.attrs[0] for leaf, _ in zip(first.model.main.inputs, parts, strict=False))  # without the module's own
     ranges = {dim.__name__: (max(1, dim.min), dim.max if isinstance(dim.max, int) else None) for dim in dims.values()}
 
+    anew = _Exports(module, args, kwargs, fallback)
+
     def at(sizes: Mapping[str, int]) -> Imported:
-        every = iter(axes)
-        resized = [
-            leaf.new_zeros([sizes[a.dim] if isinstance(a, Linear) else a for a in next(every)])
-            if _is_tensor(leaf)
-            else leaf
-            for leaf in leaves
-        ]
-        given, named = pytree.tree_unflatten(resized, spec)
-        return from_module(module, given, named, fallback=fallback)
+        return anew.at([sizes[axis.dim] if isinstance(axis, Linear) else axis for axis in own] for own in axes)
 
     return Symbolic(tuple(zip(names, parts, strict=True)), ranges, first.flatten, at, first.parameters)
 

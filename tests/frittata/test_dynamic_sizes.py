@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -215,3 +216,34 @@ def test_numbers_made_of_sizes_are_results(options: dict[str, Any]) -> None:
         assert fast(x)[1:] == Counted()(x)[1:]
     saved = ft.load(fast.at(n=9).save(options["cache"] / "counted.frt"))
     assert saved(torch.zeros(9, 3))[1:] == (9, {"twice": 19, "half": 4.5})
+
+
+BATCH = torch.export.Dim("batch", min=1, max=64)
+ONE_IS_OTHER: dict[str, Callable[[Tensor], Tensor]] = {
+    "branch": lambda x: x * 2 if x.shape[0] == 1 else x * 3,
+    "squeeze": lambda x: x.squeeze(0).sum(-1),
+    "size of what is left": lambda x: x.repeat(3, 1) if x.numel() == 4 else x + 1,
+}
+
+
+@pytest.mark.parametrize("name", ONE_IS_OTHER)
+def test_one_of_something_may_be_another_program(name: str, options: dict[str, Any]) -> None:
+    """torch.export takes for granted, without a guard, that open sizes are two at least."""
+    fast = ft.optimize(ONE_IS_OTHER[name], (torch.zeros(5, 4),), dynamic_shapes=({0: BATCH},), **options)
+    for batch in (1, 2, 5):
+        x = torch.randn(batch, 4)
+        torch.testing.assert_close(fast(x), ONE_IS_OTHER[name](x))
+
+
+def test_a_slice_ends_where_the_tensor_does(options: dict[str, Any]) -> None:
+    """torch.export says that x[:n] has n lines, however long x is."""
+
+    def shortened(x: Tensor, y: Tensor) -> Tensor:
+        return y[: abs(x.shape[0] - y.shape[0]) + 1] * 2
+
+    rows = torch.export.Dim("rows", min=1, max=64)
+    shapes = ({0: BATCH}, {0: rows})
+    fast = ft.optimize(shortened, (torch.zeros(5, 4), torch.zeros(3, 4)), dynamic_shapes=shapes, **options)
+    for sizes in ((5, 3), (7, 2), (9, 4)):
+        x, y = (torch.randn(size, 4) for size in sizes)
+        torch.testing.assert_close(fast(x, y), shortened(x, y))

@@ -215,6 +215,22 @@ def test_what_is_no_plain_data_is_refused(tmp_path: Path) -> None:
         fast.save(tmp_path / "model.frt")
 
 
+UNLIKE_PLAIN: dict[str, tuple[Any, Callable[[Any], Any], str]] = {
+    "a float of numpy": (X, lambda x: (x + 1, np.float64(2.5)), "a float64 among arguments or results"),
+    "a key of bytes": (X.numpy(), lambda x: {b"a": x + 1}, "a bytes as a key"),
+    "a key of numpy": (X.numpy(), lambda x: {(np.int64(1), "a"): x + 1}, "a int64 as a key"),
+}
+
+
+@pytest.mark.parametrize("name", UNLIKE_PLAIN)
+def test_what_would_be_loaded_as_something_else_is_refused(name: str, tmp_path: Path) -> None:
+    x, function, message = UNLIKE_PLAIN[name]
+    fast = ft.optimize(function, (x,), machine=REFERENCE, cache=tmp_path)
+    with pytest.raises(ModelError, match=message):
+        fast.save(tmp_path / "model.frt")
+    assert not (tmp_path / "model.frt").exists()
+
+
 def test_files_that_are_none_of_ours(tmp_path: Path) -> None:
     saved = ft.optimize(mlp(), (X,), machine=REFERENCE, cache=tmp_path).save(tmp_path / "model.frt")
     with zipfile.ZipFile(saved) as file:
@@ -228,15 +244,20 @@ def test_files_that_are_none_of_ours(tmp_path: Path) -> None:
                 file.writestr(name, content)
         return path
 
+    def changed(**parts_of_header: Any) -> Path:
+        return written(**{"frittata.json": json.dumps({**header, **parts_of_header}).encode()})
+
     code = io.BytesIO()
     np.save(code, np.array([object()], dtype=object), allow_pickle=True)
     for path, message in (
         (tmp_path / "nowhere.frt", "cannot open"),
         (Path(__file__), "is no saved model"),
-        (written(**{"frittata.json": json.dumps({**header, "format": 0}).encode()}), "has format 0"),
+        (changed(format=0), "has format 0"),
         (written(terms=b"cos\nsystem\n(S'true'\ntR."), "is no saved model"),
         (written(**{"param/0.npy": code.getvalue()}), "is no saved model"),
-        (written(**{"frittata.json": json.dumps({**header, "params": []}).encode()}), "is no saved model"),
+        *((changed(params=[]), "is no saved model"), (changed(machine=None), "is no saved model")),
+        *((changed(call={}), "is no saved model"), (changed(options={"a": 1}), "is no saved model")),
+        (changed(call={**header["call"], "args": ["x"]}), "is no saved model"),
     ):
         with pytest.raises(ModelError, match=message):
             ft.load(path, cache=tmp_path)

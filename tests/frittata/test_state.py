@@ -441,3 +441,32 @@ def test_what_cannot_be_written_to_is_refused() -> None:
     fixed.flags.writeable = False
     with pytest.raises(ModelError, match=r"this ndarray cannot be written to(.|\n)*a numpy array that may be"):
         fast(fixed)
+
+
+UNFIT = {
+    "expanded": (lambda: drawn(1).expand(3), r"in one place: it is expanded(.|\n)*x\.clone\(\)"),
+    "of inference mode": (torch.inference_mode()(lambda: drawn(3).clone()), r"made under torch\.inference_mode"),
+    "sparse": (lambda: drawn(3).to_sparse(), "no dense tensor"),
+    "nested": (lambda: torch.nested.nested_tensor([drawn(2), drawn(1)], layout=torch.jagged), "no dense tensor"),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_what_torch_would_not_write_to_is_refused_before_anything_has_changed(name: str) -> None:
+    made, message = UNFIT[name]
+
+    def twice(first: Tensor, second: Tensor) -> None:
+        first.add_(1)
+        second.add_(1)
+
+    fast = ft.optimize(twice, (drawn(3), drawn(3)), machine=REFERENCE)
+    other = drawn(3)
+    with torch.no_grad(), pytest.raises(ModelError, match=message):
+        fast(other, made())
+    assert torch.equal(other, drawn(3))
+
+
+def test_what_is_read_beside_a_change_has_to_be_dense() -> None:
+    fast = ft.optimize(lambda x, y: x.add_(y), (drawn(3), drawn(3)), machine=REFERENCE)
+    with pytest.raises(ModelError, match="numpy cannot read"):
+        fast(drawn(3), drawn(3).to_sparse())

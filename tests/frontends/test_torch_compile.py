@@ -290,6 +290,86 @@ def test_results_that_are_views_of_arguments_stay_views(name: str, dynamic: bool
     same(x, expected)
 
 
+def changed_after_a_break(x: Tensor) -> Any:
+    y = x + 1
+    flat = y.view(-1)
+    print(end="")  # a graph break
+    flat.add_(1)
+    return y
+
+
+RESULTS_OF_ONE_MEMORY: dict[str, Callable[[Tensor], Any]] = {
+    "changed after a graph break": changed_after_a_break,
+    "flat": lambda x: (lambda y: (y, y.view(-1), y[0]))(x + 1),
+    "the whole is the last": lambda x: (lambda y: (y.t()[1], y))(x + 1),
+    "no one is the whole": lambda x: (lambda y: (y[:2], y[1:]))(x + 1),
+    "as integers": lambda x: (lambda y: (y, y.view(torch.int32)))(x + 1),
+    "nothing in common": lambda x: (x + 1).chunk(3, -1),
+    "nothing at all": lambda x: (lambda y: (y, y.view(-1), x * 1))(x[:0] + 1),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", RESULTS_OF_ONE_MEMORY)
+def test_results_that_share_memory_go_on_sharing_it(name: str, dynamic: bool | None, tmp_path: Path) -> None:
+    function = RESULTS_OF_ONE_MEMORY[name]
+    options: Any = {"machine": REFERENCE, "cache": tmp_path}
+    fast = torch.compile(function, backend="frittata", options=options, dynamic=dynamic)
+    x = torch.randn(3, 3)
+    with torch.no_grad():
+        found, expected = (pytree.tree_leaves(called(x)) for called in (fast, function))
+        for changed, wanted in zip(found, expected, strict=True):
+            changed.add_(1)
+            wanted.add_(1)
+        for changed, wanted in zip(found, expected, strict=True):
+            same(changed, wanted)
+
+
+def test_results_without_an_element_in_common_are_compiled(compile: Any, compiled: Any) -> None:
+    class Heads(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+            return (x + 1).chunk(2, -1)
+
+    with torch.no_grad():
+        same(compile(Heads())(torch.zeros(3, 4))[1], torch.ones(3, 2))
+    assert len(compiled) == 1
+
+
+LAYER = nn.Linear(4, 4)
+
+
+def through_the_global(x: Tensor) -> Tensor:
+    return LAYER(x)
+
+
+def test_two_models_of_one_name_keep_their_weights(tmp_path: Path) -> None:
+    def function(x: Tensor, LAYER: nn.Module) -> Tensor:
+        return through_the_global(x) + 2 * LAYER(x)
+
+    options: Any = {"machine": REFERENCE, "cache": tmp_path}
+    x, other = torch.randn(2, 4), nn.Linear(4, 4)
+    with torch.no_grad():
+        same(torch.compile(function, backend="frittata", options=options)(x, other), function(x, other))
+
+
+def test_an_attribute_that_is_replaced_does_not_hide_the_weights(compile: Any) -> None:
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.total, self.fc = torch.ones(4), nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.total = self.total + x.sum(0)
+            return self.fc(x) + self.total
+
+    module = Sum()
+    fast = compile(module)
+    x = torch.randn(2, 4)
+    with torch.no_grad():
+        for calls in (1, 2):
+            same(fast(x), module.fc(x) + 1 + calls * x.sum(0))
+
+
 READ_OTHERWISE: dict[str, tuple[Callable[[Tensor], Any], torch.dtype]] = {
     "conjugated": (lambda z: (z.conj(), z * 2), torch.complex64),
     "a part": (lambda z: (z.imag, z * 2), torch.complex64),
