@@ -119,7 +119,8 @@ class _View:
     @staticmethod
     def between(value: torch.Tensor, of: torch.Tensor, number: int, *, of_result: bool) -> _View | None:
         """Return how a tensor lies in another, None if that is not known, or it is read as another dtype, say."""
-        size, stride, offset = tuple(value.shape), tuple(value.stride()), value.storage_offset() - of.storage_offset()
+        size, stride = tuple(value.shape), tuple(value.stride())
+        offset: Any = value.storage_offset() - of.storage_offset()
         is_known = all(isinstance(part, int) for part in (*size, *stride, offset))
         return _View(of_result, number, size, stride, offset) if is_known and _reading(value) == _reading(of) else None
 
@@ -168,24 +169,29 @@ def _views_of_each_other(values: Mapping[int, torch.Tensor]) -> dict[int, _View 
 
 def _holds(whole: torch.Tensor, part: torch.Tensor) -> bool:
     """Whether the memory from the begin to the end of a dense tensor has that of another."""
-    start, end = whole.storage_offset(), whole.storage_offset() + whole.numel()
-    return start <= part.storage_offset() and _end(part) <= end
+    return _begin(whole) <= _begin(part) and _end(part) <= _end(whole)
 
 
 def _overlap(values: Sequence[torch.Tensor]) -> bool:
     """Whether two tensors of one memory have an element in common."""
     memory = np.empty(max(map(_end, values)), np.int8)  # no more than addresses are looked at
-    arrays = [np.ndarray(value.shape, np.int8, memory, value.storage_offset(), value.stride()) for value in values]
+    arrays = [np.ndarray(value.shape, np.int8, memory, _begin(value), value.stride()) for value in values]
+    shared: Any = partial(np.shares_memory, max_work=_MOST_WORK)  # type: ignore[arg-type]
     try:
-        return any(np.shares_memory(one, other, max_work=_MOST_WORK) for one, other in combinations(arrays, 2))
+        return any(shared(one, other) for one, other in combinations(arrays, 2))
     except np.exceptions.TooHardError:
         return True
+
+
+def _begin(value: torch.Tensor) -> int:
+    """Return where in its memory a tensor begins, in elements."""
+    return int(value.storage_offset())
 
 
 def _end(value: torch.Tensor) -> int:
     """Return where in its memory a tensor ends, in elements."""
     steps = sum((extent - 1) * step for extent, step in zip(value.shape, value.stride(), strict=True))
-    return value.storage_offset() + (steps + 1 if value.numel() else 0)
+    return _begin(value) + (steps + 1 if value.numel() else 0)
 
 
 def _reading(value: torch.Tensor) -> tuple[torch.dtype, bool, bool]:
