@@ -21,7 +21,7 @@ def test_a_trained_classifier_keeps_its_labels(capsys: pytest.CaptureFixture[str
 
 def test_queries_keys_and_values_are_one_product_by_the_example(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
-    x, *params = (random.standard_normal(shape, np.float32) for shape in ((128, 768), *((768, 768), 768) * 2))
+    x, *params = (random.standard_normal(shape, np.float32) for shape in ((128, 768), *((768, 20), 20) * 2))
 
     def scores(x: Any) -> Any:
         queries, keys = (x @ w + b for w, b in zip(params[::2], params[1::2], strict=True))
@@ -30,5 +30,5 @@ def test_queries_keys_and_values_are_one_product_by_the_example(tmp_path: Path) 
     fast = ft.optimize(scores, (x,), machine=REFERENCE, cache=tmp_path, rules=EXAMPLES / "merge.rules")
     assert fast.explain_rule("merge-layers").matches == 1
     first = next(kernel for kernel in fast.kernels if kernel.template == "contraction")
-    assert first.kernel.outputs[0].body.shape == (128, 1536)
+    assert first.kernel.outputs[0].body.shape == (128, 40)  # tiles are narrower for 20, whatever the processor
     np.testing.assert_allclose(fast(x), scores(x), rtol=1e-3, atol=1e-2)
