@@ -250,7 +250,8 @@ def _scalar(scalar: Scalar) -> str:
 
 
 def _short(value: float, dtype: str) -> str:
-    return str(dtypes.to_numpy(dtype).type(value))
+    text = str(dtypes.to_numpy(dtype).type(value))
+    return text if set(text) & set(".en") else f"{text}.0"  # bfloat16 writes -0, which would be read as an integer
 
 
 def _index_map(mapping: IndexMap) -> str:

@@ -65,6 +65,7 @@ def test_the_printed_form() -> None:
         *(1, -1, True, False, 1.0, -0.0, 1e300, 5e-324, float("nan"), float("inf"), float("-inf"), None),
         *("text", "both \" and '", "line\nend", N, Sym("two words"), Sym("class"), (), (1,), (1.0, (True, N), "x")),
         *(Scalar("f32", 0x7FC00001), Scalar("f64", 1), Scalar.of(-0.0, "f32"), Scalar.of(float("nan"), "f64")),
+        *(Scalar.of(value, dtype) for value in (-0.0, 3.0, -1e-3) for dtype in ("bf16", "f16", "f64")),
         slice_map((N, 9), -1, 1, 2, 4),
         compose(permute_map((3, 4, 5), (2, 0, 1)), reshape_map((60,), (3, 4, 5))),
         reshape_map((6, 4), (3, 8)),
