@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from frittata.egraph import shapes
 from frittata.egraph.program import Program, View
-from frittata.egraph.terms import Term
+from frittata.egraph.terms import Term, walk
 from frittata.kernels.plan import constant_value
+from frittata.kernels.shared import shared
 
 Array = NDArray[Any]
 
@@ -50,10 +51,11 @@ class Constants:
 
     def contiguous(self, name: str) -> Array:
         """Return a constant that is no view as kernels read it in place."""
-        array = self[name]
-        if not (array.flags.c_contiguous and array.flags.aligned):
-            array = self._array_by_term[self._term_by_name[name]] = np.require(array, requirements=["C", "A"])
-        return array
+        term = self._term_by_name[name]
+        array = np.require(self[name], requirements=["C", "A"])
+        read = [self._value_by_param[part.attrs[0]] for part in walk(term) if part.op == "param"]
+        self._array_by_term[term] = found = shared(array, read)
+        return found
 
     def identity(self, name: str) -> Hashable:
         """Return what is equal for buffers of equal values: the term, and the parts of it that views take."""

@@ -36,6 +36,7 @@ from frittata.kernels.lowered import (
     Within,
 )
 from frittata.kernels.plan import InArena, InArgument, InConstant, Place, Plan
+from frittata.kernels.shared import shared
 
 Array = NDArray[Any]
 
@@ -208,7 +209,8 @@ class Tables:
         read = [names[i] for i in argument.operands]
         key = (argument.key, *map(self._constants.identity, read))
         if key not in self._packed:
-            self._packed[key] = np.ascontiguousarray(argument.pack(*(self._constants[name] for name in read)))
+            values = [self._constants[name] for name in read]
+            self._packed[key] = shared(np.ascontiguousarray(argument.pack(*values)), values)
         return self._packed[key]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kernel_cases import build, element, load
+from numpy.typing import NDArray
 
 from frittata.egraph import interpret
 from frittata.egraph.ops.registry import tensor
@@ -15,6 +16,7 @@ from frittata.egraph.terms import TensorType, Term
 from frittata.kernels import constants, runtime
 from frittata.kernels.constants import Constants
 from frittata.kernels.lowered import LoweredKernel, Operand, Unread
+from frittata.kernels.tables import Tables, address
 
 SHAPE = (7, 7)
 PRODUCT = element("dot", load("a", *SHAPE), load("w", *SHAPE), depth=7)
@@ -40,6 +42,39 @@ def test_a_weight_has_an_address_only_where_it_is_read(body: Term, reads: int) -
     (expected,) = interpret.evaluate(program.to_terms(), {"a": a, "p": weight})
     (found,) = executable(a)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_programs_share_packed_and_folded_constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs with equal weights keep one array; those with others, and those that read params in place, their own."""
+    shape = (64, 64)
+    made: list[Tables] = []
+
+    class Noted(Tables):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            made.append(self)
+
+    monkeypatch.setattr(runtime, "Tables", Noted)
+    packs = build(element("dot", load("a", *shape), load("w", *shape), depth=64), *shape)
+    reads = build(element("add", load("a", *shape), load("w", *shape)), *shape)
+    param = tensor("param", name="p", shape=shape, dtype="f32")
+    weight = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    changed = weight.copy()
+    changed[3, 5] = 7
+
+    def places(body: Term, constant: Term, value: NDArray[Any]) -> tuple[int, int]:
+        template = "contraction" if body is packs else "pointwise"
+        kernel = Kernel("product", template, (Output("out", body),), ("a", "w"), Estimate(0, 0, 0))
+        program = Program({"a": TensorType(shape, "f32")}, {"w": constant}, (kernel,), ("out",))
+        runtime.build(program, {"p": value})
+        (found,) = made[-1].constant_memory
+        return found
+
+    for body, constant in ((packs, param), (reads, tensor("square", param))):
+        assert places(body, constant, weight) == places(body, constant, weight.copy())
+        assert places(body, constant, weight) != places(body, constant, changed)
+    for value in (weight, weight.copy()):
+        assert places(reads, param, value)[0] == address(value)
 
 
 def test_a_constant_is_computed_when_read_and_dropped_after_its_last_reader(monkeypatch: pytest.MonkeyPatch) -> None:
