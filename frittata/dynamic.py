@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
+from weakref import WeakSet
 
 import numpy as np
 
@@ -32,7 +33,7 @@ class Dynamic:
         self.programs: dict[Sizes, Optimized] = {}
         self._symbolic, self._options, self._source = symbolic, options, source
         self._guard = Guard({}, None) if options.freeze is False else Guard(symbolic.parameters, source)
-        self._verified: set[Optimized] = set()
+        self._verified: WeakSet[Optimized] = WeakSet()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program for the sizes of the arguments; compile it if it is the first call with them.

@@ -1,6 +1,8 @@
 """Models with symbolic dims run at every size within their ranges, each with a program of its own."""
 
+import gc
 import math
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,15 @@ def test_each_size_is_verified_on_its_first_arguments(options: dict[str, Any], m
     for batch in (5, 6, 5, 6):
         fast(torch.randn(batch, 6))
     assert counted == [5, 6]
+
+
+def test_what_is_deleted_from_programs_is_gone(options: dict[str, Any]) -> None:
+    fast = ft.optimize(mlp(), (torch.zeros(4, 6),), dynamic_shapes=({0: BATCH},), verify=True, **options)
+    fast(torch.randn(5, 6))
+    kept = weakref.ref(fast.at(batch=5).compilation.executable)
+    fast.programs.clear()
+    gc.collect()
+    assert kept() is None
 
 
 def test_dims_of_a_model_as_script(options: dict[str, Any]) -> None:
