@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import linecache
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from types import SimpleNamespace
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -234,6 +236,21 @@ def upload(array: Array) -> Any:
     there = cuda.to_device(array)
     cuda.default_stream().synchronize()
     return there
+
+
+_constants: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
+
+
+def constant(array: Array, number: int) -> Any:
+    """Return a flat array on the current device, of that number, for as long as somebody holds it; nobody writes to it.
+
+    Programs with equal weights, one for each size of a model, share them there.
+    """
+    key = (number, array.dtype, array.size, hashlib.sha256(array.view(np.uint8)).digest())
+    found = _constants.get(key)
+    if found is None:
+        found = _constants[key] = upload(array)
+    return found
 
 
 def download(array: Any, stream: Stream) -> Array:

@@ -287,7 +287,7 @@ class CudaExecutable:
         arguments = [_argument(array, *input_, stream) for array, input_ in known]
         with self._lock:  # two first calls at once would each upload, and free what the other points to
             if self._constants is None:
-                self._constants, self._device = self._uploaded(), number
+                self._constants, self._device = self._uploaded(number), number
             if self._device != number:
                 raise _elsewhere("arguments are", number, self._device)
             # memory that a stream still works in is only used again by what comes later in the same stream
@@ -352,8 +352,8 @@ class CudaExecutable:
                 launches.append(Launch(0, 0, 0, ()))
         return Launches(launches, number)
 
-    def _uploaded(self) -> list[Any]:
-        """Copy the constants to the current device.
+    def _uploaded(self, number: int) -> list[Any]:
+        """Copy the constants to the current device, of that number, where they are not there yet.
 
         Raises: CompileError if that is an older one than the program was compiled for.
         """
@@ -365,7 +365,7 @@ class CudaExecutable:
         known: dict[int, Any] = {}
         for array in self._host_constants.values():
             if id(array) not in known:
-                known[id(array)] = device.upload(flat(array))
+                known[id(array)] = device.constant(flat(array), number)
         return [known[id(array)] for array in self._host_constants.values()]
 
     def _buffers_of(self, kernel: Kernel) -> list[_Buffer]:

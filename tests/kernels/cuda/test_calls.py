@@ -95,8 +95,8 @@ def test_first_calls_at_once_share_one_copy_of_the_constants(
     run, copies = made(random_program(0)), []
     upload = run._uploaded  # type: ignore[reportPrivateUsage]
 
-    def slowly() -> list[Any]:
-        copies.append(upload())
+    def slowly(number: int) -> list[Any]:
+        copies.append(upload(number))
         time.sleep(0.05)
         return copies[-1]
 

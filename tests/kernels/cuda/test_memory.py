@@ -106,6 +106,21 @@ def test_an_upload_ends_before_anything_else_starts(done: list[str]) -> None:
     assert done == ["uploaded", "waited"]
 
 
+def test_equal_constants_are_once_on_a_device_while_somebody_holds_them(done: list[str]) -> None:
+    first, again, elsewhere = device.constant(X[0], 0), device.constant(X[0].copy(), 0), device.constant(X[0], 1)
+    as_integers = device.constant(X[0].view(np.int32), 0)
+    assert again is first and elsewhere is not first and as_integers is not first
+    assert done.count("uploaded") == 3
+    given = X[1].copy()
+    kept = device.constant(given, 0)
+    given[0] = 7
+    np.testing.assert_array_equal(device.constant(given, 0).array, given)
+    np.testing.assert_array_equal(kept.array, X[1])
+    del first, again
+    device.constant(X[0], 0)
+    assert done.count("uploaded") == 6
+
+
 def negated(x: torch.Tensor) -> torch.Tensor:
     return torch._neg_view(x)  # pyright: ignore
 
