@@ -36,7 +36,7 @@ def shared(array: Array, made_of: Iterable[Array]) -> Array:
     is_at_line = array.__array_interface__["data"][0] % ALIGNMENT_BYTES == 0
     key = (array.dtype, found.size, is_at_line, found[:: found.size // _SAMPLES].tobytes())
     held = _held.get(key)
-    if held is array or (held is not None and np.array_equal(held.reshape(-1).view(np.uint8), found)):
+    if held is not None and (held is array or np.array_equal(held.reshape(-1).view(np.uint8), found)):
         return held
     _held[key] = array
     return array
