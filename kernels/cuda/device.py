@@ -246,7 +246,7 @@ def constant(array: Array, number: int) -> Any:
 
     Programs with equal weights, one for each size of a model, share them there.
     """
-    key = (number, array.dtype, array.size, hashlib.sha256(array.view(np.uint8)).digest())
+    key = (number, array.dtype, array.size, hashlib.sha256(array.view(np.uint8).data).digest())
     found = _constants.get(key)
     if found is None:
         found = _constants[key] = upload(array)
