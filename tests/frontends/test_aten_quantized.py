@@ -17,6 +17,7 @@ from frittata.egraph.machine import REFERENCE
 from frittata.egraph.program import Kernel
 
 QUANTIZED: Any = torch.ops.quantized_decomposed
+ATEN: Any = torch.ops.aten
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(6, 5, 7, generator=GENERATOR) * 4
 X[0, 0, :4] = torch.tensor([0.125, -0.125, -0.0, 1e9])
@@ -75,7 +76,7 @@ CASES: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
         lambda x: torch.fake_quantize_per_tensor_affine(x, 0.05, 3, 0, 255) + torch.special.entr(x),
         (X,),
     ),
-    "a product": (lambda q: torch._int_mm(q.flatten(0, 1), q.flatten(0, 1).T), (INTEGERS,)),
+    "a product": (lambda q: ATEN._int_mm(q.flatten(0, 1), q.flatten(0, 1).T), (INTEGERS,)),
     "signed bits": (lambda x: x.view(torch.uint8).int() * x.view(torch.uint8).view(torch.int8), (INTEGERS,)),
 }
 
