@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from frittata.egraph import dtypes
+from frittata.egraph.dtypes import DType
 from frittata.egraph.errors import ModelError
 from frittata.egraph.shapes import Dim, Sym
 from frittata.egraph.terms import Term
@@ -54,6 +56,14 @@ def _unbind(x: Term, axis: int = 0) -> tuple[Term, ...]:
     return tuple(idioms.select(x, axis, i) for i in range(idioms.number(x.shape[axis])))
 
 
+def _bits(x: Term, dtype: DType) -> Term:
+    """Return a view of another dtype: of integers of one size it is what a cast gives, which wraps."""
+    are_integers = dtypes.is_integer(x.dtype) and dtypes.is_integer(dtype)
+    if x.dtype != dtype and not (are_integers and dtypes.itemsize(x.dtype) == dtypes.itemsize(dtype)):
+        raise ModelError(f"view of {x.type} as {dtype} reads bits", do="convert with .to() instead")
+    return idioms.cast(x, dtype)
+
+
 def _squeeze(x: Term, axes: int | Sequence[int] | None = None) -> Term:
     return idioms.squeeze(x, [axes] if isinstance(axes, int) else axes)
 
@@ -73,7 +83,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     **{f"aten.{name}": idioms.reshape for name in _RESHAPES},
     "aten.view_as.default": lambda x, other: idioms.reshape(x, other.shape),
     "aten.reshape_as.default": lambda x, other: idioms.reshape(x, other.shape),
-    "aten.view.dtype": lambda x, dtype: x if x.dtype == dtype else _refuse_bits(x, dtype),
+    "aten.view.dtype": _bits,
     "aten.flatten.using_ints": _flatten,
     "aten.unflatten.int": _unflatten,
     "aten.unsqueeze.default": idioms.unsqueeze,
@@ -98,7 +108,3 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.unbind.int": _unbind,
 }
 """What each overload means."""
-
-
-def _refuse_bits(x: Term, dtype: str) -> Term:
-    raise ModelError(f"view of {x.type} as {dtype} reads bits", do="convert with .to() instead")

@@ -25,6 +25,7 @@ from frittata.egraph.torch_arrays import array_of, tensor_of
 Array = NDArray[Any]
 
 STEM, NUMPY = "extern", "numpy."
+_TORCH_ALIGNMENT_BYTES = 64
 _ATTRS = (("call", REQUIRED), ("result", REQUIRED), ("shape", REQUIRED), ("dtype", REQUIRED))
 
 
@@ -97,7 +98,7 @@ def called(call: str, arrays: Sequence[Array]) -> Any:
         import torch
 
         with torch.no_grad():
-            return result([tensor_of(_given(array)) for array in arrays])
+            return result([_aligned(tensor_of(_given(array))) for array in arrays])
     except Exception as error:  # functions of libraries raise what they want
         raise ModelError(f"{_library_of(call)} refuses {call}: {str(error).partition(chr(10))[0]}") from error
 
@@ -122,6 +123,11 @@ def _given(array: Any) -> Array:
     """Return an array as torch takes it: writable, with strides that are not negative."""
     out = np.ascontiguousarray(array).reshape(np.shape(array))
     return out if out.flags.writeable else out.copy()
+
+
+def _aligned(tensor: Any) -> Any:
+    """Return a tensor that starts where those of torch do: some of its kernels (products of bytes) crash elsewhere."""
+    return tensor.clone() if tensor.data_ptr() % _TORCH_ALIGNMENT_BYTES else tensor
 
 
 @lru_cache(maxsize=1024)

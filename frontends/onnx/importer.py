@@ -32,7 +32,7 @@ from frittata.frontends.onnx.definitions import Definition, specialized
 from frittata.frontends.onnx.files import loaded
 from frittata.frontends.onnx.rows import LAYERS, ROWS, ROWS_BY_DOMAIN
 from frittata.frontends.onnx.tables import DTYPE_BY_ONNX, NAME_BY_DOMAIN, Row, dtype_of
-from frittata.frontends.onnx.values import Value, initial, is_foldable, is_same, is_short, is_uniform, of_result
+from frittata.frontends.onnx.values import Value, held, initial, is_foldable, is_same, is_short, is_uniform, of_result
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,7 +320,7 @@ class _Importer:
             elif at in row.numbers and value.array is not None and not value.array.shape:
                 operands.append(value.array.item())
             else:
-                operands.append(self._term(value, name))
+                operands.append(self._term(held(value) if row.by_value else value, name))
         given = operands, _attributes(node), len(node.output)
         try:
             results = narrow.applied(row, given, {}, lambda: self._dtypes(node, operands))

@@ -241,7 +241,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "Sum": (_many("add"),),
     "Mean": (Row(_mean),),
     "Where": (Row(lambda condition, x, y: tensor("where", condition, x, y)),),
-    "Cast": (Row(_cast),),
+    "Cast": (Row(_cast, by_value=True),),
     "CastLike": (Row(lambda x, like, saturate=1: idioms.cast(x, like.dtype)),),
     "Identity": (Row(lambda x: x),),
     "Dropout": (Row(lambda x, ratio=0.5: x), Row(_dropout, known=(1, 2), since=12)),

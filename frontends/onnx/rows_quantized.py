@@ -145,7 +145,7 @@ def _scaled(product: Term, factor: Term) -> Term:
 
 
 ROWS: dict[str, tuple[Row, ...]] = {
-    "DequantizeLinear": (Row(dequantized),),
+    "DequantizeLinear": (Row(dequantized, by_value=True),),
     "QuantizeLinear": (Row(quantized),),
     "MatMulInteger": (Row(_matmul_integer),),
     "ConvInteger": (Row(_conv_integer, forwards=rows_layers.conv),),

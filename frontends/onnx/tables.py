@@ -49,8 +49,9 @@ class Row:
     `meaning` takes a term for each operand, None for one that is left out, and attributes by name; a parameter called
     `results` is given the number of results that are asked for. Operands in `known` come as arrays, and have to be
     known at import; those in `numbers` come as numbers where they are known and have no axes. With `joins` those that
-    are empty do not come at all. `forwards` is what the meaning hands further attributes to. `law` computes in numpy,
-    where all operands are known, what ONNX's reference does not compute as ONNX says it.
+    are empty do not come at all. With `by_value` those that are known, of 4-bit integers or 8-bit floats, come in a
+    dtype that holds their values. `forwards` is what the meaning hands further attributes to. `law` computes in
+    numpy, where all operands are known, what ONNX's reference does not compute as ONNX says it.
     """
 
     meaning: Callable[..., Any]
@@ -58,6 +59,7 @@ class Row:
     numbers: tuple[int, ...] = ()
     since: int = 1
     joins: bool = False
+    by_value: bool = False
     forwards: Callable[..., Any] | None = None
     law: Callable[..., Any] | None = None
 

@@ -6,13 +6,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from frittata.egraph import dtypes
+from frittata.egraph.dtypes import DType
 from frittata.egraph.errors import ModelError
 from frittata.egraph.model import Array
 from frittata.egraph.terms import Scalar, Term
 from frittata.frontends.onnx.tables import DTYPE_BY_ONNX
+
+_HOLDS: dict[int, DType] = {
+    TensorProto.INT4: "i8",
+    TensorProto.UINT4: "u8",
+    TensorProto.FLOAT8E4M3FN: "f16",
+    TensorProto.FLOAT8E4M3FNUZ: "f16",
+    TensorProto.FLOAT8E5M2: "f16",
+    TensorProto.FLOAT8E5M2FNUZ: "f16",
+}
 
 MOST_FOLDED = 4096
 """How many values an array may have that is computed at import: shapes and indices are short, weights are not."""
@@ -67,8 +77,22 @@ def initial(stored: TensorProto) -> Value:
     except Exception as error:  # of each format in its own way
         what = f"initializer {stored.name} cannot be read: {str(error).partition(chr(10))[0]}"
         raise ModelError(what, do="give the path of the model, so that files beside it are found") from error
-    dtype = DTYPE_BY_ONNX.get(stored.data_type, "bool")
-    return Value(array, weight=array.ndim > 0 if dtypes.is_float(dtype) else dtypes.is_narrow(dtype) and array.ndim > 1)
+    return Value(array, weight=_is_weight(array, DTYPE_BY_ONNX.get(stored.data_type, "bool")))
+
+
+def _is_weight(array: Array, dtype: DType) -> bool:
+    return array.ndim > 0 if dtypes.is_float(dtype) else dtypes.is_narrow(dtype) and array.ndim > 1
+
+
+def held(value: Value) -> Value:
+    """Return integers of 4 bits and floats of 8, where they are known, in a dtype that has a name and holds them."""
+    if value.array is None:
+        return value
+    dtype = _HOLDS.get(helper.np_dtype_to_tensor_dtype(value.array.dtype))
+    if dtype is None:
+        return value
+    array = value.array.astype(dtypes.to_numpy(dtype))
+    return Value(array, weight=_is_weight(array, dtype))
 
 
 def of_result(result: Any) -> Value:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import frittata as ft
 from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.machine import REFERENCE
 from frittata.egraph.ops import externs, registry
 from frittata.egraph.terms import TensorType
 from frittata.frontends.torch_export import from_module
@@ -27,6 +28,25 @@ def middle_of(values: list[Tensor], share: float) -> Tensor:
 @middle_of.register_fake
 def _(values: list[Tensor], share: float) -> Tensor:  # pyright: ignore[reportUnusedFunction]
     return torch.empty_like(values[0])
+
+
+@torch.library.custom_op("frittata_tests::halved_single", mutates_args=())
+def halved_single(x: Tensor) -> Tensor:
+    """Return half of what must be float32, as many operators on quantized models must."""
+    if x.dtype != torch.float32:
+        raise TypeError(f"expected float32, not {x.dtype}")
+    return x / 2
+
+
+@halved_single.register_fake
+def _(x: Tensor) -> Tensor:  # pyright: ignore[reportUnusedFunction]
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("frittata_tests::offset_in_memory", mutates_args=())
+def offset_in_memory(x: Tensor) -> Tensor:
+    """Return how far from the last multiple of 64 bytes a tensor starts."""
+    return torch.tensor(x.data_ptr() % 64)
 
 
 class Module(nn.Module):
@@ -112,6 +132,24 @@ def test_torch_says_why_it_refuses_values() -> None:
         externs.run("aten.linalg_inv.default(x0)", (singular,))
     with pytest.raises(ModelError, match="torch has no call"):
         externs.run("aten.no_such.default(x0)", (singular,))
+
+
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_what_takes_no_float64_is_given_its_own_dtype(is_constant: bool) -> None:
+    x = X.float()
+
+    def function(given: Tensor) -> Tensor:
+        return given + halved_single(x if is_constant else given).exp()
+
+    fast = ft.optimize(Module(function).eval(), (x,), machine=REFERENCE, verify=True)
+    torch.testing.assert_close(fast(x), function(x))
+
+
+def test_arrays_are_given_to_torch_where_its_own_start() -> None:
+    memory = np.zeros(128, np.uint8)
+    for start in range(64):
+        (found,) = externs.run("frittata_tests.offset_in_memory.default(x0)", (memory[start : start + 40],))
+        assert found == 0
 
 
 def test_arrays_of_any_layout_are_given_to_torch() -> None:
