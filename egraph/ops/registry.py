@@ -12,6 +12,7 @@ import numpy as np
 
 from frittata.egraph import dtypes, terms
 from frittata.egraph.errors import ModelError, NarrowError, UnsupportedOpError
+from frittata.egraph.ops import attributes
 from frittata.egraph.terms import ElementType, Sort, TensorType, Term, Type
 
 REQUIRED: Any = object()
@@ -172,7 +173,10 @@ def make(name: str, sort: Sort, args: tuple[Term, ...], attrs: tuple[Any, ...]) 
     for (label, wanted), arg in zip(op.operands, args, strict=True):
         if getattr(arg, "sort", None) != wanted:
             raise ModelError(f"operand {label} of {name} must be a {wanted}, got {arg!r}")
-    full = complete(op, attrs)
+    full = complete(op, tuple(map(attributes.plain, attrs)))
+    is_built_in = op.key in _BUILT_IN or name in _MADE
+    for (label, _), value in zip(op.attrs, full, strict=True):
+        attributes.check(name, label, value, is_built_in)
     if not op.carries:
         _refuse_narrow(name, [arg.dtype for arg in args])
     try:

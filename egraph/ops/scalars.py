@@ -58,8 +58,6 @@ def _where(given: tuple[DType, ...], attrs: tuple[Any, ...]) -> DType:
 
 
 def _cast(given: tuple[DType, ...], attrs: tuple[Any, ...]) -> DType:
-    if attrs[0] not in dtypes.NAMES:
-        raise ModelError(f"no dtype {attrs[0]!r}", do=f"use one of {', '.join(dtypes.NAMES)}")
     return attrs[0]
 
 

@@ -263,3 +263,30 @@ def test_binding_dims_replaces_symbols_everywhere() -> None:
 def test_number_beyond_a_dtype_is_rounded_without_a_warning() -> None:
     assert Scalar.of(65536.0, "f16").value == float("inf")
     Scalar.of(1e30, "i32")
+
+
+def test_attributes_of_numpy_are_numbers_and_lists_are_tuples() -> None:
+    x, w = leaf("x", 2, 3), leaf("w", 3)
+    eps = np.float64(1e-3)
+    assert tensor("layer_norm", x, w, w, eps=eps) is tensor("layer_norm", x, w, w, eps=1e-3)
+    assert tensor("softmax", x, axis=np.int64(-1)) is tensor("softmax", x, axis=-1)
+    assert tensor("reshape", x, shape=[np.int64(3), 2]) is tensor("reshape", x, shape=(3, 2))
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "wanted"),
+    [
+        ("sort", {"descending": 0}, "True or False"),
+        ("softmax", {"axis": True}, "an integer"),
+        ("permute", {"permutation": 1}, "a tuple of integers"),
+        ("reshape", {"shape": (3.0, 2.0)}, "a tuple of extents"),
+        ("expand", {"shape": (-1, 2, 3)}, "a tuple of extents"),
+        ("full", {"value": 1.0, "shape": ()}, "a constant"),
+        ("rms_norm", {"eps": "1e-5"}, "a number"),
+        ("windows", {"kernel": (1,), "stride": (0,), "dilation": (1,)}, "a tuple of positive integers"),
+    ],
+)
+def test_attributes_are_of_their_kind(op: str, attrs: dict[str, Any], wanted: str) -> None:
+    operands = {"full": (), "rms_norm": (leaf("x", 2, 3), leaf("w", 3))}.get(op, (leaf("x", 2, 3),))
+    with pytest.raises(ModelError, match=f"attribute .* of {op} is (.|\n)*give {wanted}"):
+        tensor(op, *operands, **attrs)
