@@ -15,7 +15,7 @@ import numpy as np
 from frittata.egraph import dtypes, shapes, terms
 from frittata.egraph.attend import expanded
 from frittata.egraph.errors import ModelError
-from frittata.egraph.ops import indices, registry
+from frittata.egraph.ops import externs, indices, registry
 from frittata.egraph.ops.contractions import contract
 from frittata.egraph.ops.elements import FOLDS, window_extents
 from frittata.egraph.ops.winograd import tiled_window
@@ -88,6 +88,8 @@ class Interpreter:
         if reference is None:
             raise ModelError(f"{term.op} has no numpy meaning", do="give its row a reference")
         operands = tuple(self._value_by_term[arg] for arg in term.args)
+        if registry.is_own(term.op):
+            operands = tuple(map(externs.read_only, operands))
         if self._checked:
             indices.check_indices(term.op, operands, term.attrs)
         value = self._applied(lambda *values: reference(*values, *term.attrs), operands, term)

@@ -29,6 +29,11 @@ def check(op: str, label: str, value: Any, is_built_in: bool) -> None:
         raise ModelError(what, do=f"{'use' if label == 'dtype' else 'give'} {wanted}")
 
 
+def is_type(shape: Any, dtype: Any) -> bool:
+    """Whether a type is of extents and a dtype."""
+    return _SHAPE[1](shape) and _is_dtype(dtype)
+
+
 def _is_integer(value: Any) -> bool:
     return type(value) is int
 

@@ -290,3 +290,48 @@ def test_attributes_are_of_their_kind(op: str, attrs: dict[str, Any], wanted: st
     operands = {"full": (), "rms_norm": (leaf("x", 2, 3), leaf("w", 3))}.get(op, (leaf("x", 2, 3),))
     with pytest.raises(ModelError, match=f"attribute .* of {op} is (.|\n)*give {wanted}"):
         tensor(op, *operands, **attrs)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"name": 3}, "cannot be named 3"),
+        ({"name": "f32"}, "cannot be named 'f32'"),
+        ({"name": "extern_2"}, "cannot be named 'extern_2'"),
+        ({"name": "const"}, "const is one on elements"),
+        ({"operands": ("x",)}, "with the operands(.|\n)*pairs of a name and a sort"),
+        ({"operands": (("x", "scalar"),)}, "pairs of a name and a sort"),
+        ({"attrs": ("k",)}, "with the attributes(.|\n)*pairs of a name and a default"),
+        ({"attrs": (("x", 1),)}, "takes x, x"),
+        ({"attrs": (("a b", 1),)}, "takes x, a b"),
+        ({"infer": None}, "infer=None"),
+        ({"reference": 3}, "reference=3"),
+        ({"cost": -1.0}, "cost=-1.0"),
+        ({"reference": None, "opaque": True}, "is opaque and has no reference"),
+    ],
+)
+def test_a_row_that_says_nothing_is_refused_before_it_is_used(wrong: dict[str, Any], message: str) -> None:
+    row = {"name": "odd", "sort": "tensor", "operands": (("x", "tensor"),), "attrs": (), "infer": lambda t, a: t[0]}
+    with pytest.raises(ModelError, match=message):
+        registry.register(registry.Op(**{**row, "reference": np.abs, **wrong}))
+    assert registry.find("odd", "tensor") is None
+
+
+@pytest.mark.parametrize("type_", [TensorType([2, 3], "f32"), TensorType((2.0,), "f32"), TensorType((2,), "f33")])  # pyright: ignore
+def test_a_type_rule_gives_extents_and_a_dtype(type_: TensorType) -> None:
+    registry.register(registry.Op("odd", "tensor", (("x", "tensor"),), (), lambda types, attrs: type_, np.abs))
+    try:
+        with pytest.raises(ModelError, match=r"type rule of odd gave (.|\n)*a tuple of extents and a dtype's name"):
+            tensor("odd", leaf("x", 2, 3))
+    finally:
+        registry.unregister("odd")
+
+
+def test_attributes_of_ones_own_operators_are_what_scripts_can_say() -> None:
+    registry.register(registry.Op("odd", "tensor", (("x", "tensor"),), (("k", 1),), lambda t, a: t[0], np.abs))
+    try:
+        assert tensor("odd", leaf("x", 2), k=[1, None, "a", (2.0,)]).attrs == ((1, None, "a", (2.0,)),)
+        with pytest.raises(ModelError, match=r"attribute k of odd is (.|\n)*give a number, a truth value, a string"):
+            tensor("odd", leaf("x", 2), k={"a": 1})
+    finally:
+        registry.unregister("odd")
