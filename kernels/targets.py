@@ -123,7 +123,7 @@ def register(target: Target) -> Target:
     given: Any = target
     if not isinstance(given, Target):
         raise FrittataError(f"a target that is a {type(given).__name__}", do="give a Target")
-    if not isinstance(given.name, str) or not given.name:
+    if not isinstance(given.name, str) or not given.name:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise FrittataError(f"a target cannot be named {given.name!r}", do="give a text")
     for what, function in (("templates", given.templates), ("build", given.build), ("source", given.source)):
         if not callable(function):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -311,9 +312,10 @@ def test_attributes_are_of_their_kind(op: str, attrs: dict[str, Any], wanted: st
     ],
 )
 def test_a_row_that_says_nothing_is_refused_before_it_is_used(wrong: dict[str, Any], message: str) -> None:
-    row = {"name": "odd", "sort": "tensor", "operands": (("x", "tensor"),), "attrs": (), "infer": lambda t, a: t[0]}
+    infer: Any = lambda types, attrs: types[0]  # noqa: E731
+    row = registry.Op("odd", "tensor", (("x", "tensor"),), (), infer, np.abs)
     with pytest.raises(ModelError, match=message):
-        registry.register(registry.Op(**{**row, "reference": np.abs, **wrong}))
+        registry.register(replace(row, **wrong))
     assert registry.find("odd", "tensor") is None
 
 
