@@ -88,6 +88,8 @@ class Interpreter:
         if reference is None:
             raise ModelError(f"{term.op} has no numpy meaning", do="give its row a reference")
         operands = tuple(self._value_by_term[arg] for arg in term.args)
+        if registry.is_own(term.op):
+            operands = tuple(map(externs.read_only, operands))
         if self._checked:
             indices.check_indices(term.op, operands, term.attrs)
         try:

@@ -28,7 +28,7 @@ from frittata.egraph.errors import ModelError
 from frittata.egraph.indexing import Affine, Atom, IndexMap, Quot, Var
 from frittata.egraph.model import Function, Model
 from frittata.egraph.ops import registry
-from frittata.egraph.script_parser import parse
+from frittata.egraph.script_parser import is_name, parse
 from frittata.egraph.shapes import Shape, Sym
 from frittata.egraph.terms import Scalar, TensorType, Term
 
@@ -99,7 +99,7 @@ def show_attr(value: Any) -> str:
         case Scalar():
             return _scalar(value)
         case Sym(name=name):
-            return name if _is_name(name) else f"Sym({name!r})"
+            return name if is_name(name) else f"Sym({name!r})"
         case tuple():
             inner = ", ".join(map(show_attr, value))  # pyright: ignore[reportUnknownArgumentType]
             return f"({inner},)" if len(value) == 1 else f"({inner})"  # pyright: ignore[reportUnknownArgumentType]
@@ -125,7 +125,7 @@ def _dims(shape: Shape) -> str:
 
 
 def _function(name: str, function: Function) -> str:
-    if not _is_name(name):
+    if not is_name(name):
         raise ModelError(f"function name {name!r} is no identifier", do="rename it")
     writer = _Writer(function.outputs, function.inputs)
     header = writer.declare_leaves()
@@ -213,10 +213,6 @@ class _Writer:
     def _next(self, letter: str) -> str:
         self._counts[letter] += 1
         return f"{letter}{self._counts[letter]}"
-
-
-def _is_name(text: str) -> bool:
-    return text.isascii() and text.isidentifier() and not iskeyword(text)
 
 
 def _free_word(name: str, taken: set[str]) -> str:

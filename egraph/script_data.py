@@ -57,6 +57,16 @@ def parted(text: str) -> tuple[str, dict[int, Data | None]]:
     for i, line in enumerate(kept):
         if _BEGIN.match(line):
             read = _LINE.fullmatch(line)
-            found[i + 1] = read and Data(ast.literal_eval(read["name"]), read["bytes"])
+            name = read and unquoted(read["name"])
+            found[i + 1] = Data(name, read["bytes"]) if read and name is not None else None
             kept[i] = ""
     return "\n".join(kept), found
+
+
+def unquoted(literal: str) -> str | None:
+    """Return the text that a literal of Python's stands for, None if it stands for something else."""
+    try:
+        value = ast.literal_eval(literal)
+    except (SyntaxError, ValueError):
+        return None
+    return value if isinstance(value, str) else None

@@ -6,6 +6,7 @@ import ast
 import io
 import re
 import tokenize
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from keyword import iskeyword
@@ -37,6 +38,7 @@ def parse(text: str, file: str = "script") -> Model:
     given: Any = text
     if not isinstance(given, str):
         raise ModelError(f"a script is text, got a {type(given).__name__}", do="give its text, as path.read_text()")
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     source = _Source(text, file)
     code, data = script_data.parted(text)
     tokens = _tokens(_Source(code, file))
@@ -78,7 +80,7 @@ class _Source:
 
     def fail(self, what: str, line: int, column: int, do: str = "") -> NoReturn:
         """Raise ModelError at a place; lines and columns count from 1."""
-        lines = self.text.splitlines()
+        lines = self.text.split("\n")
         shown = f"\n    {lines[line - 1]}\n    {' ' * (column - 1)}^" if 0 < line <= len(lines) else ""
         raise ModelError(what, f"{self.file}:{line}:{column}{shown}", do)
 
@@ -93,7 +95,7 @@ def _tokens(source: _Source) -> list[tokenize.TokenInfo]:
     try:
         for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
             if token.type not in skipped:
-                found.append(token)
+                found.append(token._replace(string=_name(token.string)) if token.type == tokenize.NAME else token)
     except tokenize.TokenError:
         pass  # something is not closed: the header ends too early, or `ast` says what in a body
     except SyntaxError as error:
@@ -101,9 +103,19 @@ def _tokens(source: _Source) -> list[tokenize.TokenInfo]:
     return found
 
 
+def is_name(text: str) -> bool:
+    """Whether a name stands in a script as it is."""
+    return text.isascii() and text.isidentifier() and not iskeyword(text)
+
+
+def _name(word: str) -> str:
+    """Return a name as Python reads it in a body: of letters that look alike some are one."""
+    return unicodedata.normalize("NFKC", word)
+
+
 def _statements(source: _Source, code: str, last_line: int, body_end: int) -> list[ast.stmt]:
     """Parse the lines after a header, as the body of an `if` that stands in the header's last line."""
-    lines = code.splitlines()[last_line:body_end]
+    lines = code.split("\n")[last_line:body_end]
     if not any(line.strip() and not line.strip().startswith("#") for line in lines):
         source.fail("the function has no body", last_line, 1, "end it with `return`")
     try:
@@ -128,7 +140,10 @@ class _Header:
         self.inputs: list[Term] = []
         start = self._take("def", "a function starts with `def`")
         self.line, self.column = start.start[0], start.start[1] + 1
+        at_name = self._place()
         self.name = self._word("the function's name")
+        if not is_name(self.name):
+            source.fail(f"function name {self.name!r} is no identifier", *at_name, "rename it")
         self._take("(")
         while self._peek() != ")":
             self._leaf()
@@ -138,9 +153,11 @@ class _Header:
         self._take("->", "a function gives the types of its results")
         self.results = self._results()
         self.last_line = self._take(":").start[0]
+        if self._at < len(tokens) and tokens[self._at].type != tokenize.NEWLINE:
+            source.fail("the body of a function starts in a line of its own", *self._place())
         self.next_function = self._find_next()
         ended = self.next_function >= len(tokens)
-        self.body_end = len(source.text.splitlines()) if ended else tokens[self.next_function].start[0] - 1
+        self.body_end = len(source.text.split("\n")) if ended else tokens[self.next_function].start[0] - 1
 
     def _find_next(self) -> int:
         for at in range(self._at, len(self._tokens)):
@@ -150,7 +167,7 @@ class _Header:
         return len(self._tokens)
 
     def _leaf(self) -> None:
-        place = self._tokens[self._at]
+        place = self._place()
         is_param = self._peek() == "param" and self._peek(1) != ":"
         if is_param:
             self._at += 1
@@ -163,7 +180,7 @@ class _Header:
         kind = "param" if is_param else "input"
         term = registry.tensor(kind, name=name, shape=type_.shape, dtype=type_.dtype)
         if word in self.term_by_name:
-            self._source.fail(f"{word} is declared twice", place.start[0], place.start[1] + 1)
+            self._source.fail(f"{word} is declared twice", *place)
         self.term_by_name[word] = term
         if not is_param:
             self.inputs.append(term)
@@ -181,12 +198,10 @@ class _Header:
         return found
 
     def _type(self) -> TensorType:
-        place = self._tokens[self._at]
+        place = self._place()
         dtype = self._word("a type such as f32[2, n]")
         if dtype not in dtypes.NAMES:
-            self._source.fail(
-                f"no dtype {dtype!r}", place.start[0], place.start[1] + 1, f"use one of {', '.join(dtypes.NAMES)}"
-            )
+            self._source.fail(f"no dtype {dtype!r}", *place, f"use one of {', '.join(dtypes.NAMES)}")
         self._take("[")
         dims: list[Dim] = []
         if self._peek() == "(":
@@ -216,10 +231,14 @@ class _Header:
         at = self._at + ahead
         return self._tokens[at].string if at < len(self._tokens) else ""
 
+    def _place(self) -> tuple[int, int]:
+        line, column = self._tokens[min(self._at, len(self._tokens) - 1)].start
+        return line, column + 1
+
     def _next(self) -> tokenize.TokenInfo:
         if self._at >= len(self._tokens):
-            lines = self._source.text.splitlines()
-            self._source.fail("the script ends too early", max(1, len(lines)), len(lines[-1]) + 1 if lines else 1)
+            lines = self._source.text.rstrip("\n").split("\n")
+            self._source.fail("the script ends too early", len(lines), len(lines[-1]) + 1)
         self._at += 1
         return self._tokens[self._at - 1]
 
@@ -240,8 +259,8 @@ class _Header:
         token = self._next()
         if token.type != tokenize.STRING:
             self._source.fail(f"expected a quoted name, found {token.string!r}", token.start[0], token.start[1] + 1)
-        value = ast.literal_eval(token.string)
-        if not isinstance(value, str):
+        value = script_data.unquoted(token.string)
+        if value is None:
             self._source.fail(f"{token.string} is no string", token.start[0], token.start[1] + 1)
         return value
 

@@ -54,8 +54,10 @@ class Transform:
     def __call__(self, model: Model) -> Model:
         """Run it.
 
-        Raises: ModelError if it raises, or returns something else than it should.
+        Raises: ModelError if it raises, or returns something else than it should; if it is called with no model.
         """
+        if not isinstance(model, Model):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ModelError(f"transform {self.info.name} of a {type(model).__name__}", do="give a Model")
         if self.is_of_models:
             made = self._called(model)
             if not isinstance(made, Model):

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, get_args
 from frittata import arguments, cache, remembered, sources, tuning
 from frittata.egraph.balance import balanced
 from frittata.egraph.demand import narrowed
-from frittata.egraph.errors import ModelError, RuleError
+from frittata.egraph.errors import ExtractionError, ModelError, RuleError
 from frittata.egraph.machine import Machine
 from frittata.egraph.model import Model
 from frittata.egraph.program import Program, Template, level_of
-from frittata.egraph.saturate import Saturation, saturate
+from frittata.egraph.saturate import Saturation, StopReason, saturate
 from frittata.egraph.shapes import Sym
 from frittata.extract.choose import Extraction, extract
 from frittata.extract.prices import Prices
@@ -322,17 +322,27 @@ def saturate_model(
 def extract_model(
     model: Model, saturation: Saturation, machine: Machine, options: Options, prices: Prices | None = None
 ) -> Extraction:
-    """Choose the program for a saturated model."""
-    return extract(
-        saturation.snapshot,
-        model.main.inputs,
-        model.main.outputs,
-        templates_for(options),
-        machine,
-        saturation.rule_names,
-        options.time_limit_s,
-        prices,
-    )
+    """Choose the program for a saturated model.
+
+    Raises: ExtractionError if there is none; if saturation reached a limit before it had one, it says so.
+    """
+    try:
+        return extract(
+            saturation.snapshot,
+            model.main.inputs,
+            model.main.outputs,
+            templates_for(options),
+            machine,
+            saturation.rule_names,
+            options.time_limit_s,
+            prices,
+        )
+    except ExtractionError as error:
+        limits = dict.fromkeys(p.stop.value for p in saturation.phases if p.stop is not StopReason.SATURATED)
+        if limits:
+            ended = f"saturation ended at the {' and the '.join(limits)} before all rules had been tried"
+            error.do = f"{ended}: give the pipeline longer limits, or leave out rules that grow without end"
+        raise
 
 
 def _times_of(

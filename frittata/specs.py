@@ -62,10 +62,12 @@ def _script(path: Path, dims: Mapping[str, int]) -> Any:
     from frittata.egraph.model import Model
 
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ModelError(f"cannot open the script: {error.strerror}", str(path)) from error
-    model = parse(text).bind_dims(dims)
+    except UnicodeDecodeError as error:
+        raise ModelError("the script is not text in UTF-8", str(path), "save it as UTF-8") from error
+    model = parse(text, str(path)).bind_dims(dims)
     rng = np.random.default_rng(0)
     values = {
         term.attrs[0]: rng.standard_normal(shapes.concrete(term.shape)).astype(dtypes.to_numpy(term.dtype))

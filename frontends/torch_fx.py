@@ -61,6 +61,8 @@ def _checked(converters: Mapping[Target, Converter]) -> Mapping[Target, Converte
 
     Raises: ModelError for what is none, or is for nothing that a graph calls.
     """
+    if not isinstance(converters, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ModelError(f"converters={converters!r}", do="give {target: function from terms to terms}")
     for target, function in converters.items():
         if not (hasattr(torch.Tensor, target) if isinstance(target, str) else callable(target)):
             do = "give a function, the name of a method of tensors, or a class of modules"
@@ -88,7 +90,10 @@ def from_fx(
 
     Raises: UnsupportedOpError that names the node and the target of every call without a meaning; ModelError.
     """
-    examples = tuple(torch.zeros(arg) if _is_shape(arg) else arg for arg in args)
+    if not isinstance(graph_module, torch.fx.GraphModule):  # pyright: ignore[reportUnnecessaryIsInstance]
+        what = f"from_fx of a {type(graph_module).__name__}"
+        raise ModelError(what, do="give what torch.fx.symbolic_trace returns, or optimize it as it is")
+    examples = tuple(map(_example, args))
     table = {**CONVERTERS, **_checked(converters or {})}
     described = {node.name: _described(node, graph_module) for node in graph_module.graph.nodes}
     with _converted(graph_module, table) as module:
@@ -230,8 +235,12 @@ def _plain(spec: pytree.TreeSpec) -> pytree.TreeSpec:
     return pytree.TreeSpec(_PLAIN.get(spec.type, spec.type), spec.context, parts)
 
 
-def _is_shape(value: Any) -> bool:
-    return isinstance(value, tuple) and all(type(dim) is int for dim in value)
+def _example(arg: Any) -> Any:
+    if not isinstance(arg, tuple) or not all(type(dim) is int for dim in arg):  # pyright: ignore[reportUnknownVariableType]
+        return arg
+    if min(arg, default=0) < 0:
+        raise ModelError(f"an argument of shape {arg}", do="give extents that are not negative")
+    return torch.zeros(arg)
 
 
 def _described(node: torch.fx.Node, source: torch.fx.GraphModule) -> str:

@@ -118,8 +118,16 @@ _TARGET_BY_NAME: dict[str, Target] = {CPU.name: CPU, CUDA.name: CUDA}
 def register(target: Target) -> Target:
     """Add a target.
 
-    Raises: FrittataError if the name is taken.
+    Raises: FrittataError if the name is taken, or what should be a function is none.
     """
+    given: Any = target
+    if not isinstance(given, Target):
+        raise FrittataError(f"a target that is a {type(given).__name__}", do="give a Target")
+    if not isinstance(given.name, str) or not given.name:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise FrittataError(f"a target cannot be named {given.name!r}", do="give a text")
+    for what, function in (("templates", given.templates), ("build", given.build), ("source", given.source)):
+        if not callable(function):
+            raise FrittataError(f"target {given.name!r} with {what}={function!r}", do="give a function")
     if target.name in _TARGET_BY_NAME:
         own = "" if _TARGET_BY_NAME[target.name] in (CPU, CUDA) else ", or unregister that one"
         raise FrittataError(f"a target named {target.name!r} exists already", do=f"give it another name{own}")

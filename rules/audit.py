@@ -286,7 +286,7 @@ def _differs(left: Array, right: Array, draw: _Draw, signs: bool) -> Array:
     finite = np.isfinite(left) & (np.abs(left) <= draw.largest)
     scale = max([1.0, *(float(np.abs(v[np.isfinite(v)]).max(initial=0)) for v in (left, right))])
     with np.errstate(all="ignore"):
-        near = np.abs(left - right) <= draw.tolerance * scale
+        near = np.isfinite(right) & (np.abs(left - right) <= draw.tolerance * scale)
     wrong = finite & ~near & ~(draw.nan_spreads & np.isnan(right))
     if draw.nan_stays:
         return wrong | (np.isnan(left) & ~np.isnan(right))

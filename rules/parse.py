@@ -100,7 +100,11 @@ def _rules(source: Source, span: Span, family: str, default: Sort) -> tuple[Rule
 def _cut(source: Source, span: Span) -> _Parts:
     named = _NAME.match(source.slice(span))
     if named is None:
-        raise source.error(span.start, "a rule starts with its name and a colon", "write  name: LEFT => RIGHT")
+        text = source.slice(span)
+        indent = len(text) - len(text.lstrip())
+        where = " at the beginning of a line: what is indented continues the one before" if indent else ""
+        do = f"write  name: LEFT => RIGHT{where}"
+        raise source.error(span.start + indent, "a rule starts with its name and a colon", do)
     start = span.start + named.end()
     group = _ONE_KERNEL.search(source.slice(span))
     level, stop = _level(source, Span(start, span.start + group.start() if group else span.stop))
@@ -125,7 +129,8 @@ def _cut(source: Source, span: Span) -> _Parts:
     after = at + len(arrow)
     second = next((other for other, _ in arrows if other >= after), None)
     if second is not None:
-        raise source.error(second, f"rule {named[1]!r} has a second arrow", "start each rule on a line of its own")
+        do = "start each rule on a line of its own, at its beginning"
+        raise source.error(second, f"rule {named[1]!r} has a second arrow", do)
     guard_at = _guard_at(source, free, after)
     guard = None if guard_at is None else Span(guard_at + 2, stop)
     right = Span(after, stop if guard_at is None else guard_at)

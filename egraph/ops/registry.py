@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import difflib
 import keyword
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from frittata.egraph import dtypes, terms
 from frittata.egraph.errors import ModelError, NarrowError, UnsupportedOpError
+from frittata.egraph.ops import attributes
 from frittata.egraph.terms import ElementType, Sort, TensorType, Term, Type
 
 REQUIRED: Any = object()
@@ -62,18 +64,58 @@ _BUILT_IN: set[str] = set()
 def register(op: Op) -> Op:
     """Add a row.
 
-    Raises: ModelError if the name is taken, or cannot be written in rules and scripts; if there is no such sort.
+    Raises: ModelError if the name is taken, or cannot be written in rules and scripts; if there is no such sort; if
+        operands, attributes, functions or the cost are none.
     """
-    if op.sort not in _TYPE_BY_SORT:
-        raise ModelError(f"operator {op.name} of sort {op.sort!r}", do='give "tensor" or "element"')
-    if not op.name.isidentifier() or (keyword.iskeyword(op.name) and op.name not in RESERVED):
-        raise ModelError(f"an operator cannot be named {op.name!r}", do="take a word that Python does not reserve")
+    _check_row(op)
     if op.key in _OP_BY_KEY:
         own = "" if op.key in _BUILT_IN else f", or call frittata.ops.unregister({op.name!r}) before"
         what = f"operator {op.name} of sort {op.sort} is registered already"
         raise ModelError(what, do=f"choose another name{own}")
     _OP_BY_KEY[op.key] = op
     return op
+
+
+def _check_row(op: Any) -> None:
+    if not isinstance(op, Op):
+        raise ModelError(f"an operator that is a {type(op).__name__}", do="give a frittata.ops.Op")
+    given: Any = op
+    if given.sort not in _TYPE_BY_SORT:
+        raise ModelError(f"operator {given.name} of sort {given.sort!r}", do='give "tensor" or "element"')
+    if not _is_word(given.name, RESERVED) or given.name in dtypes.NAMES or _is_made(given.name):
+        raise ModelError(f"an operator cannot be named {given.name!r}", do="take a word that Python does not reserve")
+    if f"e_{given.name}" in _BUILT_IN and f"t_{given.name}" not in _BUILT_IN and given.sort == "tensor":
+        raise ModelError(f"operator {given.name} is one on elements", do="choose another name")
+    if not _are_pairs(given.operands) or any(sort not in _TYPE_BY_SORT for _, sort in given.operands):
+        do = 'give pairs of a name and a sort: (("x", "tensor"),)'
+        raise ModelError(f"operator {op.name} with the operands {given.operands!r}", do=do)
+    if not _are_pairs(given.attrs):
+        do = 'give pairs of a name and a default: (("axis", -1),)'
+        raise ModelError(f"operator {op.name} with the attributes {given.attrs!r}", do=do)
+    labels = [label for label, _ in (*op.operands, *op.attrs)]
+    if not all(map(_is_word, labels)) or len({*labels}) < len(labels):
+        raise ModelError(f"operator {op.name} takes {', '.join(map(str, labels))}", do="give each a word of its own")
+    for what, function in (("infer", given.infer), ("reference", given.reference), ("writes", given.writes)):
+        if not (callable(function) or (function is None and what != "infer")):
+            raise ModelError(f"operator {op.name} with {what}={function!r}", do="give a function")
+    if op.opaque and op.reference is None and op.writes is None:
+        raise ModelError(f"operator {op.name} is opaque and has no reference", do="give the function that it runs by")
+    if not isinstance(given.cost, int | float) or not 0 <= given.cost < inf:
+        raise ModelError(f"operator {op.name} with cost={given.cost!r}", do="give what a value costs, in additions")
+
+
+def _is_made(name: str) -> bool:
+    """Whether a name is one of those that a row is made for when they are asked for."""
+    stem, _, count = name.rpartition("_")
+    return stem in _ROW_BY_STEM and count.isdecimal() and count == str(int(count))
+
+
+def _is_word(name: Any, admitted: Sequence[str] = ()) -> bool:
+    return isinstance(name, str) and name.isidentifier() and (not keyword.iskeyword(name) or name in admitted)
+
+
+def _are_pairs(parts: Any) -> bool:
+    return isinstance(parts, tuple) and all(isinstance(part, tuple) and len(part) == 2 for part in parts)  # pyright: ignore
 
 
 def register_variadic(stem: str, row: Callable[[int], Op]) -> None:
@@ -106,11 +148,10 @@ def is_own(name: str) -> bool:
 def find(name: str, sort: Sort) -> Op | None:
     """Return the row, or None."""
     found = _OP_BY_KEY.get(f"{sort[0]}_{name}")
-    if found is None and sort == "tensor":
+    if found is None and sort == "tensor" and _is_made(name):
         stem, _, count = name.rpartition("_")
-        if stem in _ROW_BY_STEM and count.isdecimal() and count == str(int(count)):
-            found = register(_ROW_BY_STEM[stem](int(count)))
-            _MADE.add(name)
+        found = _OP_BY_KEY[f"t_{name}"] = _ROW_BY_STEM[stem](int(count))
+        _MADE.add(name)
     return found
 
 
@@ -172,7 +213,10 @@ def make(name: str, sort: Sort, args: tuple[Term, ...], attrs: tuple[Any, ...]) 
     for (label, wanted), arg in zip(op.operands, args, strict=True):
         if getattr(arg, "sort", None) != wanted:
             raise ModelError(f"operand {label} of {name} must be a {wanted}, got {arg!r}")
-    full = complete(op, attrs)
+    full = complete(op, tuple(map(attributes.plain, attrs)))
+    is_built_in = op.key in _BUILT_IN or name in _MADE
+    for (label, _), value in zip(op.attrs, full, strict=True):
+        attributes.check(name, label, value, is_built_in)
     if not op.carries:
         _refuse_narrow(name, [arg.dtype for arg in args])
     try:
@@ -185,6 +229,9 @@ def make(name: str, sort: Sort, args: tuple[Term, ...], attrs: tuple[Any, ...]) 
         raise ModelError(f"the type rule of {name} raised {type(error).__name__}: {error}") from error
     if not isinstance(type_, _TYPE_BY_SORT[sort]):
         raise ModelError(f"the type rule of {name} gave {type_!r}", do=f"return a {_TYPE_BY_SORT[sort].__name__}")
+    extents = type_.shape if isinstance(type_, TensorType) else type_.extents
+    if not is_built_in and not attributes.is_type(extents, type_.dtype):
+        raise ModelError(f"the type rule of {name} gave {type_!r}", do="give a tuple of extents and a dtype's name")
     if not op.carries:
         _refuse_narrow(name, [type_.dtype])
     return terms.intern(name, sort, args, full, type_)

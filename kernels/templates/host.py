@@ -60,8 +60,9 @@ class OpaqueTemplate:
             if externs.is_extern(first.op):
                 found = externs.run(first.attrs[0], operands)
                 return [found[body.attrs[1]] for body in bodies]
-            indices.check_indices(first.op, tuple(operands), first.attrs)
-            return [np.asarray(compute(*operands, *body.attrs)) for body in bodies]
+            given = tuple(map(externs.read_only, operands))
+            indices.check_indices(first.op, given, first.attrs)
+            return [np.asarray(compute(*given, *body.attrs)) for body in bodies]
 
         def run(operands: Sequence[Array], results: Sequence[Array]) -> None:
             found = call([operands[position] for position in order])

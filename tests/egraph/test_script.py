@@ -252,6 +252,13 @@ PARAM = "def main(param w: f32[2]) -> f32[2]:\n    return w\n"
         ("def main(x: f32[2]) -> f32[2]\n    return x", "1:30", "expected ':', found the end of the line"),
         ("def main(x: f32[2], x: f32[2]) -> f32[2]:\n    return x", "1:21", "declared twice"),
         ("def main(x: f32[2]", "1:19", "ends too early"),
+        ("def main(\n", "1:10", "ends too early|expected a name"),
+        ("def main(", "1:10", "ends too early|expected a name"),
+        ("def main(x: f32[2],", "1:20", "ends too early|expected a name"),
+        ('def main(x = f"a": f32[2]) -> f32[2]:\n    return x', "1:14", "is no string"),
+        ('def main(x = "a\0": f32[2]) -> f32[2]:\n    return x', "1:14", "is no string"),
+        ("def class(x: f32[2]) -> f32[2]:\n    return x", "1:5", "function name 'class' is no identifier"),
+        (HEAD.rstrip() + " return x\n    return x", "1:38", "starts in a line of its own"),
         (HEAD, "1:1", "no body"),
         (HEAD + "    v1: f32[2, 3] = relu(x)", "2:5", "last line of a function returns"),
         (HEAD + "    return relu(y)", "2:17", "y is not defined"),
@@ -286,6 +293,9 @@ PARAM = "def main(param w: f32[2]) -> f32[2]:\n    return w\n"
         (PARAM + 'data "w" = "AAAA"\n', "3:1", r"has 3 bytes, and f32\[2\] has 8"),
         (PARAM + 'data "w" = "AAA"\n', "3:1", "is no base64"),
         (PARAM + 'data "w": f32[2]\n', "3:1", "this is no line of data"),
+        (PARAM + 'data "w\\x" = "AAAA"\n', "3:1", "this is no line of data"),
+        (HEAD + "    return build(load(x), shape=6)", "2:12", r"shape of build is 6(.|\n)*a tuple of extents"),
+        (HEAD + '    return sort(x, descending="no")', "2:12", "descending of sort is 'no'(.|\n)*True or False"),
         (
             HEAD + "    return build(reindex(load(x), map=index_map((2,), (3,), (a1,))), shape=(3,))",
             "2:39",
@@ -297,6 +307,19 @@ def test_what_cannot_be_read_says_where(text: str, place: str, message: str) -> 
     with pytest.raises(ModelError, match=message) as caught:
         script_parser.parse(text, "file.frt")
     assert caught.value.where.startswith(f"file.frt:{place}")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_end_as_python_ends_them(end: str) -> None:
+    text = f"# one\u2028line\n{HEAD}    return x\n\f\ndef other() -> ():\n    return ()\n"
+    assert list(parse(text.replace("\n", end))) == ["main", "other"]
+
+
+def test_letters_that_python_takes_for_one_are_one() -> None:
+    wide = "\uff58"
+    with pytest.raises(ModelError, match="x is declared twice"):
+        parse(f"def main({wide}: f32[2], x: f32[2]) -> f32[2]:\n    return {wide}")
+    assert parse(f"def main({wide}: f32[2]) -> f32[2]:\n    return {wide}").main.inputs == (leaf("x", 2),)
 
 
 def test_an_error_shows_the_line_and_a_caret() -> None:

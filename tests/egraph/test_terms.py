@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -263,3 +264,76 @@ def test_binding_dims_replaces_symbols_everywhere() -> None:
 def test_number_beyond_a_dtype_is_rounded_without_a_warning() -> None:
     assert Scalar.of(65536.0, "f16").value == float("inf")
     Scalar.of(1e30, "i32")
+
+
+def test_attributes_of_numpy_are_numbers_and_lists_are_tuples() -> None:
+    x, w = leaf("x", 2, 3), leaf("w", 3)
+    eps = np.float64(1e-3)
+    assert tensor("layer_norm", x, w, w, eps=eps) is tensor("layer_norm", x, w, w, eps=1e-3)
+    assert tensor("softmax", x, axis=np.int64(-1)) is tensor("softmax", x, axis=-1)
+    assert tensor("reshape", x, shape=[np.int64(3), 2]) is tensor("reshape", x, shape=(3, 2))
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "wanted"),
+    [
+        ("sort", {"descending": 0}, "True or False"),
+        ("softmax", {"axis": True}, "an integer"),
+        ("permute", {"permutation": 1}, "a tuple of integers"),
+        ("reshape", {"shape": (3.0, 2.0)}, "a tuple of extents"),
+        ("expand", {"shape": (-1, 2, 3)}, "a tuple of extents"),
+        ("full", {"value": 1.0, "shape": ()}, "a constant"),
+        ("rms_norm", {"eps": "1e-5"}, "a number"),
+        ("windows", {"kernel": (1,), "stride": (0,), "dilation": (1,)}, "a tuple of positive integers"),
+    ],
+)
+def test_attributes_are_of_their_kind(op: str, attrs: dict[str, Any], wanted: str) -> None:
+    operands = {"full": (), "rms_norm": (leaf("x", 2, 3), leaf("w", 3))}.get(op, (leaf("x", 2, 3),))
+    with pytest.raises(ModelError, match=f"attribute .* of {op} is (.|\n)*give {wanted}"):
+        tensor(op, *operands, **attrs)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"name": 3}, "cannot be named 3"),
+        ({"name": "f32"}, "cannot be named 'f32'"),
+        ({"name": "extern_2"}, "cannot be named 'extern_2'"),
+        ({"name": "const"}, "const is one on elements"),
+        ({"operands": ("x",)}, "with the operands(.|\n)*pairs of a name and a sort"),
+        ({"operands": (("x", "scalar"),)}, "pairs of a name and a sort"),
+        ({"attrs": ("k",)}, "with the attributes(.|\n)*pairs of a name and a default"),
+        ({"attrs": (("x", 1),)}, "takes x, x"),
+        ({"attrs": (("a b", 1),)}, "takes x, a b"),
+        ({"infer": None}, "infer=None"),
+        ({"reference": 3}, "reference=3"),
+        ({"cost": -1.0}, "cost=-1.0"),
+        ({"reference": None, "opaque": True}, "is opaque and has no reference"),
+    ],
+)
+def test_a_row_that_says_nothing_is_refused_before_it_is_used(wrong: dict[str, Any], message: str) -> None:
+    infer: Any = lambda types, attrs: types[0]  # noqa: E731
+    row = registry.Op("odd", "tensor", (("x", "tensor"),), (), infer, np.abs)
+    with pytest.raises(ModelError, match=message):
+        registry.register(replace(row, **wrong))
+    assert registry.find("odd", "tensor") is None
+
+
+@pytest.mark.parametrize("type_", [TensorType([2, 3], "f32"), TensorType((2.0,), "f32"), TensorType((2,), "f33")])  # pyright: ignore
+def test_a_type_rule_gives_extents_and_a_dtype(type_: TensorType) -> None:
+    registry.register(registry.Op("odd", "tensor", (("x", "tensor"),), (), lambda types, attrs: type_, np.abs))
+    try:
+        with pytest.raises(ModelError, match=r"type rule of odd gave (.|\n)*a tuple of extents and a dtype's name"):
+            tensor("odd", leaf("x", 2, 3))
+    finally:
+        registry.unregister("odd")
+
+
+def test_attributes_of_ones_own_operators_are_what_scripts_can_say() -> None:
+    registry.register(registry.Op("odd", "tensor", (("x", "tensor"),), (("k", 1),), lambda t, a: t[0], np.abs))
+    try:
+        assert tensor("odd", leaf("x", 2), k=[1, None, "a", (2.0,)]).attrs == ((1, None, "a", (2.0,)),)
+        with pytest.raises(ModelError, match=r"attribute k of odd is (.|\n)*give a number, a truth value, a string"):
+            tensor("odd", leaf("x", 2), k={"a": 1})
+    finally:
+        registry.unregister("odd")

@@ -203,3 +203,17 @@ def test_python_m_frittata_is_the_command_line() -> None:
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert "index-built" in result.stdout
+
+
+def test_a_script_that_cannot_be_read_names_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "model.txt"
+    for wrong, message in ((b"\xff", "is not text in UTF-8\n  where: {}"), (b"bad", "found 'bad'\n  where: {}:1:1")):
+        path.write_bytes(wrong)
+        assert main(["optimize", str(path)]) == 1
+        assert message.format(path) in capsys.readouterr().err
+
+
+def test_a_script_may_begin_with_a_mark(options: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "model.txt"
+    path.write_text(f"\ufeff{SCRIPT.lstrip()}", encoding="utf-8")
+    assert main(["optimize", str(path), *options]) == 0

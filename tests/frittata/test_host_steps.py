@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import frittata as ft
+from frittata.egraph import interpret
 from frittata.egraph.errors import ModelError
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.model import Model
@@ -146,3 +147,21 @@ def test_callers_in_several_threads_do_not_disturb_each_other(model: Model, host
         for found, law in zip(pool.map(hosted, inputs * 5), laws * 5, strict=True):
             for one, wanted in zip(found, law, strict=True):
                 np.testing.assert_allclose(one, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_reference_cannot_change_what_it_reads() -> None:
+    def greedy(x: np.ndarray) -> np.ndarray:
+        x += 1
+        return x
+
+    registry.register(registry.Op("greedy", "tensor", (("x", "tensor"),), (), lambda t, a: t[0], greedy, opaque=True))
+    try:
+        x = np.ones(4, np.float32)
+        model = ft.parse("def main(x: f32[4]) -> f32[4]:\n    v1: f32[4] = greedy(x)\n    return v1\n")
+        with pytest.raises(ValueError, match="read-only"):
+            ft.optimize(model, machine=REFERENCE)(x)
+        with pytest.raises(ValueError, match="read-only"):
+            interpret.evaluate(model.main.outputs, {"x": x}, "native")
+        assert x.sum() == 4
+    finally:
+        registry.unregister("greedy")

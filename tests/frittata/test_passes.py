@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import frittata as ft
-from frittata.egraph.errors import FrittataError, ModelError, RuleError
+from frittata.egraph.errors import ExtractionError, FrittataError, ModelError, RuleError
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.model import Function, Model
 from frittata.egraph.ops import registry
@@ -84,6 +84,9 @@ def test_a_transform_is_called_with_a_model(model: Model) -> None:
     once = square_for_relu(model)
     assert "square" in str(once) and "relu" in str(model)
     assert square_for_relu(once) == once
+    term: Any = model.main.outputs[0]
+    with pytest.raises(ModelError, match=r"transform square_for_relu of a Term(.|\n)*give a Model"):
+        square_for_relu(term)
 
 
 def test_a_transform_of_models(model: Model, options: dict[str, Any]) -> None:
@@ -179,6 +182,15 @@ def test_pipelines_by_name(model: Model, options: dict[str, Any]) -> None:
 def test_what_is_no_pipeline(steps: Any, limits: Any, message: str) -> None:
     with pytest.raises(FrittataError, match=message):
         ft.Pipeline("mine", steps, limits)
+
+
+@pytest.mark.parametrize(("limit", "value"), [("round_limit", 1), ("node_limit", 1), ("time_limit_s", 1e-9)])
+def test_limits_that_leave_no_program_are_named(
+    model: Model, options: dict[str, Any], limit: str, value: float
+) -> None:
+    ended = limit.removesuffix("_s").replace("_", " ")
+    with pytest.raises(ExtractionError, match=f"ended at the {ended} before(.|\n)*longer limits"):
+        ft.optimize(model, pipeline=ft.Pipeline("short", (), {limit: value}), **options)
 
 
 def test_a_pipeline_in_itself(model: Model, options: dict[str, Any]) -> None:

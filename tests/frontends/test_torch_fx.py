@@ -183,6 +183,17 @@ def test_a_converter_is_a_function_for_what_graphs_call(target: Any, convert: An
         converter(target)(convert)
 
 
+def test_what_is_no_graph_no_shape_and_no_table_is_told() -> None:
+    graph: Any = fx.symbolic_trace(lambda x: x.relu())
+    wrong: Any = [torch.relu]
+    with pytest.raises(ModelError, match=r"from_fx of a Linear(.|\n)*symbolic_trace"):
+        from_fx(nn.Linear(2, 2).eval(), [(2,)])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ModelError, match=r"an argument of shape \(3, -8\)"):
+        from_fx(graph, [(3, -8)])
+    with pytest.raises(ModelError, match=r"converters=\[(.|\n)*give {target: function"):
+        from_fx(graph, [(2,)], converters=wrong)
+
+
 def test_a_converter_may_write_with_tensors() -> None:
     table = {"relu": lambda x: ft.as_tensor(x) * 2 + 1, torch.cosh: ft.ops.tanh}
     graph = fx.symbolic_trace(lambda x: torch.cosh(x.relu()))

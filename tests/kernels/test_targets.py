@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,6 +48,23 @@ def test_a_third_party_adds_a_target(tmp_path: Path) -> None:
         targets.unregister("mine")
     with pytest.raises(FrittataError, match="no target 'mine'"):
         targets.by_name("mine")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"name": ""}, "cannot be named ''"),
+        ({"name": 3}, "cannot be named 3"),
+        ({"templates": ()}, "target 'mine' with templates="),
+        ({"build": None}, "target 'mine' with build=None"),
+    ],
+)
+def test_a_target_has_a_name_and_functions(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(FrittataError, match=message):
+        targets.register(replace(targets.CPU, **{"name": "mine", **wrong}))
+    none: Any = "mine"
+    with pytest.raises(FrittataError, match="a target that is a str"):
+        targets.register(none)
 
 
 @pytest.mark.parametrize("name", ["cpu", "cuda"])

@@ -144,6 +144,7 @@ def test_error_in_a_continued_line_points_there() -> None:
         ("a: relu(x) => x => y", "1:17", "a second arrow"),
         ("a: x => relu(x)", "1:4", "matches everything"),
         ("relu(x) => x", "1:1", "starts with its name"),
+        ("    a: relu(x) => x", "1:5", "at the beginning of a line: what is indented continues the one before"),
         ("a: relu(x) => x [exat]", "1:18", "no numerics level 'exat'"),
         ("a: relu(x) => x [approx(much)]", "1:25", "is not a number"),
         ("a: relu(x) => x [approx(-1)]", "1:25", "'-1' is not positive and finite"),
