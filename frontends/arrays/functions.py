@@ -39,7 +39,7 @@ def _axes(x: Term, axis: Any) -> Any:
 
 
 def _extent(x: Term, axis: int) -> int:
-    return idioms.number(x.shape[idioms.negative_axis(axis, len(x.shape))])
+    return idioms.number(x.shape[_distinct([axis], len(x.shape))[0]])
 
 
 def _distinct(axes: Sequence[int], rank: int) -> list[int]:
@@ -47,6 +47,8 @@ def _distinct(axes: Sequence[int], rank: int) -> list[int]:
 
     Raises: ModelError if there is no such axis, or one is there twice.
     """
+    if axes and not rank:
+        raise ModelError(f"axis {axes[0]} of a tensor without axes", do="give it axes, by numpy.atleast_1d")
     found = [idioms.negative_axis(axis, rank) + rank for axis in axes]
     if len(set(found)) < len(found):
         raise ModelError(f"axes {tuple(axes)}, one of them twice", do="give each axis once")
@@ -156,6 +158,11 @@ def _matrix_transpose(x: Term) -> Term:
     return idioms.swap(x)
 
 
+def _swapaxes(a: Term, axis1: int, axis2: int) -> Term:
+    rank = len(a.shape)
+    return idioms.swap(a, *_distinct([axis1], rank), *_distinct([axis2], rank))
+
+
 def _moveaxis(a: Term, source: Any, destination: Any) -> Term:
     rank = len(a.shape)
     start, end = (_distinct(_ints(axes), rank) for axes in (source, destination))
@@ -213,6 +220,7 @@ def _concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Term:
     parts = promoted(*_parts(arrays))
     if axis is None:
         return idioms_windows.concat([_flat(part) for part in parts], 0)
+    _distinct([axis], len(parts[0].shape))
     return idioms_windows.concat(parts, axis)
 
 
@@ -279,7 +287,7 @@ def _roll(a: Term, shift: Any, axis: Any = None) -> Term:
     if axes is None:
         return idioms_indices.roll(a, [sum(shifts)])
     pairs = list(np.broadcast(shifts, axes))
-    return idioms_indices.roll(a, [int(by) for by, _ in pairs], [int(at) for _, at in pairs])
+    return a if not pairs else idioms_indices.roll(a, [int(by) for by, _ in pairs], [int(at) for _, at in pairs])
 
 
 def _flip(m: Term, axis: Any = None) -> Term:
@@ -534,7 +542,7 @@ FUNCTIONS: dict[Any, Row] = {
     np.transpose: _transpose,
     np.matrix_transpose: _matrix_transpose,
     np.linalg.matrix_transpose: _matrix_transpose,
-    np.swapaxes: lambda a, axis1, axis2: idioms.swap(a, axis1, axis2),
+    np.swapaxes: _swapaxes,
     np.moveaxis: _moveaxis,
     np.expand_dims: _expand_dims,
     np.squeeze: _squeeze,
