@@ -151,8 +151,8 @@ def _relu(x: Term) -> Term:
 
 
 def _sign(x: Term) -> Term:
-    """The sign; of NaN torch says 0."""
-    return tensor("where", tensor("eq", x, x), tensor("sign", x), idioms.scalar(0, x.dtype))
+    """The sign; of NaN torch says 0, and a truth value is its own."""
+    return x if x.dtype == "bool" else tensor("where", tensor("eq", x, x), tensor("sign", x), idioms.scalar(0, x.dtype))
 
 
 def _lerp(x: Term, y: Term, weight: Operand) -> Term:
@@ -262,7 +262,8 @@ ROWS: dict[str, Row] = {
         for name in ("lt", "le", "gt", "ge", "eq", "ne")
         for kind in ("Tensor", "Scalar")
     },
-    **{f"aten.{name}.default": _unary(name) for name in ("neg", "abs", "square")},
+    **{f"aten.{name}.default": _unary(name) for name in ("neg", "abs")},
+    "aten.square.default": lambda x: _pow(x, 2),
     **{
         f"aten.{name}.default": _float_unary(name)
         for name in ("sqrt", "rsqrt", "reciprocal", "exp", "log", "tanh", "erf", "sigmoid", "sin", "cos")
@@ -386,6 +387,9 @@ _CONVERTED = frozenset((
 ))
 """Operators of which torch converts numbers to the dtype of the result, and raises where it has no such value."""
 
+_AS_FLOATS = frozenset(("constant_pad_nd", "pad"))
+"""Those to which torch gives numbers as floats."""
+
 
 def check_numbers(name: str, values: Iterable[Any], dtype: DType | None) -> None:
     """Raise ModelError for a number beside which torch raises: one that it cannot convert, a negative power."""
@@ -394,15 +398,17 @@ def check_numbers(name: str, values: Iterable[Any], dtype: DType | None) -> None
             continue
         if name == "aten.pow.Tensor_Scalar" and dtypes.is_integer(dtype) and value < 0:
             raise ModelError(f"integers to the power of {value}", do="convert to floats before")
-        if name.split(".")[1] in _CONVERTED and not _holds(dtype, value):
+        operator = name.split(".")[1]
+        if operator in _CONVERTED and not _holds(dtype, float(value) if operator in _AS_FLOATS else value):
             raise ModelError(f"{value} is no value of {dtype}", do="give a number that the tensor can hold")
 
 
 def _holds(dtype: DType, value: Number) -> bool:
-    """Whether torch converts a number to `dtype`: one up to the largest, of unsigned integers with either sign."""
+    """Whether torch converts a number to `dtype`: one up to the largest; to unsigned ones integers of either sign."""
     if dtypes.is_float(dtype):
         return not float(dtypes.finfo(dtype).max) < abs(value) < math.inf
     if dtype == "bool":
         return True
     limits = np.iinfo(dtypes.to_numpy(dtype))
-    return (limits.min or -limits.max) <= value <= limits.max
+    least = limits.min or (0 if isinstance(value, float) else -limits.max)
+    return least <= value <= limits.max

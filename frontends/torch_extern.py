@@ -20,6 +20,11 @@ _REASON_BY_TAG = {
     torch.Tag.data_dependent_output: "its result is a number that depends on values",
 }
 
+_DO_BY_TAG = {
+    torch.Tag.dynamic_output_shape: "in place of a size that depends on values keep all places, and choose with "
+    "torch.where or weigh with a mask; or compute this part outside of the model",
+}
+
 
 def is_left_to_torch(node: torch.fx.Node) -> bool:
     """Whether torch's own decomposition of a call gives other results than the call: cubic interpolation of bytes."""
@@ -90,4 +95,4 @@ def _refuse_impure(target: Any) -> None:
         raise UnsupportedOpError("it changes its arguments")
     for tag, reason in _REASON_BY_TAG.items():
         if tag in target.tags:
-            raise UnsupportedOpError(reason)
+            raise UnsupportedOpError(reason, do=_DO_BY_TAG.get(tag, ""))

@@ -149,6 +149,10 @@ OF_INTEGERS: dict[str, Forward] = {
 }
 
 
+def test_truth_values_have_signs_and_squares() -> None:
+    assert_compiled(lambda x: (torch.sign(x), torch.sgn(x), torch.square(x), x**2), INTS > 0)
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int64])
 @pytest.mark.parametrize("name", OF_INTEGERS)
 def test_a_function_of_integers_gives_integers(name: str, dtype: torch.dtype) -> None:

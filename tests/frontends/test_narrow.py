@@ -136,6 +136,18 @@ def test_numbers_that_a_tensor_cannot_hold_are_refused(function: Callable[[Tenso
     check(lambda x: function(x, 70000), drawn(torch.bfloat16, 7, 33))
 
 
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: F.pad(x, (1, 1), value=-5), lambda x: x.masked_fill(x > 3, -0.5), lambda x: torch.fill(x, -1.5)],
+)
+def test_negative_floats_are_no_bytes(function: Callable[[Tensor], Tensor]) -> None:
+    x = drawn(torch.uint8, 7, 33)
+    with pytest.raises(RuntimeError, match="without overflow"):
+        function(x)
+    with pytest.raises(ModelError, match="is no value of u8"):
+        ft.optimize(function, (x,), machine=REFERENCE)
+
+
 @pytest.mark.parametrize("dtype", [*INTEGERS, torch.int32])
 def test_integers_have_no_negative_powers(dtype: torch.dtype) -> None:
     for exponent in (-1, -5):
