@@ -312,10 +312,10 @@ def _pad(array: Term, pad_width: Any, mode: str = "constant", constant_values: A
         raise UnsupportedOpError(
             f"numpy.pad by {mode!r} with {constant_values}", do="give a number, edge, reflect or wrap"
         )
-    return idioms_windows.pad(array, low, high, _filling(constant_values, array.dtype))
+    return idioms_windows.pad(array, low, high, filling(constant_values, array.dtype))
 
 
-def _filling(value: Any, dtype: DType) -> Any:
+def filling(value: Any, dtype: DType) -> Any:
     """Return a number to fill with.
 
     Raises: ModelError for one that numpy does not convert to the dtype.
@@ -484,7 +484,7 @@ def _round(a: Term, decimals: int = 0, out: None = None) -> Term:
 def _like(value: Any) -> Row:
     def row(a: Term, dtype: Any = None, shape: Any = None) -> Term:
         kind: DType = a.dtype if dtype is None else dtypes.from_numpy(dtype)
-        return idioms.filled(_filling(value, kind), a.shape if shape is None else _ints(shape), kind)
+        return idioms.filled(filling(value, kind), a.shape if shape is None else _ints(shape), kind)
 
     return row
 
