@@ -104,6 +104,19 @@ def _extreme_of_both(op: str, logic: str) -> Row:
 _maximum, _minimum = _extreme_of_both("max", "or"), _extreme_of_both("min", "and")
 
 
+def _unless_nan(row: Row) -> Row:
+    """Return the larger or the smaller one, or the one that is a number."""
+
+    def of_numbers(x: Term, y: Term) -> Term:
+        left, right = idioms.promoted(x, y)
+        if not dtypes.is_float(left.dtype):
+            return row(left, right)
+        is_nan, is_other_nan = tensor("ne", left, left), tensor("ne", right, right)
+        return row(tensor("where", is_nan, right, left), tensor("where", is_other_nan, left, right))
+
+    return of_numbers
+
+
 def _clamp(x: Term, low: Operand | None = None, high: Operand | None = None) -> Term:
     bounds = [bound for bound in (low, high) if bound is not None]
     kind, (x, *others) = idioms.widened(x, *bounds)
@@ -255,6 +268,8 @@ ROWS: dict[str, Row] = {
     **{f"aten.pow.{kind}": _pow_of_both for kind in ("Tensor_Tensor", "Scalar")},
     "aten.maximum.default": _maximum,
     "aten.minimum.default": _minimum,
+    "aten.fmax.default": _unless_nan(_maximum),
+    "aten.fmin.default": _unless_nan(_minimum),
     "aten.max.other": _maximum,
     "aten.min.other": _minimum,
     **{
@@ -369,7 +384,8 @@ SAYS_NOTHING = frozenset({"aten._assert_tensor_metadata.default", "aten._assert_
 
 ROUNDS: dict[str, bool] = {
     **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "remainder", "fmod", "hardshrink", "pow"), True),
-    **dict.fromkeys(("mul", "maximum", "minimum", "floor_divide", "div.Tensor_mode", "div.Scalar_mode"), False),
+    **dict.fromkeys(("mul", "maximum", "minimum", "fmax", "fmin", "floor_divide"), False),
+    **dict.fromkeys(("div.Tensor_mode", "div.Scalar_mode"), False),
     **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor"), False),
 }
 """Operators whose first two operands torch converts to one dtype; whether it rounds a number to a half, too."""
