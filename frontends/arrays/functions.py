@@ -158,11 +158,6 @@ def _matrix_transpose(x: Term) -> Term:
     return idioms.swap(x)
 
 
-def _swapaxes(a: Term, axis1: int, axis2: int) -> Term:
-    rank = len(a.shape)
-    return idioms.swap(a, *_distinct([axis1], rank), *_distinct([axis2], rank))
-
-
 def _moveaxis(a: Term, source: Any, destination: Any) -> Term:
     rank = len(a.shape)
     start, end = (_distinct(_ints(axes), rank) for axes in (source, destination))
@@ -542,7 +537,7 @@ FUNCTIONS: dict[Any, Row] = {
     np.transpose: _transpose,
     np.matrix_transpose: _matrix_transpose,
     np.linalg.matrix_transpose: _matrix_transpose,
-    np.swapaxes: _swapaxes,
+    np.swapaxes: lambda a, axis1, axis2: idioms.swap(a, *(_distinct([at], len(a.shape))[0] for at in (axis1, axis2))),
     np.moveaxis: _moveaxis,
     np.expand_dims: _expand_dims,
     np.squeeze: _squeeze,
