@@ -151,6 +151,7 @@ OF_INTEGERS: dict[str, Forward] = {
 
 def test_truth_values_have_signs_and_squares() -> None:
     assert_compiled(lambda x: (torch.sign(x), torch.sgn(x), torch.square(x), x**2), INTS > 0)
+    assert_compiled(lambda x, y: (torch.outer(x[0], x[1]), torch.outer(x[0], y[0])), INTS > 0, INTS)
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int64])
