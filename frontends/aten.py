@@ -105,6 +105,19 @@ def _extreme_of_both(op: str, logic: str) -> Row:
 _maximum, _minimum = _extreme_of_both("max", "or"), _extreme_of_both("min", "and")
 
 
+def _unless_nan(row: Row) -> Row:
+    """Return the larger or the smaller one, or the one that is a number."""
+
+    def of_numbers(x: Term, y: Term) -> Term:
+        left, right = idioms.promoted(x, y)
+        if not dtypes.is_float(left.dtype):
+            return row(left, right)
+        is_nan, is_other_nan = tensor("ne", left, left), tensor("ne", right, right)
+        return row(tensor("where", is_nan, right, left), tensor("where", is_other_nan, left, right))
+
+    return of_numbers
+
+
 def _clamp(x: Term, low: Operand | None = None, high: Operand | None = None) -> Term:
     bounds = [bound for bound in (low, high) if bound is not None]
     kind, (x, *others) = idioms.widened(x, *bounds)
@@ -152,8 +165,8 @@ def _relu(x: Term) -> Term:
 
 
 def _sign(x: Term) -> Term:
-    """The sign; of NaN torch says 0."""
-    return tensor("where", tensor("eq", x, x), tensor("sign", x), idioms.scalar(0, x.dtype))
+    """The sign; of NaN torch says 0, and a truth value is its own."""
+    return x if x.dtype == "bool" else tensor("where", tensor("eq", x, x), tensor("sign", x), idioms.scalar(0, x.dtype))
 
 
 def _lerp(x: Term, y: Term, weight: Operand) -> Term:
@@ -256,6 +269,8 @@ ROWS: dict[str, Row] = {
     **{f"aten.pow.{kind}": _pow_of_both for kind in ("Tensor_Tensor", "Scalar")},
     "aten.maximum.default": _maximum,
     "aten.minimum.default": _minimum,
+    "aten.fmax.default": _unless_nan(_maximum),
+    "aten.fmin.default": _unless_nan(_minimum),
     "aten.max.other": _maximum,
     "aten.min.other": _minimum,
     **{
@@ -263,7 +278,8 @@ ROWS: dict[str, Row] = {
         for name in ("lt", "le", "gt", "ge", "eq", "ne")
         for kind in ("Tensor", "Scalar")
     },
-    **{f"aten.{name}.default": _unary(name) for name in ("neg", "abs", "square")},
+    **{f"aten.{name}.default": _unary(name) for name in ("neg", "abs")},
+    "aten.square.default": lambda x: _pow(x, 2),
     **{
         f"aten.{name}.default": _float_unary(name)
         for name in ("sqrt", "rsqrt", "reciprocal", "exp", "log", "tanh", "erf", "sigmoid", "sin", "cos")
@@ -370,7 +386,8 @@ SAYS_NOTHING = frozenset({"aten._assert_tensor_metadata.default", "aten._assert_
 
 ROUNDS: dict[str, bool] = {
     **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "remainder", "fmod", "hardshrink", "pow"), True),
-    **dict.fromkeys(("mul", "maximum", "minimum", "floor_divide", "div.Tensor_mode", "div.Scalar_mode"), False),
+    **dict.fromkeys(("mul", "maximum", "minimum", "fmax", "fmin", "floor_divide"), False),
+    **dict.fromkeys(("div.Tensor_mode", "div.Scalar_mode"), False),
     **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor"), False),
 }
 """Operators whose first two operands torch converts to one dtype; whether it rounds a number to a half, too."""
@@ -388,6 +405,9 @@ _CONVERTED = frozenset((
 ))
 """Operators of which torch converts numbers to the dtype of the result, and raises where it has no such value."""
 
+_AS_FLOATS = frozenset(("constant_pad_nd", "pad"))
+"""Those to which torch gives numbers as floats."""
+
 
 def check_numbers(name: str, values: Iterable[Any], dtype: DType | None) -> None:
     """Raise ModelError for a number beside which torch raises: one that it cannot convert, a negative power."""
@@ -396,15 +416,17 @@ def check_numbers(name: str, values: Iterable[Any], dtype: DType | None) -> None
             continue
         if name == "aten.pow.Tensor_Scalar" and dtypes.is_integer(dtype) and value < 0:
             raise ModelError(f"integers to the power of {value}", do="convert to floats before")
-        if name.split(".")[1] in _CONVERTED and not _holds(dtype, value):
+        operator = name.split(".")[1]
+        if operator in _CONVERTED and not _holds(dtype, float(value) if operator in _AS_FLOATS else value):
             raise ModelError(f"{value} is no value of {dtype}", do="give a number that the tensor can hold")
 
 
 def _holds(dtype: DType, value: Number) -> bool:
-    """Whether torch converts a number to `dtype`: one up to the largest, of unsigned integers with either sign."""
+    """Whether torch converts a number to `dtype`: one up to the largest; to unsigned ones integers of either sign."""
     if dtypes.is_float(dtype):
         return not float(dtypes.finfo(dtype).max) < abs(value) < math.inf
     if dtype == "bool":
         return True
     limits = np.iinfo(dtypes.to_numpy(dtype))
-    return (limits.min or -limits.max) <= value <= limits.max
+    least = limits.min or (0 if isinstance(value, float) else -limits.max)
+    return least <= value <= limits.max

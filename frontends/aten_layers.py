@@ -24,7 +24,8 @@ def _addmm(x: Term, a: Term, b: Term, beta: float = 1, alpha: float = 1) -> Term
 
 
 def _outer(a: Term, b: Term) -> Term:
-    return tensor("mul", idioms.unsqueeze(a, -1), b)
+    first, second = idioms.promoted(idioms.unsqueeze(a, -1), b)
+    return tensor("and" if first.dtype == "bool" else "mul", first, second)
 
 
 def _pair(value: int | Sequence[int], rank: int) -> tuple[int, ...]:

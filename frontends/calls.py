@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict, namedtuple
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,10 +14,10 @@ from frittata.egraph.errors import ModelError
 from frittata.egraph.model import Model
 from frittata.frontends.arrays import trees
 
-TENSOR: Any = ...
+TENSOR: Any = object()
 """Stands for a tensor among the leaves of arguments and results."""
 
-COMPLEX_TENSOR: Any = complex
+COMPLEX_TENSOR: Any = object()
 """Stands for a complex tensor, which is two of the model's: its parts."""
 
 PARTS = ("real", "imag")
@@ -257,14 +258,22 @@ def _encoded(tree: Any) -> Any:
         return {"tuple": list(map(_encoded, tree))}
     if type(tree) is list:
         return {"list": list(map(_encoded, tree))}
-    if type(tree) is dict:
-        return {"dict": [[_encoded_key(key), _encoded(part)] for key, part in tree.items()]}
+    if type(tree) in (dict, OrderedDict):
+        kind = "dict" if type(tree) is dict else "ordered"
+        return {kind: [[_encoded_key(key), _encoded(part)] for key, part in tree.items()]}
+    if isinstance(tree, tuple) and (names := _names_of_parts(type(tree))):  # pyright: ignore[reportUnknownArgumentType]
+        return {"named": [type(tree).__name__, names, list(map(_encoded, tree))]}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     if type(tree) in _CONSTANTS:
         return {"constant": tree}
     raise ModelError(
         f"a {type(tree).__name__} among arguments or results cannot be saved",
         do="take and return tensors, and tuples, lists and dicts of them",
     )
+
+
+def _names_of_parts(kind: type) -> list[str]:
+    """Return the names that a class of named tuples gives its parts, as those of torch do; none of other classes."""
+    return list(getattr(kind, "_fields", ()) or getattr(kind, "__match_args__", ()))
 
 
 def _encoded_key(key: Any) -> Any:
@@ -295,5 +304,10 @@ def _decoded(data: Any) -> Any:
             return list(map(_decoded, value))
         case "dict":
             return {_key(key): _decoded(part) for key, part in value}
+        case "ordered":
+            return OrderedDict((_key(key), _decoded(part)) for key, part in value)
+        case "named":
+            name, names, parts = value
+            return namedtuple(name, names)(*map(_decoded, parts))  # pyright: ignore[reportUntypedNamedTuple]
         case _:
             return value

@@ -187,6 +187,7 @@ class _Importer:
     tensor_by_name: dict[str, torch.Tensor] = field(default_factory=dict)
     origin_by_term: dict[Term, str] = field(default_factory=dict)
     unsupported: dict[str, dict[str, str]] = field(default_factory=dict)
+    ways: dict[str, None] = field(default_factory=dict)
     in_place: Mapping[torch.fx.Node, tuple[Any, list[torch.fx.Node]]] = field(default_factory=dict)
     inputs: list[Term] = field(default_factory=list)
     leaves: list[Any] = field(default_factory=list)
@@ -423,6 +424,7 @@ class _Importer:
                 return self._extern(node)
             except UnsupportedOpError as error:
                 name = f"{name} ({error.what})"
+                self.ways.update(dict.fromkeys(filter(None, [error.do])))
         call, whole = source_of(node)
         self.unsupported.setdefault(name if name.startswith(whole) else f"{whole}: {name}", {})[call] = self.place(node)
         value = node.meta.get("val")
@@ -453,7 +455,8 @@ class _Importer:
         if lines:
             what = "operators without a definition:\n" + "\n".join(lines)
             calls = "" if self.fallback == "extern" else ', or let torch run them with fallback="extern"'
-            raise UnsupportedOpError(what, do=f"add a row to frontends/aten.py{calls}, or write the model without them")
+            do = f"add a row to frontends/aten.py{calls}, or write the model without them"
+            raise UnsupportedOpError(what, do="; ".join([do, *self.ways]))
 
     def _arguments(self, node: torch.fx.Node) -> list[Any]:
         """Positional arguments, those given by name among them, up to the last one given."""
@@ -518,7 +521,8 @@ class _Importer:
                 found = list(_terms(terms))
                 if any(term.type != type_ for term in found) or len(found) != 1 + expected.is_complex():
                     became = ", ".join(str(term.type) for term in found)
-                    raise ModelError(f"{node.target} became {became}, torch says {type_}", do="report this")
+                    what = f"{node.target} became {became}, torch says {type_}"
+                    raise ModelError(what, do="call the model on these arguments; if torch does it, report this")
 
 
 def _refuse_other_order(node: torch.fx.Node) -> None:

@@ -20,11 +20,21 @@ _REASON_BY_TAG = {
     torch.Tag.data_dependent_output: "its result is a number that depends on values",
 }
 
+_DO_BY_TAG = {
+    torch.Tag.dynamic_output_shape: "in place of a size that depends on values keep all places, and choose with "
+    "torch.where or weigh with a mask; or compute this part outside of the model",
+}
+
 
 def is_left_to_torch(node: torch.fx.Node) -> bool:
-    """Whether torch's own decomposition of a call gives other results than the call: cubic interpolation of bytes."""
-    is_cubic = str(node.target).startswith("aten.upsample_bicubic2d.")
-    return is_cubic and not node.all_input_nodes[0].meta["val"].is_floating_point()
+    """Whether torch's own decomposition of a call gives other results than the call.
+
+    So does that of cubic interpolation of bytes, and of a multilabel margin loss, which counts what is behind -1.
+    """
+    _, operator, _ = f"{node.target}..".split(".", 2)
+    if operator == "upsample_bicubic2d":
+        return not node.all_input_nodes[0].meta["val"].is_floating_point()
+    return operator == "multilabel_margin_loss"
 
 
 def extern(
@@ -90,4 +100,4 @@ def _refuse_impure(target: Any) -> None:
         raise UnsupportedOpError("it changes its arguments")
     for tag, reason in _REASON_BY_TAG.items():
         if tag in target.tags:
-            raise UnsupportedOpError(reason)
+            raise UnsupportedOpError(reason, do=_DO_BY_TAG.get(tag, ""))

@@ -58,6 +58,7 @@ def alone() -> Generator[None]:
 
 
 _UNKNOWN_TYPE = re.compile(r"Unsupported input type|in output, which is not a known type")
+_BUILT_IN = re.compile(r"type <class '\w+'>")
 
 
 def words(error: Exception) -> str:
@@ -84,6 +85,8 @@ def advice(error: Exception) -> str:
     if ".numpy() is not supported" in str(error):
         return "call torch's functions: numpy's, and frittata's, are for functions whose example arguments are arrays"
     if _UNKNOWN_TYPE.search(str(error)):
+        if _BUILT_IN.search(str(error)):
+            return "give the numbers in it, or tensors, and make it of them in the model"
         return "register the class: torch.export.register_dataclass(Class)"
     if isinstance(error, GuardOnDataDependentSymNode):
         return "replace branches on values by torch.where or torch.cond, and numbers made of values by tensors"

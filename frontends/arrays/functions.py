@@ -39,7 +39,7 @@ def _axes(x: Term, axis: Any) -> Any:
 
 
 def _extent(x: Term, axis: int) -> int:
-    return idioms.number(x.shape[idioms.negative_axis(axis, len(x.shape))])
+    return idioms.number(x.shape[_distinct([axis], len(x.shape))[0]])
 
 
 def _distinct(axes: Sequence[int], rank: int) -> list[int]:
@@ -47,6 +47,8 @@ def _distinct(axes: Sequence[int], rank: int) -> list[int]:
 
     Raises: ModelError if there is no such axis, or one is there twice.
     """
+    if axes and not rank:
+        raise ModelError(f"axis {axes[0]} of a tensor without axes", do="give it axes, by numpy.atleast_1d")
     found = [idioms.negative_axis(axis, rank) + rank for axis in axes]
     if len(set(found)) < len(found):
         raise ModelError(f"axes {tuple(axes)}, one of them twice", do="give each axis once")
@@ -213,6 +215,7 @@ def _concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Term:
     parts = promoted(*_parts(arrays))
     if axis is None:
         return idioms_windows.concat([_flat(part) for part in parts], 0)
+    _distinct([axis], len(parts[0].shape))
     return idioms_windows.concat(parts, axis)
 
 
@@ -279,7 +282,7 @@ def _roll(a: Term, shift: Any, axis: Any = None) -> Term:
     if axes is None:
         return idioms_indices.roll(a, [sum(shifts)])
     pairs = list(np.broadcast(shifts, axes))
-    return idioms_indices.roll(a, [int(by) for by, _ in pairs], [int(at) for _, at in pairs])
+    return a if not pairs else idioms_indices.roll(a, [int(by) for by, _ in pairs], [int(at) for _, at in pairs])
 
 
 def _flip(m: Term, axis: Any = None) -> Term:
@@ -304,10 +307,10 @@ def _pad(array: Term, pad_width: Any, mode: str = "constant", constant_values: A
         raise UnsupportedOpError(
             f"numpy.pad by {mode!r} with {constant_values}", do="give a number, edge, reflect or wrap"
         )
-    return idioms_windows.pad(array, low, high, _filling(constant_values, array.dtype))
+    return idioms_windows.pad(array, low, high, filling(constant_values, array.dtype))
 
 
-def _filling(value: Any, dtype: DType) -> Any:
+def filling(value: Any, dtype: DType) -> Any:
     """Return a number to fill with.
 
     Raises: ModelError for one that numpy does not convert to the dtype.
@@ -476,7 +479,7 @@ def _round(a: Term, decimals: int = 0, out: None = None) -> Term:
 def _like(value: Any) -> Row:
     def row(a: Term, dtype: Any = None, shape: Any = None) -> Term:
         kind: DType = a.dtype if dtype is None else dtypes.from_numpy(dtype)
-        return idioms.filled(_filling(value, kind), a.shape if shape is None else _ints(shape), kind)
+        return idioms.filled(filling(value, kind), a.shape if shape is None else _ints(shape), kind)
 
     return row
 
@@ -534,7 +537,7 @@ FUNCTIONS: dict[Any, Row] = {
     np.transpose: _transpose,
     np.matrix_transpose: _matrix_transpose,
     np.linalg.matrix_transpose: _matrix_transpose,
-    np.swapaxes: lambda a, axis1, axis2: idioms.swap(a, axis1, axis2),
+    np.swapaxes: lambda a, axis1, axis2: idioms.swap(a, *(_distinct([at], len(a.shape))[0] for at in (axis1, axis2))),
     np.moveaxis: _moveaxis,
     np.expand_dims: _expand_dims,
     np.squeeze: _squeeze,

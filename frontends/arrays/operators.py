@@ -10,9 +10,11 @@ import numpy as np
 
 from frittata.egraph.errors import ModelError
 from frittata.egraph.ops import registry
+from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Scalar, Term
 from frittata.frontends import idioms
-from frittata.frontends.arrays.tensor import Tensor, as_tensor
+from frittata.frontends.arrays.functions import filling
+from frittata.frontends.arrays.tensor import Tensor, as_tensor, is_extent
 
 
 def operator(name: str) -> Callable[..., Tensor]:
@@ -44,9 +46,14 @@ def operator(name: str) -> Callable[..., Tensor]:
         operands = [as_tensor(_number(name, x, dtype)).term for x in given[:count]]
         rank = len(operands[0].shape) if operands else 0
         attrs = (
-            _attribute(label, value, dtype, rank) for (label, _), value in zip(op.attrs, given[count:], strict=True)
+            _attribute(f"{name} with {label}", label, value, dtype, rank)
+            for (label, _), value in zip(op.attrs, given[count:], strict=True)
         )
-        return Tensor(registry.make(name, "tensor", tuple(operands), tuple(attrs)))
+        made = registry.make(name, "tensor", tuple(operands), tuple(attrs))
+        shape: Any = made.shape
+        if not isinstance(shape, tuple) or not all(isinstance(dim, Sym) or is_extent(dim) for dim in shape):  # pyright: ignore[reportUnknownVariableType]
+            raise ModelError(f"{name} of shape {shape}", do="give extents that are integers, each at least 1")
+        return Tensor(made)
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = op.doc
@@ -67,9 +74,16 @@ def _number(name: str, x: Any, dtype: np.dtype[Any]) -> Any:
     return dtype.type(x)
 
 
-def _attribute(label: str, value: Any, dtype: np.dtype[Any], rank: int) -> Any:
+_NUMBERS = frozenset(("eps", "scale", "value"))
+"""Attributes that are numbers, with or without a fraction."""
+
+
+def _attribute(what: str, label: str, value: Any, dtype: np.dtype[Any], rank: int) -> Any:
+    if label in _NUMBERS and not isinstance(value, Scalar | int | float | np.number):
+        raise ModelError(f"{what} {value!r}", do="give a number")
     if label == "value" and not isinstance(value, Scalar):
-        return Scalar.of(value, idioms.dtypes.from_numpy(dtype))
+        kind = idioms.dtypes.from_numpy(dtype)
+        return Scalar.of(filling(value, kind), kind)
     if label == "axis" and isinstance(value, int | np.integer):
         return idioms.negative_axis(int(value), rank)
     return tuple(value) if isinstance(value, list) else value

@@ -246,7 +246,7 @@ def as_extents(what: str, shape: Any) -> tuple[int, ...]:
 
 def is_extent(dim: Any) -> bool:
     """Whether a value is an extent that a tensor can have."""
-    return isinstance(dim, int | np.integer) and int(dim) >= 1
+    return isinstance(dim, int | np.integer) and not isinstance(dim, bool) and int(dim) >= 1
 
 
 def as_tensor(value: Any) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -30,7 +31,8 @@ def rebuilt(tree: Any, replace: Callable[[Path, Any], Any], path: Path = ()) -> 
             kind: Any = type(tree)  # pyright: ignore[reportUnknownVariableType]
             return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
         case Mapping():
-            return {key: rebuilt(part, replace, (*path, key)) for key, part in tree.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            parts = {key: rebuilt(part, replace, (*path, key)) for key, part in tree.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            return OrderedDict(parts) if isinstance(tree, OrderedDict) else parts  # pyright: ignore[reportUnknownVariableType]
         case _:
             return replace(path, tree)
 

@@ -62,10 +62,13 @@ def loop(node: NodeProto, values: Sequence[Value], run: Run, as_term: AsTerm) ->
         idioms.check_steps(done + 1)
         given = (Value(np.array(done, np.int64)), Value(np.array(True)), *carried)
         after, *results = run(body, given, f"{done}/")
-        if not condition.is_absent:
-            if after is None or after.array is None:
-                raise UnsupportedOpError("whether it runs again is computed at run time")
-            goes_on = after
+        if after is None or after.array is None:
+            raise UnsupportedOpError("whether it runs again is computed at run time")
+        if condition.is_absent and not after.array.item():
+            raise UnsupportedOpError(
+                "no condition is given, and the body stops: ONNX Runtime does then, by ONNX's words it goes on"
+            )
+        goes_on = after
         carried = results[: len(state)]
         for parts, part in zip(collected, results[len(state) :], strict=False):
             parts.append(part)

@@ -470,7 +470,9 @@ def _opsets(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
 
 
 def _attributes(node: NodeProto) -> dict[str, Any]:
-    return {attribute.name: _attribute(attribute) for attribute in node.attribute}
+    every = {attribute.name: _attribute(attribute) for attribute in node.attribute}
+    every.pop("consumed_inputs", None)  # before opset 6 it said whose memory may be written to
+    return every
 
 
 def _attribute(attribute: AttributeProto) -> Any:

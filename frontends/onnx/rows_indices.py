@@ -56,6 +56,19 @@ def _scatter_nd(x: Term, indices: Term, updates: Term, reduction: str = "none") 
     return idioms_indices.index_put(x, _by_axis(indices), updates, _REDUCE[reduction])
 
 
+def _tensor_scatter(past: Term, update: Term, starts: Term | None = None, axis: int = -2, mode: str = "linear") -> Term:
+    """Write steps into each sequence of a batch from a place of its own on; `circular` goes on at the begin."""
+    at = idioms.negative_axis(axis, len(past.shape))
+    cache, new = (idioms.swap(x, at, 1) for x in (past, update))
+    batch, steps, extent = idioms.number(new.shape[0]), idioms.number(new.shape[1]), cache.shape[1]
+    place = idioms_indices.numbers(steps, -1)
+    if starts is not None:
+        place = tensor("add", idioms.reshape(idioms.cast(starts, "i64"), (batch, 1)), place)
+    if mode == "circular":
+        place = tensor("mod", place, idioms.scalar(idioms.number(extent), "i64"))
+    return idioms.swap(idioms_indices.index_put(cache, [idioms_indices.numbers(batch, -2), place], new), at, 1)
+
+
 def _reverse_sequence(x: Term, lengths: Term, batch_axis: int = 1, time_axis: int = 0) -> Term:
     """Turn around the first so many steps of each sequence; the two axes are the first two."""
     steps, batch = (idioms.number(x.shape[axis]) for axis in (time_axis, batch_axis))
@@ -109,6 +122,8 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "Gather": (Row(_gather, numbers=(1,)),),
     "GatherElements": (Row(_gather_elements, law=_gathered),),
     "ScatterElements": (Row(_scatter_elements),),
+    "Scatter": (Row(_scatter_elements),),
+    "TensorScatter": (Row(_tensor_scatter),),
     "GatherND": (Row(_gather_nd),),
     "ScatterND": (Row(_scatter_nd),),
     "ReverseSequence": (Row(_reverse_sequence),),

@@ -175,6 +175,26 @@ def _in_memory(place: Term, shape: Shape, by_columns: bool) -> Term:
     return tensor("add", place, tensor("mul", number, idioms.scalar(plane, "i64")))
 
 
+def _max_unpool(
+    x: Term,
+    places: Term,
+    output_shape: Any = None,
+    *,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Term:
+    """Write values to their places in zeros, those of the whole tensor in order."""
+    kernel, stride, _, low, high = _pooled(x, kernel_shape, strides, None, pads, "NOTSET")
+    sides = zip(map(idioms.number, x.shape[2:]), kernel, stride, low, high, strict=True)
+    shape = (*map(idioms.number, x.shape[:2]), *((n - 1) * s + k - a - b for n, k, s, a, b in sides))
+    if output_shape is not None and tuple(output_shape) != shape:
+        raise UnsupportedOpError(f"the output_shape {tuple(map(int, output_shape))}, which is not {shape}")
+    flat = idioms.filled(0, (prod(shape),), x.dtype)
+    found = idioms_indices.scatter(flat, 0, idioms.reshape(places, (-1,)), idioms.reshape(x, (-1,)))
+    return idioms.reshape(found, shape)
+
+
 def _windows(x: Term, kernel: Ints, stride: Ints, dilation: Ints, low: Ints, high: Ints, nothing: Number) -> Term:
     """Return the windows of a padded tensor, the values of each on the last axes."""
     padded = idioms_windows.pad(x, low, high, nothing)
@@ -287,13 +307,13 @@ def _batch_norm(
     return tensor("batch_norm", x, mean, var, scale, shift, eps=epsilon)
 
 
+def _batch_norm_by_flag(*operands: Term, is_test: int = 0, results: int = 1, **options: Any) -> Term:
+    """Up to opset 6 an attribute asks for the statistics of the batch, too, where it is left out."""
+    return _batch_norm_by_results(*operands, results=max(results, 1 + (not is_test)), **options)
+
+
 def _batch_norm_by_results(
-    *operands: Term,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
-    spatial: int = 1,
-    is_test: int = 1,
-    results: int = 1,
+    *operands: Term, epsilon: float = 1e-5, momentum: float = 0.9, spatial: int = 1, results: int = 1
 ) -> Term:
     """Up to opset 13 it is the number of results that asks for the statistics of the batch."""
     if not spatial:
@@ -406,7 +426,12 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "GlobalLpPool": (Row(_global_lp_pool),),
     "GlobalAveragePool": (_global("mean"),),
     "GlobalMaxPool": (_global("max"),),
-    "BatchNormalization": (Row(_batch_norm_by_results), Row(_batch_norm, since=14)),
+    "MaxUnpool": (Row(_max_unpool, known=(2,)),),
+    "BatchNormalization": (
+        Row(_batch_norm_by_flag, forwards=_batch_norm_by_results),
+        Row(_batch_norm_by_results, since=7),
+        Row(_batch_norm, since=14),
+    ),
     "InstanceNormalization": (Row(_instance_norm),),
     "GroupNormalization": (Row(_group_norm_of_groups), Row(_group_norm, since=21)),
     "LayerNormalization": (Row(_layer_norm),),

@@ -140,9 +140,19 @@ def _isinf(x: Term, detect_negative: int = 1, detect_positive: int = 1) -> Term:
     return tensor("eq", x if detect_positive else tensor("neg", x), infinite)
 
 
+_IS_RANDOM, _EVAL = "dropout in training mode is random", "export the model in eval mode"
+
+
+def _dropout_by_flag(x: Term, ratio: float = 0.5, is_test: int = 0) -> Term:
+    """Up to opset 6 it drops values unless it is a test."""
+    if not is_test:
+        raise ModelError(_IS_RANDOM, do=_EVAL)
+    return x
+
+
 def _dropout(x: Term, ratio: Any = 0.5, training_mode: Any = None, seed: int = 0, results: int = 1) -> Any:
     if training_mode is not None and bool(training_mode.item()):
-        raise ModelError("dropout in training mode is random", do="export the model in eval mode")
+        raise ModelError(_IS_RANDOM, do=_EVAL)
     return (x, idioms.filled(True, x.shape, "bool"))[:results]
 
 
@@ -244,7 +254,11 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "Cast": (Row(_cast, by_value=True),),
     "CastLike": (Row(lambda x, like, saturate=1: idioms.cast(x, like.dtype)),),
     "Identity": (Row(lambda x: x),),
-    "Dropout": (Row(lambda x, ratio=0.5: x), Row(_dropout, known=(1, 2), since=12)),
+    "Dropout": (
+        Row(_dropout_by_flag),
+        Row(lambda x, ratio=0.5: x, since=7),
+        Row(_dropout, known=(1, 2), since=12),
+    ),
     "IsNaN": (Row(lambda x: tensor("ne", x, x)),),
     "IsInf": (Row(_isinf),),
     "ReduceSum": (_reduction(_fold("sum")),),

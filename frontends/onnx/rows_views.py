@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -11,6 +11,7 @@ from onnx import TensorProto, numpy_helper
 
 from frittata.egraph import dtypes
 from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.shapes import Dim
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms, idioms_indices, idioms_windows
 from frittata.frontends.onnx.tables import Row, dtype_of
@@ -41,10 +42,17 @@ def _compress(x: Term, condition: Any, axis: int | None = None) -> Any:
     return idioms_windows.concat([idioms.take_slice(x, axis, int(run[0]), 1, len(run)) for run in runs], axis)
 
 
+def _dropped(shape: Sequence[Dim], axes: Any) -> tuple[int, ...] | None:
+    if axes is not None and not np.size(axes) and 1 in shape:
+        what = "no axes: ONNX Runtime drops all of one value then, and ONNX's shape inference none"
+        raise ModelError(what, do="leave the axes out, or the operator")
+    return None if axes is None else tuple(_ints(axes))
+
+
 def _squeeze(x: Term, axes: Any = None) -> Term:
-    chosen = None if axes is None else _ints(axes)
+    chosen = _dropped(x.shape, axes)
     if any(x.shape[axis] != 1 for axis in chosen or ()):
-        raise ModelError(f"axes {chosen} of {x.type} have several values", do="drop axes of one value only")
+        raise ModelError(f"axes {list(chosen or ())} of {x.type} have several values", do="drop axes of one value only")
     return idioms.squeeze(x, chosen)
 
 
@@ -84,14 +92,27 @@ def _empty(x: Term, extents: Mapping[int, int]) -> Any:
     return np.empty(shape, dtypes.to_numpy(x.dtype))
 
 
-def _slice(x: Term, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
+def _places(
+    shape: Sequence[Dim], starts: Any, ends: Any, axes: Any = None, steps: Any = None
+) -> Iterator[tuple[int, range]]:
+    """Yield axes and the places that are kept of them; the first is within the axis, backwards, too."""
     begins, stops = _ints(starts), _ints(ends)
     places = range(len(begins)) if axes is None else _ints(axes)
     strides = [1] * len(begins) if steps is None else _ints(steps)
-    kept = {
-        axis: range(*slice(start, stop, step).indices(idioms.number(x.shape[axis])))
-        for axis, start, stop, step in zip(places, begins, stops, strides, strict=True)
-    }
+    for axis, start, stop, step in zip(places, begins, stops, strides, strict=True):
+        extent = idioms.number(shape[axis])
+        yield axis, range(*slice(max(start, -extent), stop, step).indices(extent))
+
+
+def _sliced(x: Any, *given: Any, **named: Any) -> Any:
+    """The law of known operands: ONNX's reference slices backwards as numpy does."""
+    for axis, places in _places(x.shape, *given, **named):
+        x = np.take(x, np.array(places, np.int64), axis)
+    return x
+
+
+def _slice(x: Term, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
+    kept = dict(_places(x.shape, starts, ends, axes, steps))
     if not all(kept.values()):
         return _empty(x, {axis: len(places) for axis, places in kept.items()})
     for axis, places in kept.items():
@@ -169,13 +190,13 @@ def _eye_like(x: Term, dtype: int | None = None, k: int = 0) -> Term:
 ROWS: dict[str, tuple[Row, ...]] = {
     "Reshape": (Row(_reshape, known=(1,)),),
     "Transpose": (Row(_transpose),),
-    "Squeeze": (Row(_squeeze, known=(1,)),),
+    "Squeeze": (Row(_squeeze, known=(1,), law=lambda x, axes=None: np.squeeze(x, _dropped(x.shape, axes))),),
     "Unsqueeze": (Row(_unsqueeze, known=(1,), law=lambda x, axes: np.expand_dims(x, tuple(_ints(axes)))),),
     "Flatten": (Row(_flatten),),
     "Concat": (Row(_concat, joins=True),),
     "Compress": (Row(_compress, known=(1,)),),
     "Split": (Row(_split, known=(1,)),),
-    "Slice": (Row(_slice, known=(1, 2, 3, 4)),),
+    "Slice": (Row(_slice, known=(1, 2, 3, 4), law=_sliced),),
     "Expand": (Row(_expand, known=(1,)),),
     "Tile": (Row(lambda x, times: idioms.repeat(x, _ints(times)), known=(1,)),),
     "Pad": (Row(_pad, known=(1, 2, 3)),),

@@ -7,9 +7,10 @@ import pickle
 import subprocess
 import sys
 import zipfile
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -81,6 +82,25 @@ def test_calls_keep_their_structure(tmp_path: Path) -> None:
     ):
         with pytest.raises(ModelError, match=message):
             loaded(*args)
+
+
+class Parts(NamedTuple):
+    first: Any
+    rest: Any
+
+
+def test_named_tuples_keep_their_names(tmp_path: Path) -> None:
+    def model(x: Parts) -> OrderedDict[str, Any]:
+        return OrderedDict(b=Parts(x.rest + 1, None), a=x.first)
+
+    fast = ft.optimize(model, (Parts(X.numpy(), X.numpy()),), machine=REFERENCE, cache=tmp_path)
+    largest = ft.optimize(lambda x: torch.max(x, 1), (X,), machine=REFERENCE, cache=tmp_path)
+    loaded, of_torch = (ft.load(one.save(tmp_path / "model.frt"), cache=tmp_path) for one in (fast, largest))
+    got = loaded((X.numpy(), X.numpy()))
+    assert type(got) is OrderedDict and list(got) == ["b", "a"]
+    assert type(got["b"]).__name__ == "Parts" and got["b"].rest is None
+    np.testing.assert_array_equal(got["b"].first, X.numpy() + 1)
+    assert torch.equal(of_torch(X).indices, torch.max(X, 1).indices)
 
 
 def test_any_number_of_arguments(tmp_path: Path) -> None:

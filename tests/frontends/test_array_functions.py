@@ -227,6 +227,7 @@ CASES: dict[str, Case] = {
             a.reshape(np.int64(7), -1),
             np.roll(a, np.int64(2), np.int32(1)),
             np.roll(a, (1, 2), 0),
+            np.roll(a, 1, ()),
             np.tile(a, np.int64(2)),
             np.split(a, np.array([3, 5]), 1),
             a.transpose(np.argsort([1, 0])),
@@ -423,6 +424,10 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a result that gives tensors out": (lambda x: (row for row in x), "returns a generator of tensors"),
     "a result that has tensors": (lambda x: {"out": Pair(x, 1.0)}, "returns a Pair of tensors"),
     "a value of an array": (_put_into_zeros, "a value of an array is written: (.|\n)*not known(.|\n)*numpy.stack"),
+    "a flip without axes": (lambda x: np.flipud(x[0, 0]), "axis 0 of a tensor without axes"),
+    "a join without axes": (lambda x: np.concatenate(x[0]), "axis 0 of a tensor without axes"),
+    "axes that are not there": (lambda x: np.swapaxes(x[0, 0], 1, 1), "axis 1 of a tensor without axes"),
+    "a difference without axes": (lambda x: np.diff(x[0, 0]), "axis -1 of a tensor without axes"),
     "two ellipses": (lambda x: x[..., 0, ...], "two ellipses"),
     "a negative border": (lambda x: np.pad(x, -1), "at least 0"),
     "a conversion that is not safe": (lambda x: x.astype(int, casting="safe"), "as int64, which is not 'safe'"),
@@ -493,6 +498,12 @@ def test_numbers_among_the_arguments_are_told_apart_by_their_bits(tmp_path: Path
             fast(given, -0.0)
     unknown = ft.optimize(model, (x, float("nan")), machine=REFERENCE)
     assert unknown(x, float("nan")).isnan().all()
+
+
+@pytest.mark.parametrize("given", [..., complex, (0, ...)])
+def test_an_ellipsis_and_a_class_among_the_arguments_are_constants(given: Any) -> None:
+    picked = from_function(lambda x, at: x[at] if at is not complex else x, (M, given))
+    assert picked.flatten((M, given)) == [M]
 
 
 @dataclass

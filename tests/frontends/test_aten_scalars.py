@@ -120,7 +120,7 @@ BINARY: dict[str, Forward] = {
     "slopes": lambda x, y: (F.prelu(x, y[0]), *(F.prelu(part, y[0, :1]) for part in (x, x[0], x[0, 0]))),
     "mixtures": lambda x, y: (torch.addcmul(x, x, y, value=0.3), torch.addcdiv(x, y, x), torch.lerp(x, y, 0.7)),
     "mixtures by a tensor": lambda x, y: torch.lerp(x, y, y.abs() / 2),
-    "bounds": lambda x, y: (torch.clamp(x, y, y + 1), torch.maximum(x, y)),
+    "bounds": lambda x, y: (torch.clamp(x, y, y + 1), torch.maximum(x, y), torch.fmax(x, y), torch.fmin(x, y)),
     "logic": lambda x, y: (torch.logical_xor(x, y), (x > 0) ^ (y > 0)),
 }
 
@@ -147,6 +147,11 @@ OF_INTEGERS: dict[str, Forward] = {
     "rounding": lambda x, y: (torch.floor(x), torch.ceil(x), torch.round(y), torch.trunc(y)),
     "bounds that are floats": lambda x, y: (F.hardtanh(x, -2.7, 3.2), F.hardtanh(y)),
 }
+
+
+def test_truth_values_have_signs_and_squares() -> None:
+    assert_compiled(lambda x: (torch.sign(x), torch.sgn(x), torch.square(x), x**2), INTS > 0)
+    assert_compiled(lambda x, y: (torch.outer(x[0], x[1]), torch.outer(x[0], y[0])), INTS > 0, INTS)
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int64])

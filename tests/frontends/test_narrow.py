@@ -136,6 +136,18 @@ def test_numbers_that_a_tensor_cannot_hold_are_refused(function: Callable[[Tenso
     check(lambda x: function(x, 70000), drawn(torch.bfloat16, 7, 33))
 
 
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: F.pad(x, (1, 1), value=-5), lambda x: x.masked_fill(x > 3, -0.5), lambda x: torch.fill(x, -1.5)],
+)
+def test_negative_floats_are_no_bytes(function: Callable[[Tensor], Tensor]) -> None:
+    x = drawn(torch.uint8, 7, 33)
+    with pytest.raises(RuntimeError, match="without overflow"):
+        function(x)
+    with pytest.raises(ModelError, match="is no value of u8"):
+        ft.optimize(function, (x,), machine=REFERENCE)
+
+
 @pytest.mark.parametrize("dtype", [*INTEGERS, torch.int32])
 def test_integers_have_no_negative_powers(dtype: torch.dtype) -> None:
     for exponent in (-1, -5):
@@ -178,6 +190,12 @@ def test_roundings_are_dropped_where_that_is_allowed() -> None:
         return kernel.source.count(", bf16)")
 
     assert (roundings("reassoc"), roundings("loose")) == (3, 0)
+
+
+def test_labels_behind_the_end_do_not_count() -> None:
+    x, labels = drawn(torch.float32, 3, 5), torch.tensor([[0, 2, -1, 1, 1], [3, -1, 0, 0, 0], [4, 3, 2, 1, 0]])
+    fast = ft.optimize(lambda x, labels: F.multilabel_margin_loss(x, labels), (x, labels), machine=REFERENCE)
+    torch.testing.assert_close(fast(x, labels), F.multilabel_margin_loss(x, labels))
 
 
 def test_what_torch_rounds_in_its_own_way_is_left_to_torch() -> None:

@@ -54,6 +54,8 @@ def _branches(x: Tensor) -> Tensor:
 
 ERRORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str, str]] = {
     "a class among arguments": (lambda u: u.x * 2, (Unknown(X),), "Unknown", "register_dataclass"),
+    "a class that is built in": (lambda x, at: x[at], (X, slice(0, 2)), "slice", "make it of them in the model"),
+    "a size of values": (lambda x: x.nonzero(), (X,), "nonzero.*depends on values", "choose with torch.where"),
     "a class among results": (lambda x: Unknown(x * 2), (X,), "Unknown", "register_dataclass"),
     "a gradient of a solution": (
         torch.func.grad(lambda x: torch.linalg.solve(x @ x.T, x).sum()), (X,), "raises on values", "derivative out"

@@ -158,6 +158,15 @@ def test_constants_of_a_body_are_one_for_all_iterations() -> None:
     assert list(from_onnx(parser.parse_model(HEAD + text)).model.params) == ["k"]
 
 
+def test_a_body_that_stops_where_no_condition_is_given_is_refused() -> None:
+    text = """(float[3,5] x) => (float[3,5] y) <int64 n = {4}, int64 most = {1}> {
+        y = Loop(n, , x) <body = b (int64 i, bool c, float[3,5] a) => (bool on, float[3,5] next)
+            { on = Less(i, most) next = Neg(a) }>
+        }"""
+    with pytest.raises(UnsupportedOpError, match="no condition is given, and the body stops"):
+        from_onnx(parser.parse_model(HEAD + text))
+
+
 @pytest.mark.parametrize(
     ("inputs", "count", "going", "step", "reason"),
     [

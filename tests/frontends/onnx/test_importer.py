@@ -254,6 +254,18 @@ def test_a_batch_norm_of_old_that_gives_statistics_is_one_in_training(opset: int
         from_onnx(graph([all_], ["y"], [weight], opset=opset))
 
 
+@pytest.mark.parametrize("options", [{}, {"is_test": 0}, {"is_test": 1, "consumed_inputs": [0, 0, 0, 1, 1]}])
+def test_a_batch_norm_before_opset_7_is_one_in_training_unless_it_says_otherwise(options: dict[str, Any]) -> None:
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [3], [1.0, 2.0, 3.0])
+    node = helper.make_node("BatchNormalization", ["x", *("w",) * 4], ["y"], **options)
+    model = graph([node], ["y"], [weight], opset=5)
+    if options.get("is_test"):
+        assert from_onnx(model).model.main.outputs[0].op == "batch_norm"
+    else:
+        with pytest.raises(ModelError, match="batch norm with the statistics of the batch"):
+            from_onnx(model)
+
+
 def test_shape_arithmetic_is_folded_and_weights_stay_params() -> None:
     nodes = [
         helper.make_node("Shape", ["x"], ["shape"]),

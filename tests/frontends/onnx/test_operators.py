@@ -61,6 +61,61 @@ def test_only_axes_of_one_value_are_dropped() -> None:
         from_onnx(one("Squeeze", operands | {"A": ints(0, 1)}))
 
 
+def test_no_axes_to_drop_are_refused_where_some_could_be_meant() -> None:
+    operands = {"x": drawn(2, 3), "A": ints()}
+    agrees(one("Squeeze", operands), operands)
+    known = helper.make_node("ConstantOfShape", ["S"], ["c"]), helper.make_node("Squeeze", ["c", "A"], ["y0"])
+    folded = model_of(known, {}, {"S": ints(1, 3), "A": ints()}, 17)
+    for model in (one("Squeeze", operands | {"x": drawn(1, 3)}), folded):
+        with pytest.raises(ModelError, match="no axes: ONNX Runtime drops all of one value"):
+            from_onnx(model)
+
+
+@pytest.mark.parametrize("start", [-(2**63), -5])
+def test_a_slice_backwards_begins_within_the_axis(start: int) -> None:
+    table, ends = np.arange(8, dtype=np.float32).reshape(2, 4), {"S": ints(start), "E": ints(-(2**63)), "A": ints(1)}
+    for x in ("x", "X"):
+        operands = {x: table, **ends, "D": ints(-1)}
+        model = one("Slice", operands)
+        if x == "X":  # which is folded
+            node = helper.make_node("Slice", ["c", *"SEAD"], ["y0"])
+            kept = helper.make_node("Cast", ["X"], ["c"], to=onnx.TensorProto.INT64)
+            model = model_of([kept, node], {}, operands, 17)
+        found = from_onnx(model).model.interpret(*([table] if x == "x" else []))
+        np.testing.assert_array_equal(found[0], [[0], [4]])
+
+
+def test_the_scatter_of_old_is_that_of_elements() -> None:
+    operands = {"x": drawn(3, 4), "i": ints(1, -2).reshape(1, 2), "u": drawn(1, 2)}
+
+    def law(x: Array, i: Array, u: Array) -> Array:
+        found = x.copy()
+        found[i[0], [0, 1]] = u[0]
+        return found
+
+    agrees(one("Scatter", operands, 10), operands, law, compiled=True)
+
+
+UPDATES = {"x": drawn(2, 3, 6, 4), "u": drawn(2, 3, 2, 4)}
+WRITTEN: list[tuple[str, dict[str, Array], int, dict[str, Any]]] = [
+    ("TensorScatter", UPDATES, 24, {}),
+    ("TensorScatter", {**UPDATES, "i": ints(4, 1)}, 24, {"mode": "linear"}),
+    ("TensorScatter", {**UPDATES, "i": ints(5, 1)}, 24, {"mode": "circular"}),
+    ("TensorScatter", {"x": drawn(3, 6, 4), "u": drawn(3, 6, 2), "i": ints(1, 0, 2)}, 24, {"axis": -1}),
+    (
+        "MaxUnpool",
+        {"x": drawn(1, 2, 2, 2), "i": ints(5, 7, 13, 15, 16, 19, 27, 30).reshape(1, 2, 2, 2)},
+        11,
+        {"kernel_shape": [2, 2], "strides": [2, 2]},
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "operands", "opset", "options"), WRITTEN)
+def test_what_is_written_in_places(name: str, operands: dict[str, Array], opset: int, options: dict[str, Any]) -> None:
+    agrees(one(name, operands, opset, **options), operands, compiled=True)
+
+
 @pytest.mark.parametrize(
     ("equation", "extents"),
     [
@@ -114,6 +169,9 @@ def test_masks_of_dropout_are_not_filled_before_they_were_said_to_be() -> None:
         assert from_onnx(one("Dropout", {"x": IMAGE}, opset, ratio=0.3)).model.main.outputs[0].op == "input"
         with pytest.raises(UnsupportedOpError, match=r"Dropout \(result 1\)"):
             from_onnx(one("Dropout", {"x": IMAGE}, opset, 2))
+    assert from_onnx(one("Dropout", {"x": IMAGE}, 6, is_test=1)).model.main.outputs[0].op == "input"
+    with pytest.raises(ModelError, match="dropout in training mode is random"):
+        from_onnx(one("Dropout", {"x": IMAGE}, 6))
 
 
 @pytest.mark.parametrize("direction", ["LEFT", "RIGHT"])
