@@ -32,6 +32,11 @@ def prices_in(folder: Path) -> KernelCache:
     return KernelCache(folder / "prices", ".prices")
 
 
+def audits_in(folder: Path) -> KernelCache:
+    """Return which rules have passed their audit."""
+    return KernelCache(folder / "audits", ".audit")
+
+
 def files(folder: Path) -> dict[str, list[Path]]:
     """List the files that are ours, by what they are."""
     profiles = list(folder.glob("machine-*.json"))
@@ -39,6 +44,7 @@ def files(folder: Path) -> dict[str, list[Path]]:
         "kernels": list(_entries(kernels_in(folder))),
         "programs": list(_entries(programs_in(folder))),
         "prices": list(_entries(prices_in(folder))),
+        "audits": list(_entries(audits_in(folder))),
         "machine profiles": profiles,
     }
 
@@ -47,7 +53,7 @@ def clear(folder: Path) -> None:
     """Delete the files that are ours, and the folders that are then empty; anything else stays."""
     for path in (path for paths in files(folder).values() for path in paths):
         path.unlink(missing_ok=True)
-    for kept in (kernels_in(folder), programs_in(folder), prices_in(folder)):
+    for kept in (kernels_in(folder), programs_in(folder), prices_in(folder), audits_in(folder)):
         for part in (*kept.folder.glob("??"), kept.folder):
             if part.is_dir() and not part.is_symlink() and not any(part.iterdir()):
                 part.rmdir()

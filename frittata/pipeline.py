@@ -35,7 +35,7 @@ from frittata.kernels.targets import Runnable, Target
 from frittata.options import Numerics, Options
 from frittata.parameters import detached, readers
 from frittata.passes import get_pipeline
-from frittata.rules import audit, library
+from frittata.rules import library
 from frittata.rules.compile import compile_families
 from frittata.rules.groups import find_groups
 from frittata.rules.pattern import Family, Rule
@@ -251,7 +251,7 @@ def choose_rules(options: Options) -> tuple[Family, ...]:
     for number, (family, path) in enumerate(zip(own, options.rules, strict=True)):
         if family.name in builtin | {other.name for other in own[:number]}:
             raise RuleError(f"a family named {family.name!r} exists already", str(path), "give the file another name")
-        audit.check(family)
+        remembered.check_rules(cache.audits_in(cache.folder_of(options.cache)), family)
     return admitted(options, own)
 
 

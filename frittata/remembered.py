@@ -1,4 +1,4 @@
-"""Programs that were chosen before, on disk: found by all that decides the choice, so that nothing is searched twice.
+"""What was found before, on disk, by all that decides it: chosen programs, and which rules passed their audit.
 
 Values of weights decide nothing: a param is a name with a type, and constants are computed after the choice.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -24,8 +25,8 @@ from frittata.extract.recall import Choice
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.compile import toolchain
 from frittata.options import Options
-from frittata.rules import pattern
-from frittata.rules.pattern import Family
+from frittata.rules import audit, pattern
+from frittata.rules.pattern import Family, Rule
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,27 @@ def prices_key(machine: Machine, options: Options) -> str:
     return hashlib.sha256(repr((options.target, machine, _toolchain())).encode()).hexdigest()
 
 
+def check_rules(folder: KernelCache, family: Family) -> None:
+    """Audit the equations of a family that have not passed before.
+
+    Raises: RuleError that shows a counterexample for each unsound rule.
+    """
+    passed = {rule: key for rule in family.rules if (key := _audit_key(rule)) and folder.has(key)}
+    new = tuple(rule for rule in family.rules if rule not in passed)
+    for found in audit.check(replace(family, rules=new)):
+        if key := _audit_key(found.rule):
+            folder.store(key, b"")
+
+
+def _audit_key(rule: Rule) -> str | None:
+    """Return the sha256 of all that decides whether an equation passes, whatever its name and place."""
+    if not _are_ours(_mentioned(rule)):
+        return None
+    sorts = sorted(rule.sort_by_variable.items())
+    said = (rule.kind, rule.left, rule.right, rule.conditions, rule.level, sorts, _toolchain())
+    return hashlib.sha256(repr(said).encode()).hexdigest()
+
+
 def load(folder: KernelCache, key: str | None) -> Choice | None:
     """Return the choice stored under a key, None if there is none that can be read."""
     stored = folder.load(key) if key else None
@@ -81,17 +103,20 @@ def store(folder: KernelCache, key: str | None, choice: Choice, saturation: Satu
 
 def _is_ours(model: Model, families: Iterable[Family], templates: tuple[Template, ...]) -> bool:
     """Whether all operators and templates are those of this package, whose sources are part of the key."""
-    mentioned: set[tuple[str, Sort]] = {(term.op, term.sort) for term in model.main.walk()}
-    for family in families:
-        for rule in family.rules:
-            for binding in (*rule.left, *rule.right):
-                mentioned |= {(node.op, node.sort) for node in pattern.nodes(binding.pattern)}
-    rows = [registry.get(op, sort) for op, sort in mentioned]
-    if any(row.writes is not None for row in rows):
-        return False
-    modules = {row.infer.__module__ for row in rows}
-    modules |= {type(template).__module__ for template in templates}
-    return all(module.startswith("frittata.") for module in modules)
+    mentioned = {(term.op, term.sort) for term in model.main.walk()}
+    mentioned.update(*(_mentioned(rule) for family in families for rule in family.rules))
+    own = all(type(template).__module__.startswith("frittata.") for template in templates)
+    return own and _are_ours(mentioned)
+
+
+def _mentioned(rule: Rule) -> set[tuple[str, Sort]]:
+    sides = (binding.pattern for binding in (*rule.left, *rule.right))
+    return {(node.op, node.sort) for side in sides for node in pattern.nodes(side)}
+
+
+def _are_ours(operators: Iterable[tuple[str, Sort]]) -> bool:
+    rows = [registry.get(op, sort) for op, sort in operators]
+    return all(row.writes is None and row.infer.__module__.startswith("frittata.") for row in rows)
 
 
 @cache

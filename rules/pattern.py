@@ -28,7 +28,7 @@ class Expression:
     """An expression of attributes, types and numbers, in Python's syntax; `names` are the variables it mentions."""
 
     text: str
-    tree: ast.expr
+    tree: ast.expr = field(repr=False)
     names: tuple[str, ...]
 
     def __eq__(self, other: object) -> bool:

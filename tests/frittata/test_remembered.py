@@ -14,14 +14,18 @@ from tiny_model import SCRIPT, tiny
 
 import frittata as ft
 from frittata import cache as cache_folder
-from frittata import pipeline
+from frittata import ops, pipeline
 from frittata.egraph import dtypes, shapes
+from frittata.egraph.errors import RuleError
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.model import Model
 from frittata.egraph.ops import registry
 from frittata.egraph.saturate import StopReason
 from frittata.kernels import targets, templates
 from frittata.optimized import Optimized
+from frittata.options import Options
+from frittata.rules import audit
+from frittata.rules.pattern import Rule
 
 X = np.random.default_rng(1).standard_normal((4, 24)).astype(np.float32)
 JOINED = """
@@ -276,6 +280,69 @@ def test_templates_of_others_are_not_remembered(folder: Path) -> None:
         targets.unregister("mine")
 
 
+@pytest.fixture
+def audited(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the names of the rules that were audited from here on."""
+    seen: list[str] = []
+    whole = audit.audit
+
+    def noted(rule: Rule, *rest: Any, **named: Any) -> Any:
+        seen.append(rule.name)
+        return whole(rule, *rest, **named)
+
+    monkeypatch.setattr(audit, "audit", noted)
+    return seen
+
+
+def checked(folder: Path, path: Path, text: str) -> None:
+    path.write_text(text)
+    pipeline.choose_rules(Options(rules=(path,), cache=folder))
+
+
+def test_a_rule_is_audited_once_until_something_of_it_changes(tmp_path: Path, audited: list[str]) -> None:
+    here, there = tmp_path / "mine.rules", tmp_path / "yours.rules"
+    rule = "once: relu(x) * 3.0 => 3.0 * relu(x)"
+    checked(tmp_path, here, rule)
+    checked(tmp_path, here, f"# a remark\n{rule}")
+    checked(tmp_path, there, rule.replace("once", "same"))
+    assert audited == ["once"]
+    for changed in (
+        "once: 3.0 * relu(x) => relu(x) * 3.0",
+        "once: relu(x) * 4.0 => 4.0 * relu(x)",
+        "once: relu(x) * 3.0 => 3.0 * relu(x) [reassoc]",
+        "once: relu(x) * 3.0 => 3.0 * relu(x) if const(x)",
+        'once: relu(x) * 3.0 => 3.0 * relu(x) if dtype(x) == "f32"',
+    ):
+        audited.clear()
+        checked(tmp_path, here, changed)
+        checked(tmp_path, here, changed)
+        assert audited == ["once"], changed
+    audited.clear()
+    checked(tmp_path, here, "once: relu(x) * 3.0 <=> 3.0 * relu(x)")
+    assert audited == []  # both directions are known from above
+
+
+def test_a_rule_that_is_refused_is_refused_again(tmp_path: Path, audited: list[str]) -> None:
+    for _ in range(2):
+        with pytest.raises(RuleError, match="unsound"):
+            checked(tmp_path, tmp_path / "mine.rules", "good: exp(x) * 2.0 => 2.0 * exp(x)\nunsound: relu(x) => x")
+    assert audited == ["good", "unsound"] * 2
+    assert not cache_folder.files(tmp_path)["audits"]
+
+
+def test_rules_of_operators_from_elsewhere_are_audited_each_time(tmp_path: Path, audited: list[str]) -> None:
+    def same(given: Any, attrs: Any) -> Any:
+        return given[0]
+
+    ops.register(ops.Op("twice", "tensor", (("x", "tensor"),), (), same, lambda x: 2 * x))
+    try:
+        for _ in range(2):
+            checked(tmp_path, tmp_path / "mine.rules", "mine: twice(-x) => -twice(x)")
+    finally:
+        ops.unregister("twice")
+    assert audited == ["mine", "mine"]
+
+
 def test_all_rows_and_templates_of_this_package_are_ours() -> None:
     modules = {row.infer.__module__ for row in registry.every()}
     modules |= {type(template).__module__ for template in targets.CPU.templates("fast", True)}
@@ -287,7 +354,7 @@ def test_a_folder_is_told_and_cleared(tmp_path: Path) -> None:
     (tmp_path / "machine-0.json").write_text("{}")
     (tmp_path / "programs" / "notes.txt").write_text("mine")
     counts = {what: len(paths) for what, paths in cache_folder.files(tmp_path).items()}
-    assert counts == {"kernels": 3, "programs": 1, "prices": 0, "machine profiles": 1}
+    assert counts == {"kernels": 3, "programs": 1, "prices": 0, "audits": 0, "machine profiles": 1}
     cache_folder.clear(tmp_path)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["notes.txt"]
     assert not (tmp_path / "kernels").exists()
