@@ -285,9 +285,10 @@ def test_all_rows_and_templates_of_this_package_are_ours() -> None:
 def test_a_folder_is_told_and_cleared(tmp_path: Path) -> None:
     optimized(tmp_path)
     (tmp_path / "machine-0.json").write_text("{}")
+    (tmp_path / "machine-1.tmp").write_text("{")  # of a process that was killed
     (tmp_path / "programs" / "notes.txt").write_text("mine")
     counts = {what: len(paths) for what, paths in cache_folder.files(tmp_path).items()}
-    assert counts == {"kernels": 3, "programs": 1, "prices": 0, "machine profiles": 1}
+    assert counts == {"kernels": 3, "programs": 1, "prices": 0, "machine profiles": 2}
     cache_folder.clear(tmp_path)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["notes.txt"]
     assert not (tmp_path / "kernels").exists()
