@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -95,6 +96,21 @@ def test_a_new_process_finds_what_another_chose(folder: Path) -> None:
             [sys.executable, "-c", script], capture_output=True, text=True, check=False, env={"PYTHONHASHSEED": seed}
         )
         assert done.stdout.strip() == "True", done.stderr
+
+
+def test_kernels_that_were_not_optimized_are_loaded(folder: Path) -> None:
+    lines = (
+        "import sys, pathlib",
+        f"sys.path.insert(0, {str(Path(__file__).parents[1] / 'support')!r})",
+        "from tiny_model import tiny",
+        "import frittata as ft",
+        "from frittata.egraph.machine import REFERENCE",
+        f"fast = ft.optimize(tiny(), machine=REFERENCE, library=False, cache=pathlib.Path({str(folder)!r}))",
+        "print(fast.compilation.executable.newly_compiled)",
+    )
+    command, environment = [sys.executable, "-c", "\n".join(lines)], {**os.environ, "NUMBA_OPT": "0"}
+    done = [subprocess.run(command, capture_output=True, text=True, check=False, env=environment) for _ in range(2)]
+    assert [one.stdout.strip() for one in done] == ["3", "0"], done[-1].stderr
 
 
 def test_weights_are_not_part_of_the_question(folder: Path, saturated: list[Model]) -> None:
