@@ -10,7 +10,7 @@ import io
 import json
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -68,7 +68,7 @@ def save(path: Path, done: Compilation, read: Callable[[], list[Array]]) -> None
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Generator[BinaryIO]:
     """Open a file to write to.
 
     Raises: ModelError that names the path if that cannot be, or there is no room.
