@@ -79,10 +79,13 @@ def _read(path: Path) -> _Profile | None:
 
 def _write(path: Path, text: str) -> None:
     """Write at once or not at all; a folder that cannot be written only costs the next measurement."""
+    temporary = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix="machine-", suffix=".tmp")
+        with os.fdopen(handle, "w") as file:
             file.write(text)
-        os.replace(file.name, path)
+        os.replace(temporary, path)
     except OSError:
-        return
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)

@@ -15,6 +15,9 @@ from frittata.egraph.program import Estimate, Kernel, Program
 from frittata.egraph.slices import sliced
 from frittata.egraph.terms import Scalar, Term
 
+_LEAST_S = 1e-9
+"""What a kernel is taken to have needed at least: clocks that tick slowly say nothing of a short one."""
+
 
 @dataclass
 class Prices:
@@ -48,7 +51,7 @@ class Prices:
         for kernel, key in keys(program):
             predicted = kernel.estimate.seconds / self.factor_by_key.get(key, 1.0)
             if predicted > 0:
-                found.setdefault(key, []).append(seconds_by_name[kernel.name] / predicted)
+                found.setdefault(key, []).append(max(seconds_by_name[kernel.name], _LEAST_S) / predicted)
         for key, factors in found.items():
             self.factor_by_key[key] = min(median(factors), self.factor_by_key.get(key, float("inf")))
 

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from frittata.egraph import dtypes, shapes
-from frittata.egraph.errors import ModelError
+from frittata.egraph.errors import IndexRangeError, ModelError
 from frittata.egraph.program import Program
 from frittata.egraph.torch_arrays import array_of
 from frittata.kernels.cuda import device
 
 
-def drawn(program: Program) -> list[Any]:
-    """Return random arguments: normal floats, small integers that are not negative."""
+def drawn(program: Program, run: Callable[..., Any]) -> list[Any]:
+    """Return random arguments for what runs a program: normal floats, small integers that are not negative.
+
+    Integers are zeros where it refuses others: each axis has a first place, few have all.
+    """
     rng = np.random.default_rng(0)
     out: list[Any] = []
     for type_ in program.inputs.values():
         dtype = dtypes.to_numpy(type_.dtype)
         values = rng.standard_normal(shapes.concrete(type_.shape))
         out.append((values if dtypes.is_float(type_.dtype) else np.abs(values)).astype(dtype))
+    try:
+        run(*out)
+    except IndexRangeError:
+        return [value if dtypes.holds_floats(value) else np.zeros_like(value) for value in out]
     return out
 
 

@@ -39,7 +39,7 @@ def audits_in(folder: Path) -> KernelCache:
 
 def files(folder: Path) -> dict[str, list[Path]]:
     """List the files that are ours, by what they are."""
-    profiles = list(folder.glob("machine-*.json"))
+    profiles = [*folder.glob("machine-*.json"), *folder.glob("machine-*.tmp")]
     return {
         "kernels": list(_entries(kernels_in(folder))),
         "programs": list(_entries(programs_in(folder))),

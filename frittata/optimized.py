@@ -314,7 +314,7 @@ class Optimized:
     def _example_arrays(self) -> list[Any]:
         if self._examples or self._named_examples:
             return self._arrays(self._examples, self._named_examples)
-        return arguments.drawn(self.program)
+        return arguments.drawn(self.program, self._run)
 
     def _runner(self) -> Any:
         if self.compilation.options.form == "plain":

@@ -346,11 +346,15 @@ def extract_model(
 
 
 def _times_of(
-    target: Target, model: Model, arrays: Callable[[Program], list[Any]], kernels: KernelCache, program: Program
+    target: Target,
+    model: Model,
+    arrays: Callable[[Program, Runnable], list[Any]],
+    kernels: KernelCache,
+    program: Program,
 ) -> dict[str, float]:
     """Compile and run a program, one kernel after the other; return the least seconds of each by name."""
-    apart = replace(program, bands=())
-    seconds = target.build(apart, model.params, kernels).measure(*arrays(program), repeats=_TUNING_REPEATS)
+    executable = target.build(replace(program, bands=()), model.params, kernels)
+    seconds = executable.measure(*arrays(program, executable), repeats=_TUNING_REPEATS)
     return dict(zip((kernel.name for kernel in program.kernels), map(float, seconds), strict=True))
 
 
@@ -361,10 +365,11 @@ def _example_arrays(
     imported: Imported,
     options: Options,
     program: Program,
+    executable: Runnable,
 ) -> list[Any]:
     """Return the arguments of a program for the caller's examples; random ones if there are none."""
     if not args and not kwargs:
-        return arguments.drawn(program)
+        return arguments.drawn(program, executable)
     values = imported.flatten(args, kwargs)
     values += [read() for read in readers(imported, source, options.freeze)]
     keeps = targets.by_name(options.target).keeps_device_arrays

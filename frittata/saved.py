@@ -10,7 +10,8 @@ import io
 import json
 import time
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
@@ -66,15 +67,17 @@ def save(path: Path, done: Compilation, read: Callable[[], list[Array]]) -> None
                     np.lib.format.write_array(part, np.asarray(array, order="C"), allow_pickle=False)
 
 
-def opened(path: Path) -> BinaryIO:
+@contextmanager
+def opened(path: Path) -> Generator[BinaryIO]:
     """Open a file to write to.
 
-    Raises: ModelError that names the path if that cannot be.
+    Raises: ModelError that names the path if that cannot be, or there is no room.
     """
     try:
-        return path.open("wb")
+        with path.open("wb") as file:
+            yield file
     except OSError as error:
-        do = "give the path of a file, in a folder that is there"
+        do = "give the path of a file, in a folder that is there, with room for it"
         raise ModelError(f"cannot write {path}: {error.strerror}", do=do) from error
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
+from math import inf
 
 from frittata.egraph.program import Program
 from frittata.extract.choose import Extraction
@@ -46,7 +47,14 @@ def tune(
 def load(folder: KernelCache, key: str) -> Prices:
     """Return what was learnt before, nothing if that cannot be read."""
     stored = folder.load(key)
-    return Prices() if stored is None else Prices(json.loads(stored))
+    if stored is None:
+        return Prices()
+    try:
+        factors = {str(name): float(factor) for name, factor in json.loads(stored).items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        log.warning("cache: prices %s cannot be read and will be learnt again: %s", key, error)
+        return Prices()
+    return Prices({name: factor for name, factor in factors.items() if 0 < factor < inf})
 
 
 def store(folder: KernelCache, key: str, prices: Prices) -> None:

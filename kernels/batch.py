@@ -11,7 +11,9 @@ import threading
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, Protocol, TypeVar
@@ -131,18 +133,27 @@ def _compile_in_child(sources: Sequence[Compilable[Any]], cache: KernelCache, qu
 
 
 def _wait(children: Sequence[int], queue: int) -> None:
-    """Wait until all are done, or until no kernel was begun for long."""
+    """Wait until all are done, or until no kernel was begun for long: the others are ended, as after an interrupt."""
     waiting = set(children)
-    begun, deadline = -1, 0.0
-    while waiting:
-        waiting = {child for child in waiting if os.waitpid(child, os.WNOHANG) == (0, 0)}
-        place = os.lseek(queue, 0, os.SEEK_CUR)
-        if place != begun:
-            begun, deadline = place, time.monotonic() + _PATIENCE_S
-        if time.monotonic() > deadline:
-            for child in waiting:
-                log.warning("compile: process %d takes too long, its kernels are compiled here", child)
+    begun, deadline = -1, inf
+    try:
+        while waiting and time.monotonic() < deadline:
+            waiting = {child for child in waiting if not _has_ended(child, os.WNOHANG)}
+            place = os.lseek(queue, 0, os.SEEK_CUR)
+            if place != begun:
+                begun, deadline = place, time.monotonic() + _PATIENCE_S
+            time.sleep(0.002)
+    finally:
+        for child in waiting:
+            log.warning("compile: process %d is ended before it is done", child)
+            with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-            return
-        time.sleep(0.002)
+            _has_ended(child, 0)
+
+
+def _has_ended(child: int, options: int) -> bool:
+    """Whether a child has ended, or is gone since somebody else waited for it."""
+    try:
+        return os.waitpid(child, options) != (0, 0)
+    except ChildProcessError:
+        return True

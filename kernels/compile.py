@@ -17,6 +17,7 @@ from llvmlite import binding
 from numba.core import config as numba_config
 from numba.core import registry, types
 from numba.core.errors import NumbaError
+from numba.core.runtime.nrt import rtsys
 
 from frittata.egraph.errors import CompileError
 from frittata.kernels.cache import KernelCache
@@ -25,6 +26,7 @@ from frittata.kernels.intrinsics import TABLE_TYPE
 _numba: Any = numba
 _config: Any = numba_config
 _registry: Any = registry
+_rtsys: Any = rtsys
 
 KERNEL_SIGNATURE: Any = types.void(TABLE_TYPE, types.int64)
 """`void kernel(int64* table, int64 chunk)`."""
@@ -108,7 +110,9 @@ def load_kernel(name: str, digest: str, object_code: bytes) -> CompiledKernel | 
     """Take a kernel back from its object code; None if the code is not one that `compile_kernel` made."""
     try:
         symbol, state = _unpack(object_code)
-        library = _registry.cpu_target.target_context.codegen().unserialize_library(state)
+        context = _registry.cpu_target.target_context
+        _rtsys.initialize(context)  # code that is not optimized refers to numba's memory management
+        library = context.codegen().unserialize_library(state)
         address = library.get_pointer_to_function(symbol)
     except (ValueError, KeyError, TypeError, RuntimeError):
         return None

@@ -17,6 +17,7 @@ is told what sharing the steps is predicted to save, and shares them where that 
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from math import inf
+from pickle import UnpicklingError
 from threading import Lock, Thread
 from typing import Any, NamedTuple
 
@@ -32,23 +34,18 @@ import numpy as np
 from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils, registry
+from numba.core.caching import NullCache
 from numba.core.runtime.nrt import rtsys
 from numpy.typing import ArrayLike, NDArray
+
+from frittata.egraph.errors import CompileError
+
+log = logging.getLogger(__name__)
 
 _numba: Any = numba
 _intrinsic: Any = extending.intrinsic
 _registry: Any = registry
 _rtsys: Any = rtsys
-
-
-class Steps:
-    """Rows of (kernel address, argument-table address, chunk count), and where the `count` of them begin in memory."""
-
-    __slots__ = ("count", "first", "rows")
-
-    def __init__(self, rows: ArrayLike) -> None:
-        self.rows = np.ascontiguousarray(rows, np.int64).reshape(-1, 3)
-        self.first, self.count = self.rows.ctypes.data, len(self.rows)
 
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
@@ -68,12 +65,36 @@ CALL_S = 2e-6
 BURST_S = 2e-3
 """How long workers stay awake after a run for the next one."""
 
+_DAMAGED = (UnpicklingError, EOFError, ValueError, LookupError, TypeError, AttributeError, ImportError, RuntimeError)
+"""What numba raises for files of its own that cannot be read."""
+
 _MOST_RUNS = 8
 """So many runs are shared at a time; further callers run theirs alone."""
 _RUN_BYTES = 2 * _LINE_BYTES
 _CLOSED, _OPEN = 0, 1
 """Whether a run's place in memory is open to workers. Its words: state, workers inside, seats taken, seats; then the
-address and number of steps, the address of counters, the number of queues, and where times are noted, or 0."""
+address and number of steps, the address of counters, the number of queues, where times are noted, or 0, and whether a
+caller has the place. Before the places are, each in a line, how many offers were made, and how many callers have one.
+
+Nothing of a run is in the hands of Python alone: what it has taken it could lose where an interrupt arrives."""
+
+
+class Steps:
+    """Rows of (kernel address, argument-table address, chunk count), and where the `count` of them begin in memory.
+
+    They are run by one caller at a time: beside them are the counters of a run, and before these the address of the
+    place where it is shared, or 0.
+    """
+
+    __slots__ = ("_counters", "count", "counters", "first", "rows")
+
+    def __init__(self, rows: ArrayLike) -> None:
+        self.rows = np.ascontiguousarray(rows, np.int64).reshape(-1, 3)
+        self.first, self.count = self.rows.ctypes.data, len(self.rows)
+        words = (1 + self.count * (_MOST_QUEUES + 1)) * (_LINE_BYTES // _WORD_BYTES)
+        self._counters = np.zeros(words, np.int64)
+        self.counters = self._counters.ctypes.data + _LINE_BYTES
+
 
 # The intrinsics stand in this file because numba's cache of compiled functions looks at no other.
 
@@ -199,12 +220,22 @@ def _clear(_context: Any, address: Any, size: Any) -> Any:
     return types.void(types.int64, types.int64), generate
 
 
+_functions: list[Any] = []
+
+
 def compiled(function: Any) -> Any:
-    """Compile with numba and keep the code on disk, if there is a place for it."""
+    """Compile with numba and keep the code on disk, if there is a place for it.
+
+    Raises: CompileError if numba is told to compile nothing.
+    """
+    if _numba.config.DISABLE_JIT:
+        raise CompileError("numba is told to compile nothing", where="NUMBA_DISABLE_JIT", do="take it out")
     try:
-        return numba.njit(nogil=True, cache=True)(function)
+        found = numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:
-        return numba.njit(nogil=True)(function)
+        found = numba.njit(nogil=True)(function)
+    _functions.append(found)
+    return found
 
 
 @compiled
@@ -271,42 +302,55 @@ def _run_alone(steps: Any, count: Any, times: Any) -> None:
 
 
 @compiled
-def _offer(steps: Any, count: Any, times: Any, callers: Any, counters: Any, place: Any, offers: Any) -> None:
-    """Let workers begin with a run of one of so many callers, at its place; `offers` counts what was offered."""
-    threads = max(1, _thread_count() // callers)
-    queues = min(threads, _MOST_QUEUES)
-    _clear(counters, count * (queues + 1) * _LINE_BYTES)
-    _put(place + 16, 0)
-    _put(place + 24, threads - 1)
-    _put(place + 32, steps)
-    _put(place + 40, count)
-    _put(place + 48, counters)
-    _put(place + 56, queues)
-    _put(place + 64, times)
-    _put(place, _OPEN)
-    _add(offers, 1)
+def _offer(steps: Any, count: Any, times: Any, counters: Any, offers: Any) -> None:
+    """Let workers begin with a run, at a place that no other caller has, if there is one; note it before `counters`."""
+    _put(counters - _LINE_BYTES, 0)
+    for i in range(_MOST_RUNS):
+        place = offers + (1 + i) * _RUN_BYTES
+        if _put(place + 72, 1) != 0:
+            continue
+        threads = max(1, _thread_count() // (_add(offers + _LINE_BYTES, 1) + 1))
+        queues = min(threads, _MOST_QUEUES)
+        _clear(counters, count * (queues + 1) * _LINE_BYTES)
+        _put(place + 16, 0)
+        _put(place + 24, threads - 1)
+        _put(place + 32, steps)
+        _put(place + 40, count)
+        _put(place + 48, counters)
+        _put(place + 56, queues)
+        _put(place + 64, times)
+        _put(counters - _LINE_BYTES, place)
+        _put(place, _OPEN)
+        _add(offers, 1)
+        break
 
 
 @compiled
-def _join(place: Any) -> None:
-    """Run what was offered together with the workers that come to its place, to the end."""
-    _walk(_read(place + 32), _read(place + 40), _read(place + 48), _read(place + 56), 0, _read(place + 64))
+def _join(steps: Any, count: Any, times: Any, counters: Any, offers: Any) -> None:
+    """Run what was offered together with the workers that come to its place, or alone without one, to the end."""
+    place = _put(counters - _LINE_BYTES, 0)
+    if place == 0:
+        _run_alone(steps, count, times)
+        return
+    _walk(steps, count, counters, _read(place + 56), 0, times)
     _put(place, _CLOSED)
     looks = 0
     while _read(place + 8) > 0:  # a worker may still read the counters
         _wait(looks)
         looks += 1
+    _add(offers + _LINE_BYTES, -1)
+    _put(place + 72, 0)
 
 
 @compiled
-def _run_shared(steps: Any, count: Any, times: Any, callers: Any, counters: Any, place: Any, offers: Any) -> None:
+def _run_shared(steps: Any, count: Any, times: Any, counters: Any, offers: Any) -> None:
     """Offer a run and join it at once."""
-    _offer(steps, count, times, callers, counters, place, offers)
-    _join(place)
+    _offer(steps, count, times, counters, offers)
+    _join(steps, count, times, counters, offers)
 
 
 @compiled
-def _serve(offers: Any, places: Any, number: Any, seen: Any, awake_s: Any) -> Any:
+def _serve(offers: Any, number: Any, seen: Any, awake_s: Any) -> Any:
     """Work as a worker until there was nothing to do for so long; return how many offers were seen."""
     until, looks = _seconds() + awake_s, 0
     while True:
@@ -319,7 +363,7 @@ def _serve(offers: Any, places: Any, number: Any, seen: Any, awake_s: Any) -> An
             continue
         seen = now
         for i in range(_MOST_RUNS):
-            place = places + i * _RUN_BYTES
+            place = offers + (1 + i) * _RUN_BYTES
             if _read(place) != _OPEN:
                 continue
             _add(place + 8, 1)
@@ -340,10 +384,10 @@ class _Native(NamedTuple):
     """What of the above Python calls."""
 
     alone: Callable[[int, int, int], None]
-    offer: Callable[[int, int, int, int, int, int, int], None]
-    join: Callable[[int], None]
-    shared: Callable[[int, int, int, int, int, int, int], None]
-    serve: Callable[[int, int, int, int, float], int]
+    offer: Callable[[int, int, int, int, int], None]
+    join: Callable[[int, int, int, int, int], None]
+    shared: Callable[[int, int, int, int, int], None]
+    serve: Callable[[int, int, int, float], int]
 
 
 @cache
@@ -351,58 +395,57 @@ def _native() -> _Native:
     one, real = types.int64, types.float64
     return _Native(
         _entry(_run_alone, one, one, one),
-        _entry(_offer, *[one] * 7),
-        _entry(_join, one),
-        _entry(_run_shared, *[one] * 7),
-        _entry(_serve, one, one, one, one, real),
+        _entry(_offer, *[one] * 5),
+        _entry(_join, *[one] * 5),
+        _entry(_run_shared, *[one] * 5),
+        _entry(_serve, one, one, one, real),
     )
 
 
 def _entry(function: Any, *arguments: Any) -> Any:
-    """Return the code for these types: from disk if it is there, without what numba does before, 0.3 to 0.6 s.
+    """Return the code for these types; what lies damaged on disk is made again."""
+    try:
+        return _from_disk(function, arguments) or _made(function, arguments)
+    except _DAMAGED as error:
+        log.warning("driver: what numba has kept cannot be read and will be made again: %s", error)
+    for kept in _functions:
+        try:
+            kept._cache.flush()
+        except OSError:
+            kept._cache = NullCache()
+    return _made(function, arguments)
+
+
+def _from_disk(function: Any, arguments: tuple[Any, ...]) -> Any:
+    """Return the code if it is there, without what numba does before, 0.3 to 0.6 s.
 
     To load a function numba prepares to compile any other. All that the code needs is symbols of its memory management.
     """
     load = getattr(function._cache, "_load_overload", None)  # not in every numba; nor is there always a cache
-    if load is not None:
-        context = _registry.cpu_target.target_context
-        _rtsys.initialize(context)
-        with suppress(OSError):
-            found = load(arguments, context)
-            if found is not None:
-                return found.entry_point
+    if load is None:
+        return None
+    context = _registry.cpu_target.target_context
+    _rtsys.initialize(context)
+    with suppress(OSError):
+        found = load(arguments, context)
+        return found and found.entry_point
+
+
+def _made(function: Any, arguments: tuple[Any, ...]) -> Any:
     function.compile(arguments)
     return function.overloads[arguments].entry_point
-
-
-class _Place:
-    """Memory for a run that workers share: where they find it, and where all count the chunks of `steps` at most."""
-
-    __slots__ = ("_counters", "address", "counters", "steps")
-
-    def __init__(self, address: int) -> None:
-        self.address = address
-        self.hold(1)
-
-    def hold(self, steps: int) -> None:
-        """Have counters for so many steps; nothing must run here."""
-        self.steps = steps
-        self._counters = np.empty(steps * (_MOST_QUEUES + 1) * (_LINE_BYTES // _WORD_BYTES), np.int64)
-        self.counters = self._counters.ctypes.data
 
 
 class Workers:
     """The workers of a process, which live as long as it does, and the memory that they and callers share.
 
-    Its first word counts offers; places for runs follow. `free` has the places that no caller holds, `asleep` what
-    wakes each worker that sleeps. `last_s` is when a small run found them asleep.
+    That begins at `offers`. `asleep` has what wakes each worker that sleeps. `last_s` is when a small run found them
+    asleep.
     """
 
     def __init__(self, count: int) -> None:
         self._memory = np.zeros((1 + _MOST_RUNS) * _RUN_BYTES // _WORD_BYTES + 16, np.int64)
         self.offers = self._memory.ctypes.data + -self._memory.ctypes.data % _RUN_BYTES
-        self._places = self.offers + _RUN_BYTES
-        self.free = [_Place(self._places + i * _RUN_BYTES) for i in range(_MOST_RUNS)]
         self.asleep: list[Lock] = []
         self.last_s = -inf
         self._ended = False
@@ -422,7 +465,7 @@ class Workers:
         seen, wakes, serve = 0, Lock(), _native().serve
         wakes.acquire()
         while not self._ended:
-            seen = serve(self.offers, self._places, number, seen, BURST_S)
+            seen = serve(self.offers, number, seen, BURST_S)
             self.asleep.append(wakes)
             wakes.acquire()
 
@@ -516,31 +559,17 @@ def run_timed(steps: Steps) -> NDArray[np.float64]:
 def _share(steps: Steps, times: int, meanwhile: Callable[[], None] | None) -> None:
     """Run steps together with the workers, unless too many callers do."""
     found, native = workers(), _native()
-    free = found.free
-    try:
-        place = free.pop()
-    except IndexError:
-        if meanwhile is not None:
-            meanwhile()
-        native.alone(steps.first, steps.count, times)
+    if found.asleep:
+        found.wake()
+    run = steps.first, steps.count, times, steps.counters, found.offers
+    if meanwhile is None:
+        native.shared(*run)
         return
-    callers = _MOST_RUNS - len(free)
     try:
-        if steps.count > place.steps:
-            place.hold(steps.count)
-        if found.asleep:
-            found.wake()
-        run = steps.first, steps.count, times, callers, place.counters, place.address, found.offers
-        if meanwhile is None:
-            native.shared(*run)
-            return
         native.offer(*run)
-        try:
-            meanwhile()
-        finally:
-            native.join(place.address)
+        meanwhile()
     finally:
-        free.append(place)
+        native.join(*run)
 
 
 def thread_count() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -99,6 +100,21 @@ def test_a_new_process_finds_what_another_chose(folder: Path) -> None:
             [sys.executable, "-c", script], capture_output=True, text=True, check=False, env={"PYTHONHASHSEED": seed}
         )
         assert done.stdout.strip() == "True", done.stderr
+
+
+def test_kernels_that_were_not_optimized_are_loaded(folder: Path) -> None:
+    lines = (
+        "import sys, pathlib",
+        f"sys.path.insert(0, {str(Path(__file__).parents[1] / 'support')!r})",
+        "from tiny_model import tiny",
+        "import frittata as ft",
+        "from frittata.egraph.machine import REFERENCE",
+        f"fast = ft.optimize(tiny(), machine=REFERENCE, library=False, cache=pathlib.Path({str(folder)!r}))",
+        "print(fast.compilation.executable.newly_compiled)",
+    )
+    command, environment = [sys.executable, "-c", "\n".join(lines)], {**os.environ, "NUMBA_OPT": "0"}
+    done = [subprocess.run(command, capture_output=True, text=True, check=False, env=environment) for _ in range(2)]
+    assert [one.stdout.strip() for one in done] == ["3", "0"], done[-1].stderr
 
 
 def test_weights_are_not_part_of_the_question(folder: Path, saturated: list[Model]) -> None:
@@ -352,9 +368,10 @@ def test_all_rows_and_templates_of_this_package_are_ours() -> None:
 def test_a_folder_is_told_and_cleared(tmp_path: Path) -> None:
     optimized(tmp_path)
     (tmp_path / "machine-0.json").write_text("{}")
+    (tmp_path / "machine-1.tmp").write_text("{")  # of a process that was killed
     (tmp_path / "programs" / "notes.txt").write_text("mine")
     counts = {what: len(paths) for what, paths in cache_folder.files(tmp_path).items()}
-    assert counts == {"kernels": 3, "programs": 1, "prices": 0, "audits": 0, "machine profiles": 1}
+    assert counts == {"kernels": 3, "programs": 1, "prices": 0, "audits": 0, "machine profiles": 2}
     cache_folder.clear(tmp_path)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["notes.txt"]
     assert not (tmp_path / "kernels").exists()

@@ -294,6 +294,14 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
                 write(path)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device without room on this system")
+def test_where_there_is_no_room(tmp_path: Path) -> None:
+    fast = ft.optimize(mlp(), (X,), machine=REFERENCE, cache=tmp_path)
+    for write in (fast.save, fast.show):
+        with pytest.raises(ModelError, match="cannot write /dev/full: No space left on device"):
+            write("/dev/full")
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, pickle.dumps])
 def test_a_compiled_model_is_copied_by_saving_it(copied: Callable[[Any], Any], tmp_path: Path) -> None:
     fast = ft.optimize(np.tanh, (X.numpy(),), machine=REFERENCE, cache=tmp_path)

@@ -1,5 +1,6 @@
 """Choosing by measurement: what takes longer than predicted gives way, and what was learnt is kept."""
 
+import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from frittata.egraph.program import Program
 from frittata.extract.prices import Prices
 from frittata.options import Options
 from frittata.pipeline import choose_rules, extract_model, saturate_model
+from frittata.remembered import prices_key
 
 X = np.random.default_rng(0).standard_normal((4, 24)).astype(np.float32)
 OPTIONS = Options(library=False)
@@ -89,3 +91,40 @@ def test_what_cannot_be_tuned_is_said(options: dict[str, str], said: str) -> Non
 def test_parameters_that_are_read_at_every_call_are_arguments(args: tuple[np.ndarray, ...], tmp_path: Path) -> None:
     fast = ft.optimize(tiny(), args, machine=REFERENCE, cache=tmp_path, tune="measure", freeze=False)
     np.testing.assert_allclose(fast(X), ft.optimize(tiny(), machine=REFERENCE, cache=tmp_path)(X), rtol=1e-5)
+
+
+LOOKUP = """
+def main(table: f32[1, 4], places: i64[30]) -> f32[30, 4]:
+    v1: f32[30, 4] = take(table, places, axis=-2)
+    v2: f32[30, 4] = exp(v1)
+    return v2
+"""
+
+
+def test_arguments_that_are_drawn_are_places_of_an_axis(tmp_path: Path) -> None:
+    fast = ft.optimize(ft.parse(LOOKUP), machine=REFERENCE, cache=tmp_path, tune="measure")
+    assert fast.verify().is_right
+    (seconds,) = ft.load(fast.save(tmp_path / "model.frt"), cache=tmp_path).measure().values()
+    assert seconds > 0
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf"), None, "x", [1]], ids=repr)
+def test_prices_that_cannot_be_are_left_out(factor: object, tmp_path: Path) -> None:
+    tune = partial(ft.optimize, tiny(), (X,), machine=REFERENCE, cache=tmp_path, tune="measure")
+    found = cache_folder.prices_in(tmp_path)
+    key = prices_key(REFERENCE.running(sum(v.nbytes for v in tiny().params.values())), Options(tune="measure"))
+    names = tune().compilation.prices.factor_by_key
+    for content in ({name: factor for name in names}, [factor]):
+        found.store(key, json.dumps(content).encode())
+        assert not tuning.load(found, key).factor_by_key
+        fast = tune(time_limit_s=1.0 if isinstance(content, list) else 2.0)  # other than before: nothing is remembered
+        assert not fast.report.is_remembered
+        assert set(fast.compilation.prices.factor_by_key) & set(names)
+
+
+def test_what_took_no_time_has_a_price(tmp_path: Path) -> None:
+    prices = Prices()
+    program = ft.optimize(tiny(), machine=REFERENCE, cache=tmp_path).program
+    for _ in range(2):
+        prices.note(program, {kernel.name: 0.0 for kernel in program.kernels})
+    assert prices.knows(program) and all(factor > 0 for factor in prices.factor_by_key.values())

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +201,52 @@ def test_a_child_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Monk
     numbers = [60.5, 61.5, 62.5, 63.5]
     kernels = compile_kernels([number_source(n) for n in numbers], KernelCache(tmp_path), processes=2)
     assert [result_of(kernel)[3] for kernel in kernels] == numbers
+
+
+def wait_for_any(*_: Any) -> None:
+    with suppress(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="kernels are compiled by children on Linux only")
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, wait_for_any], ids=["nobody", "others"])
+def test_children_for_which_others_wait_are_no_error(
+    handler: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "_may_fork", lambda: True)
+    before = signal.signal(signal.SIGCHLD, handler)
+    try:
+        numbers = [70.5, 71.5, 72.5, 73.5]
+        kernels = compile_kernels([number_source(n) for n in numbers], KernelCache(tmp_path), processes=2)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert [result_of(kernel)[3] for kernel in kernels] == numbers
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="kernels are compiled by children on Linux only")
+def test_an_interrupt_leaves_no_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    children: list[int] = []
+    whole = vars(batch)["_compile_in_child"]
+
+    def noted(*given: Any) -> int:
+        children.append(whole(*given))
+        return children[-1]
+
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    class Clock:
+        monotonic, sleep = time.monotonic, staticmethod(interrupt)
+
+    monkeypatch.setattr(batch, "_may_fork", lambda: True)
+    monkeypatch.setattr(batch, "_compile_in_child", noted)
+    monkeypatch.setattr(batch, "time", Clock)
+    with pytest.raises(KeyboardInterrupt):
+        compile_kernels([number_source(n) for n in (80.5, 81.5, 82.5, 83.5)], KernelCache(tmp_path), processes=2)
+    assert len(children) == 2
+    for child in children:
+        with pytest.raises(ProcessLookupError):
+            os.kill(child, 0)
 
 
 def test_many_kernels_are_compiled_without_a_cache() -> None:

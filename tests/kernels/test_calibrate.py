@@ -83,3 +83,12 @@ def test_a_calm_profile_that_came_meanwhile_stays(tmp_path: Path, monkeypatch: p
     for path in tmp_path.iterdir():
         os.utime(path, (0, 0))
     assert load_or_measure(tmp_path, lambda: pytest.fail("nothing could be kept"), "other") == REFERENCE
+
+
+def test_a_profile_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: str | Path) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    assert load_or_measure(tmp_path, lambda: (REFERENCE, 0.0), "use") == REFERENCE
+    assert not [*tmp_path.iterdir()]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +249,58 @@ def test_code_on_disk_is_loaded_without_preparing_the_compiler(tmp_path: Path) -
     command, environment = [sys.executable, "-c", program], {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     answers = [subprocess.run(command, env=environment, capture_output=True, check=True).stdout for _ in range(2)]
     assert [answer.split() for answer in answers] == [[b"True"], [b"False"]]
+
+
+DAMAGE: list[tuple[str, Callable[[bytes], bytes]]] = [("nbi", lambda _: b""), ("nbc", lambda code: bytes(len(code)))]
+
+
+@pytest.mark.parametrize(("kind", "damaged"), DAMAGE, ids=["empty", "zeros"])
+def test_damaged_code_on_disk_is_made_again(kind: str, damaged: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    run = "from frittata.kernels import driver; driver.run(driver.Steps([]))"
+    fixed = "from numba.core.caching import IndexDataCacheFile\ndef flush(self): raise OSError\n"
+    fixed += "IndexDataCacheFile.flush = flush\n"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", run], env=environment, check=True)
+    before = {path: path.read_bytes() for path in tmp_path.rglob(f"*.{kind}")}
+    for program in (fixed + run, run):
+        for path, content in before.items():
+            path.write_bytes(damaged(content))
+        subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    assert before and all(path.read_bytes() != damaged(content) for path, content in before.items())
+
+
+def callers() -> int:
+    """Return how many runs hold a place that workers come to."""
+    return ctypes.c_int64.from_address(driver.workers().offers + vars(driver)["_LINE_BYTES"]).value
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers on this system")
+def test_what_interrupts_a_run_takes_no_place_from_others(affine: CompiledKernel) -> None:
+    chain, caught = Chain(affine, 5), 0
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    def nothing() -> None: ...
+
+    def run_for(seconds: float) -> None:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        while True:
+            driver.run(chain.steps)
+            driver.run(chain.steps, math.inf, nothing)
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for seconds in np.random.default_rng(0).uniform(2e-4, 1e-3, 1500):
+            try:
+                run_for(seconds)
+            except KeyboardInterrupt:
+                caught += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert caught == 1500 and callers() == 0
+    assert chain.agrees()
 
 
 def test_seconds_are_measured_for_each_step(affine: CompiledKernel) -> None:
