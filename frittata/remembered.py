@@ -103,7 +103,7 @@ def store(folder: KernelCache, key: str | None, choice: Choice, saturation: Satu
 
 def _is_ours(model: Model, families: Iterable[Family], templates: tuple[Template, ...]) -> bool:
     """Whether all operators and templates are those of this package, whose sources are part of the key."""
-    mentioned = {(term.op, term.sort) for term in model.main.walk()}
+    mentioned: set[tuple[str, Sort]] = {(term.op, term.sort) for term in model.main.walk()}
     mentioned.update(*(_mentioned(rule) for family in families for rule in family.rules))
     own = all(type(template).__module__.startswith("frittata.") for template in templates)
     return own and _are_ours(mentioned)
