@@ -125,14 +125,31 @@ def _text(term: Term, depth: int) -> str:
 _TERMS: WeakValueDictionary[tuple[Any, ...], Term] = WeakValueDictionary()
 
 
-def intern(op: str, sort: Sort, args: tuple[Term, ...], attrs: tuple[Any, ...], type_: Type) -> Term:
-    """Return the one term with these parts; `ops.registry.make` computes the type and checks them."""
-    key = (op, sort, args, tuple(map(_attr_key, attrs)), type_)
+def intern(
+    op: str, sort: Sort, args: tuple[Term, ...], attrs: tuple[Any, ...], type_: Type, is_told: bool = False
+) -> Term:
+    """Return the one term with these parts; `ops.registry.make` computes the type and checks them.
+
+    `is_told`: that the other parts tell the type, as they do by the type rules of the package.
+    """
+    key = _key(op, sort, args, attrs, None if is_told else type_)
     found = _TERMS.get(key)
     if found is None:
         found = Term(op, sort, args, attrs, type_)
         _TERMS[key] = found
     return found
+
+
+def known(op: str, sort: Sort, args: tuple[Term, ...], attrs: tuple[Any, ...]) -> Term | None:
+    """Return the term with these parts, which tell its type, if there is one already."""
+    try:
+        return _TERMS.get(_key(op, sort, args, attrs, None))
+    except TypeError:  # no term is made of what cannot be hashed
+        return None
+
+
+def _key(op: str, sort: Sort, args: tuple[Term, ...], attrs: tuple[Any, ...], type_: Type | None) -> tuple[Any, ...]:
+    return op, sort, args, tuple(map(_attr_key, attrs)), type_
 
 
 def _attr_key(value: Any) -> Any:

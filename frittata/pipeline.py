@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from frittata import arguments, cache, remembered, sources, tuning
+from frittata import arguments, cache, collector, remembered, sources, tuning
 from frittata.egraph.balance import balanced
 from frittata.egraph.demand import narrowed
 from frittata.egraph.errors import ExtractionError, ModelError, RuleError
@@ -96,6 +96,7 @@ class Compilation:
         return recall(self.choice, snapshot, main.inputs, main.outputs, templates, self.machine, self.prices)
 
 
+@collector.resting()
 def compile_model(
     source: Any, args: Sequence[Any], options: Options, kwargs: Mapping[str, Any] | None = None
 ) -> Compilation:

@@ -208,13 +208,15 @@ def make(name: str, sort: Sort, args: tuple[Term, ...], attrs: tuple[Any, ...]) 
     Raises: UnsupportedOpError, ModelError if the arguments or attributes do not fit the row.
     """
     op = get(name, sort)
+    is_built_in = op.key in _BUILT_IN or name in _MADE
+    if is_built_in and (known := terms.known(name, sort, args, attrs)):
+        return known
     if len(args) != len(op.operands):
         raise ModelError(f"{name} takes {len(op.operands)} operands, got {len(args)}")
     for (label, wanted), arg in zip(op.operands, args, strict=True):
         if getattr(arg, "sort", None) != wanted:
             raise ModelError(f"operand {label} of {name} must be a {wanted}, got {arg!r}")
     full = complete(op, tuple(map(attributes.plain, attrs)))
-    is_built_in = op.key in _BUILT_IN or name in _MADE
     for (label, _), value in zip(op.attrs, full, strict=True):
         attributes.check(name, label, value, is_built_in)
     if not op.carries:
@@ -234,7 +236,7 @@ def make(name: str, sort: Sort, args: tuple[Term, ...], attrs: tuple[Any, ...]) 
         raise ModelError(f"the type rule of {name} gave {type_!r}", do="give a tuple of extents and a dtype's name")
     if not op.carries:
         _refuse_narrow(name, [type_.dtype])
-    return terms.intern(name, sort, args, full, type_)
+    return terms.intern(name, sort, args, full, type_, is_built_in)
 
 
 def _refuse_narrow(name: str, given: list[str]) -> None:
