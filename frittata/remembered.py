@@ -76,7 +76,7 @@ def check_rules(folder: KernelCache, family: Family) -> None:
 
 def _audit_key(rule: Rule) -> str | None:
     """Return the sha256 of all that decides whether an equation passes, whatever its name and place."""
-    if not _are_ours(_mentioned(rule)):
+    if not all(registry.is_built_in(*operator) for operator in _mentioned(rule)):
         return None
     sorts = sorted(rule.sort_by_variable.items())
     said = (rule.kind, rule.left, rule.right, rule.conditions, rule.level, sorts, _toolchain())
@@ -106,17 +106,12 @@ def _is_ours(model: Model, families: Iterable[Family], templates: tuple[Template
     mentioned: set[tuple[str, Sort]] = {(term.op, term.sort) for term in model.main.walk()}
     mentioned.update(*(_mentioned(rule) for family in families for rule in family.rules))
     own = all(type(template).__module__.startswith("frittata.") for template in templates)
-    return own and _are_ours(mentioned)
+    return own and all(registry.is_built_in(*operator) for operator in mentioned)
 
 
 def _mentioned(rule: Rule) -> set[tuple[str, Sort]]:
     sides = (binding.pattern for binding in (*rule.left, *rule.right))
     return {(node.op, node.sort) for side in sides for node in pattern.nodes(side)}
-
-
-def _are_ours(operators: Iterable[tuple[str, Sort]]) -> bool:
-    rows = [registry.get(op, sort) for op, sort in operators]
-    return all(row.writes is None and row.infer.__module__.startswith("frittata.") for row in rows)
 
 
 @cache

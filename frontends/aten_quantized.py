@@ -67,6 +67,8 @@ def _dequantize(
     out = out_dtype or "f32"
     kind = dtypes.wide(out)
     factor = idioms.typed(_one(scale), kind)
+    if zero and not dtypes.is_narrow(x.dtype):
+        x = idioms.cast(x, "i64")  # torch subtracts as floats, which do not wrap
     return idioms.cast(tensor("mul", _centred(x, _one(zero), kind), factor), out)
 
 

@@ -20,11 +20,13 @@ import atexit
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from math import inf
+from operator import methodcaller
 from pickle import UnpicklingError
 from threading import Lock, Thread
 from typing import Any, NamedTuple
@@ -456,10 +458,12 @@ class Workers:
             thread.start()
 
     def wake(self) -> None:
-        """Let all workers look for runs again; one that is just falling asleep may miss the next."""
-        while self.asleep:
-            with suppress(IndexError):  # another caller was faster
-                self.asleep.pop().release()
+        """Let all workers look for runs again; one that is just falling asleep may miss the next.
+
+        No code of Python is between taking one and waking it: an interrupt there would leave it asleep for ever.
+        """
+        with suppress(IndexError):  # there are no more
+            deque(map(methodcaller("release"), iter(self.asleep.pop, None)), maxlen=0)
 
     def _work(self, number: int) -> None:
         seen, wakes, serve = 0, Lock(), _native().serve

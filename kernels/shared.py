@@ -12,7 +12,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from frittata.kernels.lowered import ALIGNMENT_BYTES
+from frittata.kernels.packing import aligned_zeros
+from frittata.kernels.tiles import CACHE_LINE_BYTES
 
 Array = NDArray[Any]
 
@@ -22,7 +23,7 @@ _LEAST_BYTES = 1 << 12
 _SAMPLES = 256
 
 _held: WeakValueDictionary[tuple[Any, ...], Array] = WeakValueDictionary()
-"""Arrays by dtype, size, whether they begin at a line of memory, and some bytes: the last one of those that agree."""
+"""Arrays by dtype, shape and some bytes: the last one of those that agree. All begin at a line of memory."""
 
 
 def shared(array: Array, made_of: Iterable[Array]) -> Array:
@@ -33,10 +34,13 @@ def shared(array: Array, made_of: Iterable[Array]) -> Array:
     if array.nbytes < _LEAST_BYTES or any(np.may_share_memory(array, other) for other in made_of):
         return array
     found = array.reshape(-1).view(np.uint8)
-    is_at_line = array.__array_interface__["data"][0] % ALIGNMENT_BYTES == 0
-    key = (array.dtype, found.size, is_at_line, found[:: found.size // _SAMPLES].tobytes())
+    key = (array.dtype, array.shape, found[:: found.size // _SAMPLES].tobytes())
     held = _held.get(key)
     if held is not None and (held is array or np.array_equal(held.reshape(-1).view(np.uint8), found)):
         return held
+    if array.ctypes.data % CACHE_LINE_BYTES:
+        moved = aligned_zeros(array.shape, array.dtype)
+        moved[...] = array
+        array = moved
     _held[key] = array
     return array

@@ -140,9 +140,14 @@ def built_in() -> None:
     _BUILT_IN.update(_OP_BY_KEY)
 
 
+def is_built_in(name: str, sort: Sort) -> bool:
+    """Whether a row is one of the package's, or made by one of them."""
+    return f"{sort[0]}_{name}" in _BUILT_IN or name in _MADE
+
+
 def is_own(name: str) -> bool:
     """Whether a tensor operator was registered by the user."""
-    return f"t_{name}" not in _BUILT_IN and name not in _MADE and find(name, "tensor") is not None
+    return not is_built_in(name, "tensor") and find(name, "tensor") is not None
 
 
 def find(name: str, sort: Sort) -> Op | None:
@@ -208,8 +213,8 @@ def make(name: str, sort: Sort, args: tuple[Term, ...], attrs: tuple[Any, ...]) 
     Raises: UnsupportedOpError, ModelError if the arguments or attributes do not fit the row.
     """
     op = get(name, sort)
-    is_built_in = op.key in _BUILT_IN or name in _MADE
-    if is_built_in and (known := terms.known(name, sort, args, attrs)):
+    is_ours = is_built_in(name, sort)
+    if is_ours and (known := terms.known(name, sort, args, attrs)):
         return known
     if len(args) != len(op.operands):
         raise ModelError(f"{name} takes {len(op.operands)} operands, got {len(args)}")
@@ -218,7 +223,7 @@ def make(name: str, sort: Sort, args: tuple[Term, ...], attrs: tuple[Any, ...]) 
             raise ModelError(f"operand {label} of {name} must be a {wanted}, got {arg!r}")
     full = complete(op, tuple(map(attributes.plain, attrs)))
     for (label, _), value in zip(op.attrs, full, strict=True):
-        attributes.check(name, label, value, is_built_in)
+        attributes.check(name, label, value, is_ours)
     if not op.carries:
         _refuse_narrow(name, [arg.dtype for arg in args])
     try:
@@ -232,11 +237,11 @@ def make(name: str, sort: Sort, args: tuple[Term, ...], attrs: tuple[Any, ...]) 
     if not isinstance(type_, _TYPE_BY_SORT[sort]):
         raise ModelError(f"the type rule of {name} gave {type_!r}", do=f"return a {_TYPE_BY_SORT[sort].__name__}")
     extents = type_.shape if isinstance(type_, TensorType) else type_.extents
-    if not is_built_in and not attributes.is_type(extents, type_.dtype):
+    if not is_ours and not attributes.is_type(extents, type_.dtype):
         raise ModelError(f"the type rule of {name} gave {type_!r}", do="give a tuple of extents and a dtype's name")
     if not op.carries:
         _refuse_narrow(name, [type_.dtype])
-    return terms.intern(name, sort, args, full, type_, is_built_in)
+    return terms.intern(name, sort, args, full, type_, is_ours)
 
 
 def _refuse_narrow(name: str, given: list[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -271,10 +272,10 @@ def test_what_a_limit_of_time_cut_short_is_not_remembered(folder: Path, monkeypa
     assert not any(optimized(folder).report.is_remembered for _ in range(2))
 
 
-def test_operators_of_others_are_not_remembered(folder: Path) -> None:
-    """What their rows say may change without a trace."""
-    like = registry.get("relu")
-    registry.register(replace(like, name="mine", infer=lambda types, attrs: types[0], opaque=True))
+@pytest.mark.parametrize("infer", [lambda types, attrs: types[0], registry.get("relu").infer])
+def test_operators_of_others_are_not_remembered(folder: Path, infer: Any) -> None:
+    """What their rows say may change without a trace, though they take a type rule of the package."""
+    registry.register(replace(registry.get("relu"), name="mine", infer=infer, opaque=True))
     try:
         model = ft.parse("def main(x: f32[3]) -> f32[3]:\n    v1: f32[3] = mine(x)\n    return v1\n")
         assert not any(optimized(folder, model).report.is_remembered for _ in range(2))
@@ -346,23 +347,26 @@ def test_a_rule_that_is_refused_is_refused_again(tmp_path: Path, audited: list[s
     assert not cache_folder.files(tmp_path)["audits"]
 
 
-def test_rules_of_operators_from_elsewhere_are_audited_each_time(tmp_path: Path, audited: list[str]) -> None:
-    def same(given: Any, attrs: Any) -> Any:
-        return given[0]
-
-    ops.register(ops.Op("twice", "tensor", (("x", "tensor"),), (), same, lambda x: 2 * x))
-    try:
-        for _ in range(2):
-            checked(tmp_path, tmp_path / "mine.rules", "mine: twice(-x) => -twice(x)")
-    finally:
-        ops.unregister("twice")
-    assert audited == ["mine", "mine"]
+@pytest.mark.parametrize("infer", [lambda types, attrs: types[0], registry.get("relu").infer])
+def test_rules_of_operators_from_elsewhere_are_audited_each_time(
+    tmp_path: Path, audited: list[str], infer: Any
+) -> None:
+    """What is true of one reference is refused with another, though both take a type rule of the package."""
+    path, rule = tmp_path / "mine.rules", "mine: twice(-x) => -twice(x)"
+    for reference in (lambda x: 2 * x, lambda x: 3 * x, np.exp):
+        ops.register(ops.Op("twice", "tensor", (("x", "tensor"),), (), infer, reference))
+        try:
+            with pytest.raises(RuleError, match="mine") if reference is np.exp else nullcontext():
+                checked(tmp_path, path, rule)
+        finally:
+            ops.unregister("twice")
+    assert audited == ["mine"] * 3
 
 
 def test_all_rows_and_templates_of_this_package_are_ours() -> None:
-    modules = {row.infer.__module__ for row in registry.every()}
-    modules |= {type(template).__module__ for template in targets.CPU.templates("fast", True)}
-    assert all(module.startswith("frittata.") for module in modules)
+    assert all(registry.is_built_in(row.name, row.sort) for row in registry.every())
+    found = {type(template).__module__ for template in targets.CPU.templates("fast", True)}
+    assert all(module.startswith("frittata.") for module in found)
 
 
 def test_a_folder_is_told_and_cleared(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ WORDS = torch.randint(-(2**31), 2**31 - 1, (6, 5, 7), generator=GENERATOR, dtype
 SCALES = torch.tensor([0.25, 0.05, 0.01, 1.0, 0.3])
 ZEROS = torch.tensor([0, 3, -128, 127, -5])
 WIDE = (-128, 127, torch.int8)
+LONG = (-(2**31), 2**31 - 1, torch.int32)
 
 CASES: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
     "numbers": (lambda x: QUANTIZED.quantize_per_tensor(x, 0.25, 3, *WIDE), (X,)),
@@ -60,8 +61,16 @@ CASES: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
         (INTEGERS, SCALES),
     ),
     "back, words": (
-        lambda q, s, z: QUANTIZED.dequantize_per_channel(q, s, z, 1, -(2**31), 2**31 - 1, torch.int32),
+        lambda q, s, z: QUANTIZED.dequantize_per_channel(q, s, z, 1, *LONG),
         (WORDS, SCALES, ZEROS),
+    ),
+    "back, words by a number": (
+        lambda q: QUANTIZED.dequantize_per_tensor(q, 2**-31, 2**30, *LONG),
+        (WORDS,),
+    ),
+    "back, words by a tensor": (
+        lambda q, z: QUANTIZED.dequantize_per_tensor.tensor(q, torch.tensor(2**-31), z, *LONG),
+        (WORDS, torch.tensor(-(2**30), dtype=torch.int32)),
     ),
     "fake": (lambda x: torch.fake_quantize_per_tensor_affine(x, 0.05, 3, 0, 255), (X,)),
     "fake, by tensors": (

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -274,12 +275,24 @@ def callers() -> int:
     return ctypes.c_int64.from_address(driver.workers().offers + vars(driver)["_LINE_BYTES"]).value
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers on this system")
-def test_what_interrupts_a_run_takes_no_place_from_others(affine: CompiledKernel) -> None:
-    chain, caught = Chain(affine, 5), 0
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """Let a timer interrupt what the test does."""
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
+
+    if not hasattr(signal, "setitimer"):
+        pytest.skip("no timers on this system")
+    before = signal.signal(signal.SIGALRM, interrupt)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_what_interrupts_a_run_takes_no_place_from_others(affine: CompiledKernel) -> None:
+    chain, caught = Chain(affine, 5), 0
 
     def nothing() -> None: ...
 
@@ -289,18 +302,30 @@ def test_what_interrupts_a_run_takes_no_place_from_others(affine: CompiledKernel
             driver.run(chain.steps)
             driver.run(chain.steps, math.inf, nothing)
 
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        for seconds in np.random.default_rng(0).uniform(2e-4, 1e-3, 1500):
-            try:
-                run_for(seconds)
-            except KeyboardInterrupt:
-                caught += 1
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    driver.run(chain.steps)  # an interrupt while code is loaded would keep llvmlite's lock
+    for seconds in np.random.default_rng(0).uniform(2e-4, 1e-3, 1500):
+        try:
+            run_for(seconds)
+        except KeyboardInterrupt:
+            caught += 1
     assert caught == 1500 and callers() == 0
     assert chain.agrees()
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_what_interrupts_waking_leaves_nobody_asleep() -> None:
+    workers = object.__new__(driver.Workers)
+    locks = [threading.Lock() for _ in range(20_000)]
+    for seconds in np.linspace(1e-4, 1e-3, 50):
+        for lock in locks:
+            lock.acquire(blocking=False)
+        workers.asleep = locks.copy()
+        with suppress(KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            workers.wake()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        assert all(lock.locked() for lock in workers.asleep)
+        assert sum(lock.locked() for lock in locks) == len(workers.asleep)
 
 
 def test_seconds_are_measured_for_each_step(affine: CompiledKernel) -> None:

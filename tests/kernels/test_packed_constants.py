@@ -16,6 +16,7 @@ from frittata.egraph.terms import TensorType, Term
 from frittata.kernels import constants, runtime
 from frittata.kernels.constants import Constants
 from frittata.kernels.lowered import LoweredKernel, Operand, Unread
+from frittata.kernels.shared import shared
 from frittata.kernels.tables import Tables, address
 
 SHAPE = (7, 7)
@@ -75,6 +76,21 @@ def test_programs_share_packed_and_folded_constants(monkeypatch: pytest.MonkeyPa
         assert places(body, constant, weight) != places(body, constant, changed)
     for value in (weight, weight.copy()):
         assert places(reads, param, value)[0] == address(value)
+
+
+def test_arrays_of_equal_bytes_and_different_shapes_are_not_shared() -> None:
+    """What one kernel reads in place another may pack, by its shape."""
+    wide, tall = (shared(np.full(shape, 4.0), ()) for shape in ((64, 32), (32, 64)))
+    assert wide.shape == (64, 32) and tall.shape == (32, 64)
+
+
+def test_arrays_are_shared_wherever_numpy_has_put_them() -> None:
+    memory = np.zeros((2, 4096 + 16), np.float32)
+    memory[:] = np.arange(4096 + 16) % 8
+    first, second, third = (shared(memory[row, start:][:4096], ()) for row, start in ((0, 0), (0, 8), (1, 16)))
+    assert first is second is third
+    assert address(first) % 64 == 0
+    np.testing.assert_array_equal(first, memory[0, :4096])
 
 
 def test_a_constant_is_computed_when_read_and_dropped_after_its_last_reader(monkeypatch: pytest.MonkeyPatch) -> None:
