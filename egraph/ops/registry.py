@@ -83,7 +83,8 @@ def _check_row(op: Any) -> None:
     if given.sort not in _TYPE_BY_SORT:
         raise ModelError(f"operator {given.name} of sort {given.sort!r}", do='give "tensor" or "element"')
     if not _is_word(given.name, RESERVED) or given.name in dtypes.NAMES or _is_made(given.name):
-        raise ModelError(f"an operator cannot be named {given.name!r}", do="take a word that Python does not reserve")
+        do = "take a word that is reserved neither by Python nor as a dtype or an operator of the package"
+        raise ModelError(f"an operator cannot be named {given.name!r}", do=do)
     if f"e_{given.name}" in _BUILT_IN and f"t_{given.name}" not in _BUILT_IN and given.sort == "tensor":
         raise ModelError(f"operator {given.name} is one on elements", do="choose another name")
     if not _are_pairs(given.operands) or any(sort not in _TYPE_BY_SORT for _, sort in given.operands):
