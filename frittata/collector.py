@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 
 @contextmanager
-def resting() -> Iterator[None]:
+def resting() -> Generator[None]:
     """Let the collector rest, unless it does already.
 
     What the stages make is kept to the end or freed at once; to look through it, again and again, took a tenth of their
