@@ -22,6 +22,7 @@ import pytest
 import torch
 from llvmlite import ir
 
+from frittata import collector
 from frittata.kernels import driver
 from frittata.kernels.compile import CompiledKernel, compile_kernel
 from frittata.kernels.flow import for_range
@@ -277,7 +278,7 @@ def callers() -> int:
 
 @pytest.fixture
 def interrupts() -> Iterator[None]:
-    """Let a timer interrupt what the test does."""
+    """Let a timer interrupt what the test does, and no freeing of code meanwhile, which would keep llvmlite's lock."""
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -285,8 +286,9 @@ def interrupts() -> Iterator[None]:
     if not hasattr(signal, "setitimer"):
         pytest.skip("no timers on this system")
     before = signal.signal(signal.SIGALRM, interrupt)
-    yield
-    signal.setitimer(signal.ITIMER_REAL, 0)
+    with collector.resting():
+        yield
+        signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
 
 
