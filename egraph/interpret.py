@@ -97,16 +97,14 @@ class Interpreter:
         except ModelError:
             if not externs.is_extern(term.op):
                 raise
-            value = self._called_with_its_dtypes(term, operands)
+            value = self._called_with_its_dtypes(reference, term, operands)
         if value.shape != shape:
             raise ModelError(f"the reference of {term.op} gave shape {value.shape} in place of {shape}")
         return value
 
-    def _called_with_its_dtypes(self, call: Term, operands: Sequence[Array]) -> Array:
+    def _called_with_its_dtypes(self, reference: Callable[..., Any], call: Term, operands: Sequence[Array]) -> Array:
         """Return what a library makes of operands in their own dtypes: not all of its functions take float64 there."""
         given = (x.astype(dtypes.to_numpy(arg.dtype)) for x, arg in zip(operands, call.args, strict=True))
-        reference = registry.get(call.op).reference
-        assert reference is not None
         found = self._rounded(reference(*given, *call.attrs), call.dtype)
         return found.astype(np.float64) if self._precision == "f64" and dtypes.is_float(call.dtype) else found
 

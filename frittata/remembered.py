@@ -67,10 +67,10 @@ def check_rules(folder: KernelCache, family: Family) -> None:
 
     Raises: RuleError that shows a counterexample for each unsound rule.
     """
-    passed = {rule: key for rule in family.rules if (key := _audit_key(rule)) and folder.has(key)}
-    new = tuple(rule for rule in family.rules if rule not in passed)
+    keys = {rule: _audit_key(rule) for rule in family.rules}
+    new = tuple(rule for rule, key in keys.items() if not (key and folder.has(key)))
     for found in audit.check(replace(family, rules=new)):
-        if key := _audit_key(found.rule):
+        if key := keys[found.rule]:
             folder.store(key, b"")
 
 

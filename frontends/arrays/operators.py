@@ -50,9 +50,8 @@ def operator(name: str) -> Callable[..., Tensor]:
             for (label, _), value in zip(op.attrs, given[count:], strict=True)
         )
         made = registry.make(name, "tensor", tuple(operands), tuple(attrs))
-        shape: Any = made.shape
-        if not isinstance(shape, tuple) or not all(isinstance(dim, Sym) or is_extent(dim) for dim in shape):  # pyright: ignore[reportUnknownVariableType]
-            raise ModelError(f"{name} of shape {shape}", do="give extents that are integers, each at least 1")
+        if not all(isinstance(dim, Sym) or is_extent(dim) for dim in made.shape):
+            raise ModelError(f"{name} of shape {made.shape}", do="give extents that are integers, each at least 1")
         return Tensor(made)
 
     call.__name__ = call.__qualname__ = name

@@ -28,6 +28,8 @@ from frittata.kernels.simd import Lane, constant
 
 SOURCE = "def set_number(table, chunk):\n    put(table, argument(table, 1) + chunk)\n"
 
+of_children = pytest.mark.skipif(sys.platform != "linux", reason="kernels are compiled by children on Linux only")
+
 
 def number_source(number: float) -> KernelSource:
     """Return a kernel that writes `number` at index table[1] + chunk; the source is the same for every number."""
@@ -174,7 +176,7 @@ def test_children_compile_the_next_that_none_has_begun(tmp_path: Path, monkeypat
     assert not here
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="children compile on Linux alone")
+@of_children
 def test_a_process_whose_workers_sleep_may_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     workers, deadline = driver.workers(), time.monotonic() + 60
     count = sum(thread.name.startswith("frittata") for thread in threading.enumerate())
@@ -208,7 +210,7 @@ def wait_for_any(*_: Any) -> None:
         os.waitpid(-1, os.WNOHANG)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="kernels are compiled by children on Linux only")
+@of_children
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, wait_for_any], ids=["nobody", "others"])
 def test_children_for_which_others_wait_are_no_error(
     handler: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -223,7 +225,7 @@ def test_children_for_which_others_wait_are_no_error(
     assert [result_of(kernel)[3] for kernel in kernels] == numbers
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="kernels are compiled by children on Linux only")
+@of_children
 def test_an_interrupt_leaves_no_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     children: list[int] = []
     whole = vars(batch)["_compile_in_child"]
