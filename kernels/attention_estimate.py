@@ -7,14 +7,8 @@ from frittata.egraph.machine import Machine
 from frittata.egraph.program import Estimate
 from frittata.egraph.terms import size_bytes
 from frittata.kernels.attention_schedule import AttentionPlan
-from frittata.kernels.gemm_estimate import (
-    TILE_CYCLES,
-    cost_of,
-    epilogue_units,
-    move_units,
-    strided_units,
-)  # fmt: skip
-from frittata.kernels.gemm_schedule import tile_cycles
+from frittata.kernels.gemm_estimate import cost_of, epilogue_units, move_units, strided_units
+from frittata.kernels.gemm_schedule import TILE_CYCLES, tile_cycles
 from frittata.kernels.roofline import balance
 
 _SOFTMAX_UNITS = 10.0

@@ -64,12 +64,12 @@ class AttentionPlan:
     @property
     def key_width(self) -> int:
         """The keys of a panel."""
-        return self.key_tile.width(self.lanes)
+        return self.key_tile.width
 
     @property
     def value_width(self) -> int:
         """The features of a panel."""
-        return self.value_tile.width(self.lanes)
+        return self.value_tile.width
 
     @property
     def key_panels(self) -> int:
@@ -137,11 +137,11 @@ def plan(work: Attention) -> AttentionPlan:
     values_in_place &= _stride(work.values.right, "k") is not None
     key_tile, value_tile = _tiles(work, lanes)
     if keys_in_place:
-        key_tile = RegisterTile(work.queries, 1)
+        key_tile = RegisterTile(work.queries, 1, lanes)
     if values_in_place:
-        value_tile = RegisterTile(work.queries, _vectors(work.queries, work.values.columns // lanes))
+        value_tile = RegisterTile(work.queries, _vectors(work.queries, work.values.columns // lanes), lanes)
     tiling = tile_rows(work.queries, min(key_tile.rows, value_tile.rows))
-    row_bytes = -(-work.keys // key_tile.width(lanes)) * key_tile.width(lanes) * work.itemsize
+    row_bytes = -(-work.keys // key_tile.width) * key_tile.width * work.itemsize
     rows = max(tiling.large_rows, min(_MOST_BLOCK_ROWS, _BLOCK_BYTES // row_bytes))
     chunks = int(max(1, min(_ENOUGH_CHUNKS, (work.scores.flops + work.values.flops) // _CHUNK_FLOPS)))
     batch_parts = min(work.scores.batches, _MOST_BATCH_PARTS) if chunks > 1 else 1
@@ -169,11 +169,11 @@ def _tiles(work: Attention, lanes: int) -> tuple[RegisterTile, RegisterTile]:
 
     def tiles(pair: tuple[int, int]) -> tuple[RegisterTile, RegisterTile]:
         most = min(work.queries, *(most_rows_by_vectors()[vectors] for vectors in pair))
-        return RegisterTile(most, pair[0]), RegisterTile(most, pair[1])
+        return RegisterTile(most, pair[0], lanes), RegisterTile(most, pair[1], lanes)
 
     def cycles(pair: tuple[int, int]) -> float:
         both = zip(tiles(pair), (work.scores, work.values), strict=True)
-        return sum(-(-c.columns // t.width(lanes)) * tile_cycles(c.rows, t) * c.depth for t, c in both)
+        return sum(-(-c.columns // t.width) * tile_cycles(c.rows, t) * c.depth for t, c in both)
 
     vectors = tuple(most_rows_by_vectors())
     return tiles(min(product(vectors, vectors), key=cycles))

@@ -58,7 +58,7 @@ class Code:
     @property
     def lanes(self) -> int:
         """The lanes of a vector of the product."""
-        return lanes_of(self.work.dtype)
+        return self.tile.lanes
 
     @property
     def lane(self) -> Lane:
@@ -73,7 +73,7 @@ class Code:
     @property
     def width(self) -> int:
         """The columns of a panel."""
-        return self.tile.width(self.lanes)
+        return self.tile.width
 
     # ---- the register tile -------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from frittata.egraph.terms import Term
 from frittata.kernels.contractions import Contraction, InPlace, Side, apart_beside, loads_of
 from frittata.kernels.gemm_emitters import moves_along, stores_columns
 from frittata.kernels.gemm_kernel import sizes_of
-from frittata.kernels.gemm_schedule import Schedule, Sizes, schedule, tile_cycles
+from frittata.kernels.gemm_schedule import TILE_CYCLES, Schedule, Sizes, schedule, tile_cycles
 from frittata.kernels.index_values import Along, IndexValues
 from frittata.kernels.multiply_adds import MultiplyAdd, choose
 from frittata.kernels.packing import tile_rows
@@ -23,8 +23,6 @@ from frittata.kernels.tiles import CACHE_LINE_BYTES
 from frittata.kernels.traffic import constant_bytes, moved_bytes, read_bytes
 from frittata.kernels.units import gather_units
 
-TILE_CYCLES = 25
-"""What a tile costs besides its steps along the depth: addresses, stores."""
 _RUN_CYCLES = 12
 """What a tile whose rows are windows spends from one run to the next."""
 
@@ -65,7 +63,7 @@ def estimate(
     in_place = multiply.rows(work) if sizes.left == "direct" else None
     steps = _fma_units(sizes, plan, _run_cycles(in_place)) * _apart(in_place) * multiply.slower
     arithmetic = steps / (machine.fma_f32_per_s * share)
-    scalar = epilogue_units(work) + strided_units(work, sizes.lanes)
+    scalar = epilogue_units(work) + strided_units(work, plan.tile.lanes)
     left, right = _scratch_units(work, sizes, plan, multiply, pack_units)
     wider = _wider_bytes(work, sizes, multiply)
     moved = moved_bytes(work.bodies) + wider
@@ -99,7 +97,7 @@ def _fma_units(sizes: Sizes, plan: Schedule, run_cycles: float) -> float:
     """Return multiply-adds of float32, those counted that lanes and latencies waste."""
     tile = plan.tile
     groups = -(-plan.panels // tile.panels) if tile.panels > 1 else plan.panels
-    per_step = tile_cycles(sizes.rows, tile) * groups * sizes.lanes
+    per_step = tile_cycles(sizes.rows, tile) * groups * tile.lanes
     if tile.panels > 1:
         per_step *= plan.panels / (groups * tile.panels)
     tiles = tile_rows(sizes.rows, tile.rows).tiles * groups
@@ -140,10 +138,10 @@ def _scratch_units(
     before = after = 0.0
     left, right = multiply.sides(work)
     if sizes.left == "scratch":
-        each = move_units(left, ("k",), sizes.lanes)
+        each = move_units(left, ("k",), plan.tile.lanes)
         before = each * sizes.batches * work.depth * sizes.rows * plan.panel_parts
     if sizes.right == "scratch":
-        each = pack_units if pack_units is not None else move_units(right, ("j", "k"), sizes.lanes)
+        each = pack_units if pack_units is not None else move_units(right, ("j", "k"), plan.tile.lanes)
         after = each * sizes.batches * work.depth * sizes.columns * plan.row_parts
     return before, after
 

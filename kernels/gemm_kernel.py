@@ -16,6 +16,7 @@ from frittata.kernels.intrinsics import make_tile_intrinsic
 from frittata.kernels.lowered import LoweredKernel, Scratch, addresses, aligned
 from frittata.kernels.multiply_adds import MultiplyAdd, choose
 from frittata.kernels.packing import collide, pitch, tile_rows
+from frittata.kernels.processor import processor
 from frittata.kernels.tiles import fetched_lines, unroll_for
 
 PanelPacker = Callable[[Code], Emit]
@@ -27,7 +28,8 @@ def sizes_of(work: Contraction, constants: frozenset[str], multiply: MultiplyAdd
     multiply = multiply or choose(work, constants)
     right: Source = "packed" if work.right.is_constant(constants) else "scratch"
     extents = work.batches, work.rows, work.columns, multiply.turns(work.depth)
-    sizes = Sizes(*extents, lanes_of(work.dtype), work.itemsize, "packed", right)
+    halves = processor().splits and multiply.steps == 1
+    sizes = Sizes(*extents, lanes_of(work.dtype), work.itemsize, "packed", right, halves=halves)
     if work.left.is_constant(constants):
         return sizes
     rows = multiply.rows(work)

@@ -15,9 +15,8 @@ from frittata.kernels import driver
 from frittata.kernels.packing import MOST_BLOCK_ROWS, RegisterTile, block_rows, tile_rows
 from frittata.kernels.processor import processor
 
-_LATENCY = 8
-"""Independent sums that keep two multiply-adds a cycle going."""
-
+TILE_CYCLES = 25
+"""What a tile costs besides its steps along the depth: addresses, stores."""
 _MOST_CHUNKS = 16
 _CHUNK_FLOPS = 100e3
 _STREAMED_ROWS = 4
@@ -56,13 +55,52 @@ _READ_UNITS = 3.0
 _FILL_UNITS = 3.0
 """In additions: arithmetic, reading an element from the third-level cache, evaluating one into scratch memory."""
 
-_MOST_ROWS_BY_VECTORS = {16: {2: 6, 3: 4, 4: 2, 1: 12}, 32: {4: 6, 3: 8, 2: 12, 1: 12}}
-"""The tiles by the number of registers, preferred ones first: sums, columns and an element of the row must fit."""
-_SHARES = {16: (0.98, 0.97, 0.96, 0.95), 32: (0.88, 0.945, 0.96, 0.97)}
-"""The share of the peak that tiles of 1, 2, 3, 4 and more vectors reach, if sums are enough and loads few enough.
 
-Source: Zen 3: 6x2 98 %, 3x3 95, 2x4 92. Zen 5, two multiply-adds of AVX-512 a cycle, 512 rows, 768 columns, depths of
-256 to 1024: 6x4 96 to 97 %, 8x3 95 to 97, 12x2 93 to 95; 24x1 87. Of 3072: 92, 90, 88.
+@dataclass(frozen=True)
+class _Units:
+    """What tiles of a kind of vectors can be, and what they reach.
+
+    `most_rows`: the largest tiles by their vectors, preferred ones first: sums, columns and an element of the row must
+    fit in registers. `shares` of the peak that tiles of 1, 2, 3, 4 and more vectors reach, if there are enough `sums`,
+    independent of each other, to keep multiply-adds going, and few enough loads: to load a vector of the right side
+    takes as long as `right_load` multiply-adds, an element of the left one `left_load`.
+    """
+
+    most_rows: dict[int, int]
+    shares: tuple[float, float, float, float]
+    sums: int = 8
+    right_load: float = 1.0
+    left_load: float = 1.0
+
+    def efficiency(self, rows: int, vectors: int) -> float:
+        """Return the share of the peak that a tile reaches: bound by latency, or by its loads."""
+        count = rows * vectors
+        loads = rows * self.left_load + vectors * self.right_load
+        return self.shares[min(vectors, 4) - 1] * min(1.0, count / self.sums, count / loads)
+
+
+_FEW = _Units({2: 6, 3: 4, 4: 2, 1: 12}, (0.98, 0.97, 0.96, 0.95))
+"""Sixteen registers.
+
+Source: Zen 3: 6x2 98 %, 3x3 95, 2x4 92; 3x2 75, 2x2 51, 1x4 52.
+"""
+_MANY = _Units({4: 6, 3: 8, 2: 12, 1: 12}, (0.88, 0.945, 0.96, 0.97))
+"""Thirty-two registers.
+
+Source: Zen 5, two multiply-adds of AVX-512 a cycle, 512 rows, 768 columns, depths of 256 to 1024: 6x4 96 to 97 %, 8x3
+95 to 97, 12x2 93 to 95; 24x1 87; 3x2 69, 2x2 51, 1x4 25, 2x4 64, 4x2 82. Depths of 3072: 92, 90, 88.
+"""
+_SPLIT = _Units({4: 6, 3: 8, 2: 12, 1: 12}, (0.96, 0.97, 0.975, 0.975), sums=4, right_load=2.0, left_load=0.0)
+"""Thirty-two registers, each of which passes through the units in two halves.
+
+Source: Zen 4, 480 x 256 by 192: 12x1 97 %, 4x1 97, 2x1 56, 12x2 97, 2x2 87, 1x2 53, 8x3 97, 6x4 98, 1x4 49. 512 x 3072
+by 768: 6x4, 8x3 and 12x2 alike, 12x1 5 % less.
+"""
+_HALVES = _Units({4: 6, 3: 8, 2: 6, 1: 12}, (0.86, 0.94, 0.94, 0.97))
+"""The halves of such registers.
+
+Source: the same: 6x4 97 %, 8x3 94, 6x2 94, 12x1 75 to 83, 8x1 80, 6x1 74, 2x2 51. Of 12x2, 82: its addresses need more
+registers than there are.
 """
 
 Source = Literal["packed", "scratch", "direct"]
@@ -87,6 +125,8 @@ class Sizes:
     """The outermost loop along the depth of a row: its runs; 0 if the row is one run, which can be cut anywhere."""
     collide: bool = False
     """Whether rows of the left side have their beginnings in one set of a first-level cache."""
+    halves: bool = False
+    """Whether vectors may have half as many lanes, which then take half as long."""
 
     @property
     def row_elements(self) -> int:
@@ -127,60 +167,67 @@ class Schedule:
         return self.batch_parts * self.row_parts * self.panel_parts
 
 
+def _units_of(*, halved: bool = False) -> _Units:
+    """Return what this machine's processor does with whole vectors, or with halves of them."""
+    if halved:
+        return _HALVES
+    return _SPLIT if processor().splits else _MANY if processor().registers > 16 else _FEW
+
+
 def most_rows_by_vectors() -> dict[int, int]:
     """Return the largest tiles of this machine's processor, preferred ones first: rows by vectors."""
-    return _MOST_ROWS_BY_VECTORS[processor().registers]
+    return _units_of().most_rows
 
 
 def efficiency(rows: int, vectors: int) -> float:
-    """Return the share of the peak that a tile of registers reaches: bound by latency, or by its loads.
-
-    Source: Zen 3: 3x2 75 %, 2x2 51, 1x4 52; Zen 5: 3x2 69, 2x2 51, 1x4 25, 2x4 64, 4x2 82.
-    """
-    count = rows * vectors
-    return _SHARES[processor().registers][min(vectors, 4) - 1] * min(1.0, count / _LATENCY, count / (rows + vectors))
+    """Return the share of the peak that a tile of whole registers reaches."""
+    return _units_of().efficiency(rows, vectors)
 
 
 def tile_cycles(rows: int, tile: RegisterTile) -> float:
     """Return what one step along the depth takes for all rows and one group of panels, in multiply-adds of a vector."""
-    tiling = tile_rows(rows, tile.rows)
+    tiling, units = tile_rows(rows, tile.rows), _units_of(halved=tile.halved)
     vectors = tile.vectors * tile.panels
-    large = tiling.large_tiles * tiling.large_rows * vectors / efficiency(tiling.large_rows, vectors)
+    large = tiling.large_tiles * tiling.large_rows * vectors / units.efficiency(tiling.large_rows, vectors)
     if not tiling.small_tiles:
         return large
-    return large + tiling.small_tiles * tiling.small_rows * vectors / efficiency(tiling.small_rows, vectors)
+    return large + tiling.small_tiles * tiling.small_rows * vectors / units.efficiency(tiling.small_rows, vectors)
 
 
 def choose_tile(rows: int, columns: int, lanes: int) -> RegisterTile:
     """Choose the tile that wastes the least, of lanes and of registers; few rows read several panels at a time."""
-    return min(_tiles(rows, columns, lanes), key=lambda tile: _cycles(tile, rows, columns, lanes))
+    return min(_tiles(rows, columns, lanes), key=lambda tile: _lane_steps(tile, rows, columns))
 
 
-def _tiles(rows: int, columns: int, lanes: int) -> list[RegisterTile]:
+def _tiles(rows: int, columns: int, lanes: int, *, halves: bool = False) -> list[RegisterTile]:
     """Return the tiles to choose from, preferred ones first."""
     if rows <= _STREAMED_ROWS:
         vectors = 2 if rows == 1 and columns > lanes else 1
         panels = -(-columns // (vectors * lanes))
-        return [RegisterTile(rows, vectors, min(_MOST_PANELS, _MOST_SUMS // (rows * vectors), panels))]
-    return [RegisterTile(min(rows, most), vectors) for vectors, most in most_rows_by_vectors().items()]
+        return [RegisterTile(rows, vectors, lanes, min(_MOST_PANELS, _MOST_SUMS // (rows * vectors), panels))]
+    return [
+        RegisterTile(min(rows, most), vectors, lanes // 2 if halved else lanes, halved=halved)
+        for halved in ((False, True) if halves else (False,))
+        for vectors, most in _units_of(halved=halved).most_rows.items()
+    ]
 
 
-def _cycles(tile: RegisterTile, rows: int, columns: int, lanes: int) -> float:
-    """Return what one step along the depth takes for all rows and columns, in multiply-adds of a vector."""
-    return -(-columns // tile.width(lanes)) * tile_cycles(rows, tile)
+def _lane_steps(tile: RegisterTile, rows: int, columns: int) -> float:
+    """Return what one step along the depth takes for all rows and columns, in multiply-adds of a lane."""
+    return -(-columns // tile.width) * tile_cycles(rows, tile) * tile.lanes
 
 
 @lru_cache(maxsize=4096)
 def schedule(sizes: Sizes) -> Schedule:
     """Choose tile, blocks and chunks: what all take, and what threads wait for each other, is least."""
     rows = min(sizes.rows, _MOST_COLLIDING_ROWS) if sizes.collide else sizes.rows
-    tiles = _tiles(rows, sizes.columns, sizes.lanes)
+    tiles = _tiles(rows, sizes.columns, sizes.lanes, halves=sizes.halves)
     return min((_cut(sizes, tile) for tile in tiles), key=lambda found: found[0])[1]
 
 
 def _cut(sizes: Sizes, tile: RegisterTile) -> tuple[float, Schedule]:
     """Choose blocks and chunks for a tile, and return what that takes."""
-    panels = -(-sizes.columns // tile.width(sizes.lanes))
+    panels = -(-sizes.columns // tile.width)
     tiles = tile_rows(sizes.rows, tile.rows).tiles
     chunks = int(max(1, min(_MOST_CHUNKS, sizes.flops // _CHUNK_FLOPS)))
     batch_parts = min(sizes.batches, 4 * chunks if chunks > 1 else 1)
@@ -200,7 +247,7 @@ def _depth(sizes: Sizes, tile: RegisterTile) -> int:
     units = -(-sizes.depth // unit)
     is_near = sizes.rows <= NEAR_ROWS and sizes.right == "packed"
     part_bytes = NEAR_PART_BYTES if is_near else _PART_BYTES
-    parts = -(-sizes.depth * tile.width(sizes.lanes) * sizes.itemsize // part_bytes)
+    parts = -(-sizes.depth * tile.width * sizes.itemsize // part_bytes)
     return min(sizes.depth, -(-units // parts) * unit)
 
 
@@ -210,9 +257,9 @@ def _parts(sizes: Sizes, tile: RegisterTile, batch_parts: int, most: int) -> tup
     Each part of the rows reads or packs all of the right side, each part of the panels all of the left one.
     """
     tiles = tile_rows(sizes.rows, tile.rows).tiles
-    groups = -(-sizes.columns // (tile.panels * tile.width(sizes.lanes)))
-    cycles = _cycles(tile, sizes.rows, sizes.columns, sizes.lanes)
-    arithmetic = 2.0 * cycles * sizes.lanes * sizes.depth / _FLOPS_PER_UNIT
+    groups = -(-sizes.columns // (tile.panels * tile.width))
+    lane_steps = _lane_steps(tile, sizes.rows, sizes.columns) * sizes.depth + tiles * groups * TILE_CYCLES * sizes.lanes
+    arithmetic = 2.0 * lane_steps / _FLOPS_PER_UNIT
     right = sizes.columns * sizes.depth * _units(sizes.right)
     left = sizes.rows * sizes.row_elements * _units(sizes.left)
 

@@ -49,15 +49,21 @@ def tile_rows(rows: int, most: int = MOST_ROWS) -> RowTiling:
 
 @dataclass(frozen=True)
 class RegisterTile:
-    """The accumulators of a tile: at most `rows` by `panels` panels of `vectors` vectors."""
+    """The accumulators of a tile: at most `rows` by `panels` panels of `vectors` vectors of `lanes`.
+
+    `halved`: so many lanes are half a register.
+    """
 
     rows: int
     vectors: int
+    lanes: int
     panels: int = 1
+    halved: bool = False
 
-    def width(self, lanes: int) -> int:
+    @property
+    def width(self) -> int:
         """The columns of a panel."""
-        return self.vectors * lanes
+        return self.vectors * self.lanes
 
 
 def block_rows(depth: int, itemsize: int, most: int = MOST_BLOCK_ROWS) -> int:

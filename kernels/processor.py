@@ -14,6 +14,11 @@ from numba.core import config as numba_config
 _config: Any = numba_config
 
 _AVX_512 = frozenset({"avx512f", "avx512vl", "avx512dq", "avx512bw"})
+_SPLITTING = frozenset({"znver4"})
+"""Models whose vectors of 64 bytes pass through units of 32.
+
+Source: AMD, Software Optimization Guide for Zen 4: 512-bit operations take two cycles of a unit.
+"""
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,7 @@ class Processor:
     `fuses`: a multiplication and an addition are one instruction. `permutes`: so is to pick floats within 16 bytes by a
     vector of positions. `halves`: so is to convert to and from float16. `multiplies_pairs`: so are two products of
     int16 in a lane and their sum, `multiplies_bytes`: four of uint8 and int8, `multiplies_halves`: two of bfloat16.
+    `splits`: a vector takes as long as two of half its width.
     """
 
     width: int
@@ -33,10 +39,11 @@ class Processor:
     multiplies_pairs: bool = False
     multiplies_bytes: bool = False
     multiplies_halves: bool = False
+    splits: bool = False
 
 
-def processor_of(machine: str, features: Set[str]) -> Processor:
-    """Return the processor of a machine, as `platform.machine()` names it, with LLVM's names of its features."""
+def processor_of(machine: str, features: Set[str], model: str = "") -> Processor:
+    """Return the processor of a machine, as `platform.machine()` names it, with LLVM's names of features and model."""
     if machine.lower() in ("aarch64", "arm64"):
         return Processor(16, 32, fuses=True, permutes=False, halves=True)
     has = {
@@ -47,7 +54,7 @@ def processor_of(machine: str, features: Set[str]) -> Processor:
     }
     if features >= _AVX_512 and has["fuses"]:
         has |= {"multiplies_bytes": "avx512vnni" in features, "multiplies_halves": "avx512bf16" in features}
-        return Processor(64, 32, **has)
+        return Processor(64, 32, splits=model in _SPLITTING, **has)
     if "avx2" in features and has["fuses"]:
         return Processor(32, 16, multiplies_bytes="avxvnni" in features, **has)
     return Processor(16, 16, **has)
@@ -61,4 +68,4 @@ def processor() -> Processor:
         features = {name for name, present in binding.get_host_cpu_features().items() if present}
     else:
         features = {name[1:] for name in chosen.split(",") if name.startswith("+")}
-    return processor_of(platform.machine(), features)
+    return processor_of(platform.machine(), features, _config.CPU_NAME or binding.get_host_cpu_name())

@@ -183,7 +183,7 @@ class TiledPlan:
     @property
     def width(self) -> int:
         """The channels of a panel."""
-        return self.register.width(self.lanes)
+        return self.register.width
 
     @property
     def panels(self) -> int:

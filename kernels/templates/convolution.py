@@ -19,7 +19,7 @@ from frittata.egraph.program import Estimate
 from frittata.egraph.terms import Scalar, Term
 from frittata.kernels import gemm_kernel, window_packing
 from frittata.kernels.contractions import Contraction, Side, only_product, split_index
-from frittata.kernels.gemm_emitters import Code, lanes_of
+from frittata.kernels.gemm_emitters import Code
 from frittata.kernels.gemm_estimate import estimate
 from frittata.kernels.gemm_kernel import sizes_of
 from frittata.kernels.gemm_schedule import schedule
@@ -46,8 +46,8 @@ class ConvolutionTemplate:
         windows = None if self.turned else window_packing.describe(work)
         if windows is None:
             return estimate(work, constants, machine)
-        panels = schedule(sizes_of(work, constants)).tile.panels
-        return estimate(work, constants, machine, pack_units=windows.units(lanes_of(work.dtype), panels))
+        tile = schedule(sizes_of(work, constants)).tile
+        return estimate(work, constants, machine, pack_units=windows.units(tile.lanes, tile.panels))
 
     def lower(self, name: str, bodies: tuple[Term, ...], constants: frozenset[str]) -> LoweredKernel:
         """Write loops over panels of pixels and tiles of channels around vector code."""

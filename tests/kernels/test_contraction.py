@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from kernel_cases import Case, build, case_named, element, fold, gelu, load, number, reindex, transposed
@@ -12,7 +14,7 @@ from frittata.egraph.errors import LoweringError
 from frittata.egraph.indexing import IndexMap, var
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.terms import Term
-from frittata.kernels import driver
+from frittata.kernels import driver, gemm_kernel
 from frittata.kernels.gemm_emitters import lanes_of
 from frittata.kernels.gemm_kernel import sizes_of
 from frittata.kernels.gemm_schedule import NEAR_PART_BYTES, NEAR_ROWS, Sizes, most_rows_by_vectors, part_sizes, schedule
@@ -103,7 +105,7 @@ def test_few_rows_take_parts_of_weights_that_the_nearest_cache_holds(rows: int, 
     work = describe(case.bodies)
     assert work is not None
     plan = schedule(sizes_of(work, frozenset("b")))
-    assert (plan.depth * plan.tile.width(lanes_of("f32")) * 4 <= NEAR_PART_BYTES) == (rows <= NEAR_ROWS)
+    assert (plan.depth * plan.tile.width * 4 <= NEAR_PART_BYTES) == (rows <= NEAR_ROWS)
     check(case, NAME, ("b",))
 
 
@@ -121,7 +123,7 @@ def test_the_tiles_of_a_block_fetch_all_of_the_next_panel(rows: int) -> None:
     bodies = (build(product(rows, 16, 96), rows, 96),)
     code = CONTRACTION.lower("k", bodies, frozenset({"b"})).source
     plan = schedule(Sizes(1, rows, 96, 16, lanes_of("f32"), 4, "direct", "packed"))
-    width = plan.tile.width(lanes_of("f32"))
+    width = plan.tile.width
     panel, lines = 16 * width * 4, 4 * width * 4 // 64  # the bytes of a panel, the lines of four of its steps
     assert plan.prefetch and plan.panels > 1
     each = -(-lines // min(lines, tile_rows(rows, plan.tile.rows).tiles))  # a block has no more tiles
@@ -292,9 +294,24 @@ def test_tiles_fit_registers_and_chunks_cover_everything() -> None:
             plan = schedule(Sizes(1, rows, columns, 768, 8, 4, "direct", "packed"))
             tile = plan.tile
             assert tile.rows * tile.vectors * tile.panels + tile.vectors + 1 <= processor().registers
-            assert plan.panels * tile.width(8) >= columns
+            assert plan.panels * tile.width >= columns
             assert plan.row_parts <= tile_rows(rows, tile.rows).tiles
             assert plan.chunks <= 16
+
+
+@pytest.mark.parametrize(("halves", "unused"), [(1, 0), (1, 3), (3, 0), (3, 1)])
+@pytest.mark.parametrize("constants", [(), ("b",), ("a", "b")], ids=str)
+def test_tiles_of_half_vectors_where_those_take_half_as_long(
+    halves: int, unused: int, constants: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gemm_kernel, "processor", lambda: replace(processor(), splits=True))
+    columns = halves * lanes_of("f32") // 2 - unused
+    case = Case("halves", (build(element("tanh", product(31, 17, columns)), 31, columns),))
+    work = describe(case.bodies)
+    assert work is not None
+    tile = schedule(sizes_of(work, frozenset(constants))).tile
+    assert (tile.halved, tile.lanes) == (True, lanes_of("f32") // 2)
+    check(case, NAME, constants)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(64, 448), (196, 1024), (784, 128), (512, 768)])
@@ -319,5 +336,5 @@ def test_generated_source_says_what_it_computes() -> None:
     lanes = lanes_of("f32")
     tile = schedule(Sizes(1, 64, 768, 768, lanes, 4, "direct", "packed")).tile
     rows = tile_rows(64, tile.rows).large_rows
-    assert f"(64, 768) x (768, 768): tiles of {rows} rows x {tile.width(lanes)} columns" in lowered.source
+    assert f"(64, 768) x (768, 768): tiles of {rows} rows x {tile.width} columns" in lowered.source
     assert len(lowered.source.splitlines()) < 20

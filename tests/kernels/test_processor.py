@@ -32,4 +32,5 @@ def test_registers_follow_from_features() -> None:
     new = processor_of("x86_64", {"avx", "avx2", "fma", "sse2", "avx512vnni", "avx512bf16"} | avx512)
     assert (new.multiplies_pairs, new.multiplies_bytes, new.multiplies_halves) == (True, True, True)
     assert processor_of("x86_64", {"avx2", "fma", "avxvnni"}).multiplies_bytes
+    assert [processor_of("x86_64", {"fma"} | avx512, model).splits for model in ("znver4", "znver5")] == [True, False]
     assert processor_of("arm64", set()) == Processor(16, 32, fuses=True, permutes=False, halves=True)

@@ -123,7 +123,7 @@ def test_chunks_and_blocks(extents: tuple[int, int], inputs: int, outputs: int, 
     check(Case("chunks", (body,)), tile, ("w", "b"))
 
 
-@pytest.mark.parametrize(("inputs", "can_be_cut"), [(258, True), (257, False)])
+@pytest.mark.parametrize(("inputs", "can_be_cut"), [(1022, True), (1021, False)])
 def test_few_tiles_take_parts_of_weights_that_the_nearest_cache_holds(inputs: int, can_be_cut: bool) -> None:
     e, shape = tiled((7, 7), inputs=inputs, outputs=70)
     body = build(epilogue(e, shape), *shape)
