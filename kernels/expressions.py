@@ -159,8 +159,3 @@ class Expr:
             scalars = [simd.extract(self.builder, operand, i) for operand in operands]
             results.append(simd.call_symbol(self.builder, symbol, self.lane.scalar, scalars))
         return self.wrap(simd.from_scalars(self.builder, results))
-
-
-def integer(like: Value, number: int) -> Value:
-    """Return an integer constant of the type of `like`."""
-    return ir.Constant(like.type, [number] * like.type.count if isinstance(like.type, ir.VectorType) else number)

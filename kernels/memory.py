@@ -30,6 +30,7 @@ from frittata.kernels.simd import (
     from_scalars,
     lane_numbers,
     lane_of,
+    lane_picks,
     overload_name,
     part,
     splat,
@@ -310,8 +311,7 @@ def _joined(builder: Builder, parts: Sequence[Value]) -> Value:
     if len(parts) == 1:
         return parts[0]
     first, second = parts
-    numbers = list(range(2 * lane_of(first).lanes))
-    return builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(I32, len(numbers)), numbers))
+    return builder.shuffle_vector(first, second, lane_picks(range(2 * lane_of(first).lanes)))
 
 
 def _after(builder: Builder, offset: Index, by: int) -> Value:
@@ -327,7 +327,7 @@ def _picked(builder: Builder, vectors: Sequence[Value], places: Sequence[tuple[i
     for position, vector in enumerate(used[1:] or used):
         taken = [i if position else numbers[i] for i in range(lanes)]
         mask = [lanes + lane if v == vector else taken[i] for i, (v, lane) in enumerate(places)]
-        out = builder.shuffle_vector(out, vectors[vector], ir.Constant(ir.VectorType(I32, lanes), mask))
+        out = builder.shuffle_vector(out, vectors[vector], lane_picks(mask))
     return out
 
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from llvmlite import ir
-
 from frittata.kernels import simd
-from frittata.kernels.expressions import Expr, integer
+from frittata.kernels.expressions import Expr
 from frittata.kernels.processor import processor
-from frittata.kernels.simd import Value
+from frittata.kernels.simd import Lane, Value, constant_like
 
 Row = tuple[float, ...]
 """One number for each of the pieces, four or sixteen."""
@@ -30,14 +28,14 @@ def entry(like: Expr, piece: Value, row: Row) -> Expr:
     """Return in each lane the number of a row that the lowest bits of `piece` name, of the type of `like`."""
     builder, lane = like.builder, like.lane
     if len(row) == 16:
-        numbers = ir.Constant(ir.VectorType(lane.scalar, len(row)), list(row))
+        numbers = simd.row_of(Lane(lane.dtype, len(row)), row)
 
         def permute(piece: Value) -> Value:
             return simd.call_symbol(builder, "llvm.x86.avx512.permvar.sf.512", numbers.type, [numbers, piece])
 
         return like.wrap(simd.by_registers(builder, len(row), permute, piece))
     if processor().permutes and lane.dtype == "f32" and lane.lanes in _PERMUTE_BY_LANES:
-        numbers = ir.Constant(lane.type, list(row) * (lane.lanes // len(row)))
+        numbers = simd.row_of(lane, row)
         return like.wrap(simd.call_symbol(builder, _PERMUTE_BY_LANES[lane.lanes], lane.type, [numbers, piece]))
     odd, upper = (builder.trunc(_shifted(builder, piece, by), lane.of("bool").type) for by in (0, 1))
     low, high = (like.number(b).where(odd, a) for a, b in (row[:2], row[2:]))
@@ -66,4 +64,4 @@ class Pieces:
 
 
 def _shifted(builder: Any, piece: Value, by: int) -> Value:
-    return builder.lshr(piece, integer(piece, by)) if by else piece
+    return builder.lshr(piece, constant_like(piece, by)) if by else piece

@@ -16,7 +16,7 @@ from frittata.kernels.guards import guard_of
 from frittata.kernels.index_values import Along
 from frittata.kernels.intrinsics import operand_pointers, result_pointers
 from frittata.kernels.scans import SEQUENCE, ScanPlan
-from frittata.kernels.simd import I32, I64, Builder, Lane, Value
+from frittata.kernels.simd import I64, Builder, Lane, Value
 from frittata.kernels.stores import stored_at
 
 
@@ -122,9 +122,8 @@ class ScanEmitter:
         neutral = simd.neutral(simd.lane_of(value), scan.attrs[0])
         passed.append(value)
         while distance < lanes:
-            numbers = [lanes - distance + i for i in range(lanes)]
-            mask = ir.Constant(ir.VectorType(I32, lanes), numbers)
-            value = self._folded(scan, self._builder.shuffle_vector(neutral, value, mask), value)
+            picks = simd.lane_picks(range(lanes - distance, 2 * lanes - distance))
+            value = self._folded(scan, self._builder.shuffle_vector(neutral, value, picks), value)
             passed.append(value)
             distance *= 2
         return value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import copysign, isnan
 from typing import Any
 
@@ -111,8 +112,29 @@ def call_symbol(builder: Builder, symbol: str, result: Any, arguments: Sequence[
 
 def constant(lane: Lane, value: float | int | bool) -> Value:
     """Return a constant, the same in every lane, rounded to the dtype."""
-    number = float(value) if dtypes.is_float(lane.dtype) else int(value)
-    return ir.Constant(lane.type, number if lane.lanes == 1 else [number] * lane.lanes)
+    return _constant(lane, repr(float(value) if dtypes.is_float(lane.dtype) else int(value)))
+
+
+def row_of(lane: Lane, numbers: Sequence[float]) -> Value:
+    """Return a constant with a number for each lane, over again where there are fewer."""
+    return _constant(lane, *map(repr, numbers))
+
+
+@lru_cache(maxsize=4096)
+def _constant(lane: Lane, *texts: str) -> Value:
+    """Return a constant from what Python writes, which tells zeros of both signs apart."""
+    numbers = list(map(float if dtypes.is_float(lane.dtype) else int, texts))
+    return ir.Constant(lane.type, numbers[0] if lane.lanes == 1 else numbers * (lane.lanes // len(numbers)))
+
+
+def lane_picks(numbers: Sequence[int]) -> Value:
+    """Return the constant that tells a shuffle which lane goes where."""
+    return _lane_picks(tuple(numbers))
+
+
+@lru_cache(maxsize=4096)
+def _lane_picks(numbers: tuple[int, ...]) -> Value:
+    return ir.Constant(ir.VectorType(I32, len(numbers)), list(numbers))
 
 
 def constant_like(value: Value, number: float | int | bool) -> Value:
@@ -134,7 +156,7 @@ def splat(builder: Builder, scalar: Value, lanes: int) -> Value:
         return ir.Constant(ir.VectorType(scalar.type, lanes), [scalar.constant] * lanes)
     undefined = ir.Constant(ir.VectorType(scalar.type, lanes), ir.Undefined)
     first = builder.insert_element(undefined, scalar, I32(0))
-    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
+    return builder.shuffle_vector(first, undefined, lane_picks([0] * lanes))
 
 
 def as_index(value: Index) -> Value:
@@ -331,7 +353,7 @@ def by_registers(builder: Builder, lanes: int, emit: Callable[..., Value], *valu
         return part(builder, emit(*wide), 0, count)
     starts = (0, count // 2)
     low, high = (by_registers(builder, lanes, emit, *(part(builder, v, s, count // 2) for v in values)) for s in starts)
-    return builder.shuffle_vector(low, high, ir.Constant(ir.VectorType(I32, count), list(range(count))))
+    return builder.shuffle_vector(low, high, lane_picks(range(count)))
 
 
 def _widened(builder: Builder, value: Value, lanes: int) -> Value:
@@ -345,8 +367,7 @@ def permute(builder: Builder, value: Value, numbers: Sequence[int]) -> Value:
     """Return the lanes of a value with these numbers, each as often as it is named; undefined where there is none."""
     if lane_of(value).lanes == 1:
         return splat(builder, value, len(numbers))
-    order = ir.Constant(ir.VectorType(I32, len(numbers)), list(numbers))
-    return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), order)
+    return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), lane_picks(numbers))
 
 
 def transpose(builder: Builder, rows: Sequence[Value]) -> list[Value]:
@@ -365,6 +386,6 @@ def transpose(builder: Builder, rows: Sequence[Value]) -> list[Value]:
             if not row & step:
                 a, b = out[row], out[row + step]
                 for target, numbers in ((row, low), (row + step, high)):
-                    out[target] = builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, lanes), numbers))
+                    out[target] = builder.shuffle_vector(a, b, lane_picks(numbers))
         step //= 2
     return out

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from math import factorial, inf, nan, pi
 
 from frittata.kernels import simd
-from frittata.kernels.expressions import Expr, integer
+from frittata.kernels.expressions import Expr
 from frittata.kernels.flow import rarely
 from frittata.kernels.piecewise import Pieces, entry, has_sixteen_pieces
 from frittata.kernels.processor import processor
-from frittata.kernels.simd import Value
+from frittata.kernels.simd import Value, constant_like
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ def exp(x: Expr) -> Expr:
     if x.scales:
         return _exp_scaled(clamped)
     series, _, twice_biased = _exp_parts(clamped, form.integral + 2 * form.bias)
-    half = builder.lshr(twice_biased, integer(twice_biased, 1))
-    shift = integer(half, form.mantissa)
+    half = builder.lshr(twice_biased, constant_like(twice_biased, 1))
+    shift = constant_like(half, form.mantissa)
     factors = (x.from_bits(builder.shl(part, shift)) for part in (half, builder.sub(twice_biased, half)))
     return series * next(factors) * next(factors)
 
@@ -82,7 +82,7 @@ def _exp_lifted(x: Expr, lift: int) -> Expr:
     """Return e**x * 2**lift for such an x that this is a normal number."""
     form = _format(x)
     series, _, lifted = _exp_parts(x, form.integral + form.bias + lift)
-    return series * x.from_bits(x.builder.shl(lifted, integer(lifted, form.mantissa)))
+    return series * x.from_bits(x.builder.shl(lifted, constant_like(lifted, form.mantissa)))
 
 
 def exp_of_nonpositive(x: Expr) -> Expr:
@@ -160,11 +160,11 @@ def _reduced(x: Expr, bits: Value) -> tuple[Expr, Expr, Value]:
     """Return k and f for the bits of a normal number, and k as it is added to the exponent."""
     form, builder = _format(x), x.builder
     one, least = (0x3FF << 52, 0x3FE6A09E667F3BCD) if x.is_double else (_ONE_F32, 0x3F2AAAAB)
-    exponent = builder.lshr(builder.add(bits, integer(bits, one - least)), integer(bits, form.mantissa))
-    moved = builder.shl(builder.sub(exponent, integer(bits, form.bias)), integer(bits, form.mantissa))
+    exponent = builder.lshr(builder.add(bits, constant_like(bits, one - least)), constant_like(bits, form.mantissa))
+    moved = builder.shl(builder.sub(exponent, constant_like(bits, form.bias)), constant_like(bits, form.mantissa))
     f = x.from_bits(builder.sub(bits, moved)) - 1.0
     # An integer below 2**mantissa becomes a float by placing it in the mantissa of 2**mantissa.
-    placed = x.from_bits(builder.or_(exponent, integer(bits, form.anchor)))
+    placed = x.from_bits(builder.or_(exponent, constant_like(bits, form.anchor)))
     return placed - (2.0**form.mantissa + form.bias), f, moved
 
 
@@ -194,8 +194,8 @@ def _expm1(x: Expr, halvings: int = 0) -> Expr:
     offset = _SINGLE.integral + _SINGLE.bias
     placed = x.fma(_LOG2_E, offset)
     n, bits = placed - offset, placed.bits()
-    biased = x.builder.sub(bits, integer(bits, halvings)) if halvings else bits
-    power = x.from_bits(x.builder.shl(biased, integer(bits, _SINGLE.mantissa)))
+    biased = x.builder.sub(bits, constant_like(bits, halvings)) if halvings else bits
+    power = x.from_bits(x.builder.shl(biased, constant_like(bits, _SINGLE.mantissa)))
     high, low = _LN2_F32
     r = n.fma(-low, n.fma(-high, x))
     return (r * r).fma(r.polynomial(_EXPM1), r).fma(power, power - 0.5**halvings)
@@ -251,7 +251,7 @@ def tanh(x: Expr) -> Expr:
     if has_sixteen_pieces(x):
         t = magnitude.at_most(9.1)
         bits = t.fma(3.29560447, 2.0).bits()  # two of the exponent and two of the mantissa name the piece
-        return _TANH.at(t, x.builder.lshr(bits, integer(bits, _SINGLE.mantissa - 2))).copysign(x)
+        return _TANH.at(t, x.builder.lshr(bits, constant_like(bits, _SINGLE.mantissa - 2))).copysign(x)
     square = x * x
     m = _expm1((magnitude + magnitude).at_most(40.0))  # from 20 on the result is 1
     near = (magnitude * square).fma(square.polynomial(_TANH_NEAR_0), magnitude)
@@ -268,7 +268,7 @@ def sigmoid(x: Expr) -> Expr:
         return _over_one_more(e, e).where(x.is_("<", 0.0), e / (e + 1.0))
     # both are taken times 2**64, so that only the result may be denormal
     scaled = _exp_lifted((-abs(x)).at_least(-104.0), 64)
-    negative = x.builder.icmp_signed("<", x.bits(), integer(x.bits(), 0))
+    negative = x.builder.icmp_signed("<", x.bits(), constant_like(x.bits(), 0))
     return _over_one_more(scaled.where(negative, 2.0**64), scaled * 2.0**-64) * 2.0**-64
 
 
@@ -343,7 +343,7 @@ def erf(x: Expr) -> Expr:
     pieces, density = (_ERF_OF_SIXTEEN, 3.95153069) if has_sixteen_pieces(x) else (_ERF_OF_FOUR, 0.875)
     t = abs(x).at_most(3.92)
     piece = t.fma(density, _SINGLE.integral).bits()
-    first = x.builder.icmp_signed("==", piece, integer(piece, _SINGLE.integral_bits))
+    first = x.builder.icmp_signed("==", piece, constant_like(piece, _SINGLE.integral_bits))
     return pieces.at(t, piece, first).copysign(x)
 
 
@@ -396,9 +396,9 @@ def _circular_at_once(x: Expr, size: Expr, quarter: int) -> Expr:
     z = r * r
     result = (r * z).fma(z.polynomial(_SIN_F64 if x.is_double else _SIN_F32), r).bits()
     last = 8 * x.lane.itemsize - 1
-    odd = builder.shl(placed.bits(), integer(result, last))
+    odd = builder.shl(placed.bits(), constant_like(result, last))
     sign = builder.not_(odd) if quarter else builder.xor(odd, x.bits())
-    return x.from_bits(builder.xor(result, builder.and_(sign, integer(result, -(2**last)))))
+    return x.from_bits(builder.xor(result, builder.and_(sign, constant_like(result, -(2**last)))))
 
 
 def _circular_in_double(x: Expr, name: str, quarter: int) -> Expr:
@@ -412,7 +412,7 @@ def _circular_in_double(x: Expr, name: str, quarter: int) -> Expr:
     sine, cosine = (r * z).fma(z.polynomial(_SIN_NEAR_0), r), z.fma(z.polynomial(_COS_NEAR_0), 1.0)
     bits = (n + (_DOUBLE.integral + quarter)).bits()
     odd = builder.trunc(bits, wide.lane.of("bool").type)
-    sign = builder.shl(builder.lshr(bits, integer(bits, 1)), integer(bits, 63))
+    sign = builder.shl(builder.lshr(bits, constant_like(bits, 1)), constant_like(bits, 63))
     result = cosine.where(odd, sine)
     rounded = result.from_bits(builder.xor(result.bits(), sign)).to("f32")
     # beyond, n pi/2 needs more digits than two doubles have
@@ -451,7 +451,7 @@ def log1p(x: Expr) -> Expr:
         return x.by_lane("log1p")
     u = x + 1.0
     k, f, moved = _reduced(u, u.bits())
-    scale = x.from_bits(x.builder.sub(integer(moved, _ONE_F32), moved))  # 2**-k; nothing is lost from 2**24 on
+    scale = x.from_bits(x.builder.sub(constant_like(moved, _ONE_F32), moved))  # 2**-k; nothing is lost from 2**24 on
     near = _log1p_f32((x - (u - 1.0)).fma(scale, f).where(x.is_("<", 2.0**25), f), k)
     proper = near.where(x.is_("<", inf), x).where(x.is_("!=", 0.0), x)
     return proper.where(x.is_(">", -1.0), x.number(-inf).where(x.is_("==", -1.0), x.number(nan)))

@@ -13,7 +13,7 @@ from typing import Any
 from frittata.egraph import dtypes
 from frittata.egraph.errors import LoweringError
 from frittata.kernels import narrow, simd, transcendental
-from frittata.kernels.expressions import Expr, integer
+from frittata.kernels.expressions import Expr
 from frittata.kernels.flow import rarely
 from frittata.kernels.processor import processor
 from frittata.kernels.simd import Builder, Value, constant_like, lane_of
@@ -110,10 +110,10 @@ def _divide_integer(builder: Builder, a: Value, b: Value) -> tuple[Value, Value]
 def _divide_by(builder: Builder, a: Value, divisor: int) -> tuple[Value, Value]:
     """Return quotient and remainder by an n > 0, rounded towards minus infinity: ~(~a // n) for a negative a."""
     if divisor & (divisor - 1) == 0:
-        shift, mask = integer(a, divisor.bit_length() - 1), integer(a, divisor - 1)
+        shift, mask = constant_like(a, divisor.bit_length() - 1), constant_like(a, divisor - 1)
         return builder.ashr(a, shift), builder.and_(a, mask)
-    by = integer(a, divisor)
-    sign = builder.ashr(a, integer(a, 8 * lane_of(a).itemsize - 1))
+    by = constant_like(a, divisor)
+    sign = builder.ashr(a, constant_like(a, 8 * lane_of(a).itemsize - 1))
     quotient = builder.xor(_quotient(builder, builder.xor(a, sign), by, divisor), sign)
     return quotient, builder.sub(a, builder.mul(quotient, by))
 
@@ -130,25 +130,25 @@ def _quotient(builder: Builder, x: Value, by: Value, divisor: int) -> Value:
         return builder.udiv(x, by)
     bits = divisor.bit_length()
     factor = -(-(1 << (63 + bits)) // divisor)
-    half, mask = integer(x, 32), integer(x, 2**32 - 1)
+    half, mask = constant_like(x, 32), constant_like(x, 2**32 - 1)
     low, high = builder.and_(x, mask), builder.lshr(x, half)
-    by_low, by_high = integer(x, factor & 2**32 - 1), integer(x, factor >> 32)
+    by_low, by_high = constant_like(x, factor & 2**32 - 1), constant_like(x, factor >> 32)
     first = builder.lshr(builder.mul(low, by_low), half)
     second = builder.add(builder.mul(high, by_low), first)
     third = builder.add(builder.mul(low, by_high), builder.and_(second, mask))
     carried = builder.add(builder.lshr(second, half), builder.lshr(third, half))
-    return builder.lshr(builder.add(builder.mul(high, by_high), carried), integer(x, bits - 1))
+    return builder.lshr(builder.add(builder.mul(high, by_high), carried), constant_like(x, bits - 1))
 
 
 def _shift_left(builder: Builder, a: Value, count: Value) -> Value:
     """Return a * 2**count without its upper bits; beyond the width it is 0."""
-    fits = builder.icmp_unsigned("<", count, integer(count, 8 * lane_of(a).itemsize))
+    fits = builder.icmp_unsigned("<", count, constant_like(count, 8 * lane_of(a).itemsize))
     return builder.select(fits, builder.shl(a, count), constant_like(a, 0))
 
 
 def _shift_right(builder: Builder, a: Value, count: Value) -> Value:
     """Return a / 2**count rounded towards minus infinity; beyond the width only the sign is left, as in numpy."""
-    most = integer(count, 8 * lane_of(a).itemsize - 1)
+    most = constant_like(count, 8 * lane_of(a).itemsize - 1)
     return builder.ashr(a, builder.select(builder.icmp_unsigned("<", count, most), count, most))
 
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from llvmlite import ir
-
 from frittata.egraph import dtypes, shapes
 from frittata.egraph.indexing import Affine, var
 from frittata.egraph.ops import registry
@@ -25,7 +23,7 @@ from frittata.kernels.flow import repeat
 from frittata.kernels.gemm_emitters import Code, Emit
 from frittata.kernels.index_values import Along
 from frittata.kernels.intrinsics import operand_pointers
-from frittata.kernels.simd import I1, I32, I64, Builder, Index, Lane, Value
+from frittata.kernels.simd import I64, Builder, Index, Lane, Value
 
 _MOST_STRIDE = 2
 _SET_BYTES = 4096
@@ -271,8 +269,7 @@ class _Packing:
         for half in range(2):
             mask = _every_other(builder, segment.mask, half * lane.lanes // 2, lane.lanes)
             parts.append(memory.load_where(builder, lane, pointer, half * lane.lanes, mask))
-        even = ir.Constant(ir.VectorType(I32, lane.lanes), [2 * i for i in range(lane.lanes)])
-        return builder.shuffle_vector(*parts, even)
+        return builder.shuffle_vector(*parts, simd.lane_picks(range(0, 2 * lane.lanes, 2)))
 
 
 def _within(builder: Builder, value: Value, extent: int) -> Value:
@@ -282,6 +279,6 @@ def _within(builder: Builder, value: Value, extent: int) -> Value:
 
 def _every_other(builder: Builder, mask: Value, first: int, lanes: int) -> Value:
     """Return the mask whose even lanes are those of `mask` from `first` on; odd ones do not hold."""
-    off = ir.Constant(ir.VectorType(I1, lanes), [0] * lanes)
+    off = simd.constant_like(mask, 0)
     numbers = [first + i // 2 if i % 2 == 0 else lanes for i in range(lanes)]
-    return builder.shuffle_vector(mask, off, ir.Constant(ir.VectorType(I32, lanes), numbers))
+    return builder.shuffle_vector(mask, off, simd.lane_picks(numbers))
