@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -36,6 +37,7 @@ from kernel_cases import (  # noqa: E402
     reindex,
     softmax,
 )
+from numba.cuda.simulator import kernel as simulator  # noqa: E402
 from random_programs import SHAPE, random_program  # noqa: E402
 
 from frittata.egraph import interpret  # noqa: E402
@@ -50,7 +52,71 @@ from frittata.kernels.cuda.tiles import Tile  # noqa: E402
 MOST_UNITS = 60_000
 MOST_BLOCKS = 40
 np.seterr(all="ignore")
-sys.setswitchinterval(1e-4)  # one thread looks after all others, and would not let them run for long
+
+
+class AbandonedError(RuntimeError):
+    """Another thread of the block failed, for which this one waits."""
+
+
+class Meeting:
+    """Where the threads of a block wait for each other; the simulator's own way is to ask each over and over."""
+
+    def __init__(self, threads: int) -> None:
+        self._changed = threading.Condition()
+        self._present, self._waiting, self._turn, self._failed = threads, 0, 0, False
+
+    def wait(self) -> None:
+        """Go on when all that are present wait."""
+        with self._changed:
+            self._waiting += 1
+            turn = self._turn
+            self._go_on()
+            self._changed.wait_for(lambda: self._turn != turn or self._failed)
+            if self._failed:
+                raise AbandonedError
+
+    def leave(self, *, failed: bool) -> None:
+        """Be waited for no longer."""
+        with self._changed:
+            self._present -= 1
+            self._failed |= failed
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self._waiting == self._present or self._failed:
+            self._waiting = 0
+            self._turn += 1
+            self._changed.notify_all()
+
+
+class BlockThread(simulator.BlockThread):
+    """One thread of a block."""
+
+    def run(self) -> None:
+        super().run()
+        self._manager.meeting.leave(failed=self.exception is not None)
+
+    def syncthreads(self) -> None:
+        self._manager.meeting.wait()
+
+
+class BlockManager(simulator.BlockManager):
+    """Runs the threads of a block."""
+
+    def run(self, grid_point: Any, *args: Any) -> None:
+        points = list(np.ndindex(*self._block_dim))
+        self.meeting = Meeting(len(points))
+        threads = [BlockThread(lambda: self._f(*args), self, grid_point, point, self._debug) for point in points]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        wrong = sorted((t.exception for t in threads if t.exception), key=lambda e: isinstance(e[0], AbandonedError))
+        for error, trace in wrong[:1]:
+            raise error.with_traceback(trace)
+
+
+simulator.BlockManager = BlockManager
 
 
 class Ledger:
