@@ -384,9 +384,8 @@ class _Importer:
             result = narrow.applied(row, arguments, keywords, lambda: dtypes_of(value))
             if is_complex and isinstance(result, Term):
                 result = Complex(*parts(result))
-            is_truth = node in self.in_place and isinstance(result, Term) and result.dtype == "bool"
-            if is_truth or (name in aten.JOINS and isinstance(result, Term)):
-                # what is compared in place keeps its dtype; empty parts of what is joined count for it
+            if isinstance(result, Term) and (name in aten.JOINS or (node in self.in_place and result.dtype == "bool")):
+                # empty parts of what is joined count for the dtype; what is compared in place keeps its own
                 result = idioms.cast(result, dtypes_of(value)[0] or result.dtype)
             self._check(node, result, value)
         except UnsupportedOpError as error:
