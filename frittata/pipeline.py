@@ -238,7 +238,8 @@ def _concrete(model: Model) -> Model:
         if term.sort == "tensor" and 0 in term.shape:
             raise ModelError(f"{term.op} gives an empty tensor: {term.type}", do="handle empty batches before the call")
     if not model.main.outputs:
-        raise ModelError("the model returns nothing", do="return at least one tensor")
+        do = "return at least one tensor; a function that takes none of torch, and returns one, has to be an nn.Module"
+        raise ModelError("the model returns nothing that is computed", do=do)
     return model
 
 

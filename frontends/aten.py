@@ -342,11 +342,15 @@ ROWS: dict[str, Row] = {
     "aten.to.dtype_layout": _to,
     "aten.to.device": lambda x, device=None, dtype=None, *_: idioms.cast(x, dtype or x.dtype),
     "aten.to.other": lambda x, other, *_: idioms.cast(x, other.dtype),
+    "prims.convert_element_type.default": idioms.cast,
     "aten.type_as.default": lambda x, other: idioms.cast(x, other.dtype),
     "aten.full.default": _full,
     "aten.full_like.default": lambda x, value, dtype=None: idioms.filled(value, x.shape, dtype or x.dtype),
     "aten.new_full.default": lambda x, size, value, dtype=None: idioms.filled(value, tuple(size), dtype or x.dtype),
-    "aten.scalar_tensor.default": lambda value, dtype=None: _full([], value, dtype or idioms.float_dtype()),
+    **{
+        f"{space}.scalar_tensor.default": lambda value, dtype=None: _full([], value, dtype or idioms.float_dtype())
+        for space in ("aten", "prims")
+    },
     **{f"aten.{name}.default": _constant(value) for name, value in (("zeros", 0), ("ones", 1))},
     **{f"aten.empty.{kind}": _constant(0) for kind in ("default", "memory_format")},
     "aten.empty_permuted.default": lambda size, _order, dtype=None: _constant(0)(size, dtype),

@@ -32,6 +32,7 @@ PART_BY_DTYPE = {"c64": "f32", "c128": "f64"}
 """The dtype of the parts by our name of a complex dtype."""
 
 _hypot, _atan2 = (aten_scalars.ROWS[f"aten.{name}.default"] for name in ("hypot", "atan2"))
+_sinh_of_real, _cosh_of_real = (aten_scalars.ROWS[f"aten.{name}.default"] for name in ("sinh", "cosh"))
 _copysign = aten_scalars.ROWS["aten.copysign.Tensor"]
 
 _MADE = (("", ""), ("", "_like"), ("new_", ""))
@@ -40,13 +41,16 @@ _MADE = (("", ""), ("", "_like"), ("new_", ""))
 _VALUES: dict[str, tuple[int, ...]] = {
     **dict.fromkeys({name.split(".")[1] for name in aten_views.ROWS}, (0,)),
     **dict.fromkeys(("index", "_unsafe_index", "index_select", "gather", "take_along_dim", "take", "embedding"), (0,)),
-    **dict.fromkeys(("flip", "roll", "diagonal", "repeat_interleave", "as_strided", "tril", "triu"), (0,)),
+    **dict.fromkeys(("flip", "fliplr", "flipud", "rot90", "roll", "diagonal", "tril", "triu"), (0,)),
+    **dict.fromkeys(("repeat_interleave", "as_strided", "unfold", "im2col", "col2im"), (0,)),
+    **dict.fromkeys(("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "convert_element_type"), (0,)),
     **dict.fromkeys(("clone", "contiguous", "detach", "alias", "lift_fresh", "lift_fresh_copy", "dropout"), (0,)),
     **dict.fromkeys(("to", "_to_copy", "type_as", "scalar_tensor", "neg", "sum", "mean", "cumsum"), (0,)),
     **dict.fromkeys(("cat", "concat", "concatenate", "stack", "hstack", "vstack"), (0,)),
-    **dict.fromkeys(("copy", "slice_scatter", "select_scatter", "diagonal_scatter"), (0, 1)),
+    **dict.fromkeys(("copy", "slice_scatter", "select_scatter", "diagonal_scatter", "as_strided_scatter"), (0, 1)),
     **dict.fromkeys(("full", "full_like", "where"), (1, 2)),
-    **dict.fromkeys(("index_put", "_unsafe_index_put", "masked_fill", "constant_pad_nd", "new_full"), (0, 2)),
+    **dict.fromkeys(("index_put", "_unsafe_index_put", "masked_fill", "constant_pad_nd", "new_full", "put"), (0, 2)),
+    "masked_scatter": (0, 2),
     **dict.fromkeys(("pad", "index_add", "index_copy", "scatter", "scatter_add"), (0, 3)),
     **{f"{start}{name}{end}": () for name in ("zeros", "ones", "empty") for start, end in _MADE},
 }
@@ -115,13 +119,32 @@ def _sum(x: Any, y: Any, alpha: Any = 1, op: str = "add") -> Any:
     return each(lambda *pair: tensor(op, *idioms.promoted(*pair)), x, scaled)
 
 
+def _product(row: Row, x: Any, y: Any, *rest: Any, **keywords: Any) -> Any:
+    return multilinear(lambda left, right: row(left, right, *rest, **keywords), (x, y))
+
+
 def _linear(row: Row, x: Any, weight: Any, bias: Any = None) -> Any:
     product = multilinear(row, (x, weight))
     return product if bias is None else _sum(product, bias)
 
 
+def _conv(row: Row, x: Any, weight: Any, bias: Any = None, *rest: Any) -> Any:
+    product = multilinear(lambda left, right: row(left, right, None, *rest), (x, weight))
+    if bias is None:
+        return product
+    return _sum(product, each(lambda part: idioms.per_channel(part, len(weight.shape)), bias))
+
+
 def _addmm(_: Row, x: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
     return _sum(multilinear(_mul, (x, beta)), multilinear(idioms.matmul, (a, b)), alpha)
+
+
+def _addcmul(_: Row, x: Any, y: Any, z: Any, value: Any = 1) -> Any:
+    return _sum(x, multilinear(_mul, (y, z)), value)
+
+
+def _addcdiv(_: Row, x: Any, y: Any, z: Any, value: Any = 1) -> Any:
+    return _sum(x, _divide(aten_scalars.divide, y, z), value)
 
 
 def _einsum(row: Row, subscripts: str, operands: Sequence[Any], **keywords: Any) -> Any:
@@ -171,6 +194,33 @@ def _exp(z: Complex) -> Complex:
     return Complex(tensor("where", straight, size, found.real), tensor("where", straight, z.imag, found.imag))
 
 
+def _log(z: Complex) -> Complex:
+    return Complex(tensor("log", _size(z)), _angle(z))
+
+
+def _cosh(z: Complex) -> Complex:
+    """Return cosh re cos im + i sinh re sin im."""
+    real = _mul(_cosh_of_real(z.real), tensor("cos", z.imag))
+    return Complex(real, _mul(_sinh_of_real(z.real), tensor("sin", z.imag)))
+
+
+def _sinh(z: Complex) -> Complex:
+    """Return sinh re cos im + i cosh re sin im."""
+    real = _mul(_sinh_of_real(z.real), tensor("cos", z.imag))
+    return Complex(real, _mul(_cosh_of_real(z.real), tensor("sin", z.imag)))
+
+
+def _sin(z: Complex) -> Complex:
+    """Return sinh(i z) / i."""
+    turned = _sinh(Complex(tensor("neg", z.imag), z.real))
+    return Complex(turned.imag, tensor("neg", turned.real))
+
+
+def _of_both(join: Callable[[Term, Term], Term]) -> Callable[..., Term]:
+    """Join what a row makes of each part."""
+    return lambda row, z, *rest, **keywords: join(*(row(part, *rest, **keywords) for part in (z.real, z.imag)))
+
+
 def _sgn(z: Complex) -> Complex:
     size = _size(z)
     none = tensor("eq", size, idioms.scalar(0, size.dtype))
@@ -196,8 +246,22 @@ def _compared(join: str) -> Callable[..., Term]:
     return lambda row, *values: tensor(join, *(row(*part) for part in zip(*map(parts, values), strict=True)))
 
 
+def _truth(x: Any) -> Any:
+    """Return whether a tensor is not zero."""
+    if not isinstance(x, Complex):
+        return x
+    return tensor("or", *(tensor("ne", part, idioms.scalar(0, part.dtype)) for part in (x.real, x.imag)))
+
+
+def _of_truth(row: Row, *values: Any, **keywords: Any) -> Any:
+    return row(*map(_truth, values), **keywords)
+
+
 _MEANINGS: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("mul", "matmul", "mm", "bmm", "mv", "dot", "outer"), lambda row, x, y: multilinear(row, (x, y))),
+    **dict.fromkeys(("mul", "matmul", "mm", "bmm", "mv", "dot", "outer", "cross", "linalg_cross"), _product),
+    **dict.fromkeys([f"conv{kind}{rank}d" for kind in ("", "_transpose") for rank in (1, 2, 3)], _conv),
+    **dict.fromkeys(("any", "all", "count_nonzero"), _of_truth),
+    **dict.fromkeys([f"logical_{name}" for name in ("and", "or", "xor", "not")], _of_truth),
     **dict.fromkeys(("div", "divide", "true_divide"), _divide),
     **dict.fromkeys(("addmm", "baddbmm", "addmv"), _addmm),
     **dict.fromkeys(("eq", "isfinite"), _compared("and")),
@@ -207,6 +271,8 @@ _MEANINGS: dict[str, Callable[..., Any]] = {
     "rsub": lambda _, x, y, alpha=1: _sum(y, x, alpha, "sub"),
     "linear": _linear,
     "einsum": _einsum,
+    "addcmul": _addcmul,
+    "addcdiv": _addcdiv,
     "pow": _power,
     "square": lambda _, z: multilinear(_mul, (z, z)),
     "reciprocal": lambda _, z: reciprocal(z),
@@ -214,7 +280,15 @@ _MEANINGS: dict[str, Callable[..., Any]] = {
     "sgn": lambda _, z: _sgn(z),
     "sqrt": lambda _, z: _root(z),
     "exp": lambda _, z: _exp(z),
-    "log": lambda _, z: Complex(tensor("log", _size(z)), _angle(z)),
+    "log": lambda _, z: _log(z),
+    "log2": lambda _, z: multilinear(_mul, (_log(z), 1 / math.log(2))),
+    "log10": lambda _, z: multilinear(_mul, (_log(z), 1 / math.log(10))),
+    "cos": lambda _, z: _cosh(Complex(tensor("neg", z.imag), z.real)),
+    "cosh": lambda _, z: _cosh(z),
+    "sin": lambda _, z: _sin(z),
+    "sinh": lambda _, z: _sinh(z),
+    "var": _of_both(lambda real, imag: tensor("add", real, imag)),
+    "std": _of_both(_hypot),
     "linalg_vector_norm": _vector_norm,
 }
 """What other operators make of complex tensors, given their rows."""

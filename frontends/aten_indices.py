@@ -70,6 +70,25 @@ def _scatter_reduce(x: Term, axis: int, indices: Term, source: Term, reduce: str
     return idioms_indices.scatter_reduce(x, axis, indices, source, _REDUCE[reduce], include_self)
 
 
+def _index_reduce(
+    x: Term, axis: int, indices: Term, source: Term, reduce: str, include_self: bool = True
+) -> Term:
+    """Combine slices of the source at the indices, a vector, along an axis."""
+    shape = [1] * len(source.shape)
+    if shape:
+        shape[axis] = -1
+    places = idioms.expand(idioms.reshape(indices, shape), source.shape)
+    return _scatter_reduce(x, axis, places, source, reduce, include_self)
+
+
+def _put(x: Term, indices: Term, source: Term, accumulate: bool = False) -> Term:
+    """Write or add values at places of all of x in order."""
+    flat = idioms.reshape(x, (-1,))
+    places = idioms_indices.wrapped(idioms.reshape(indices, (-1,)), flat.shape[0])
+    out = idioms_indices.scatter(flat, 0, places, idioms.reshape(source, (-1,)), "sum" if accumulate else "set")
+    return idioms.reshape(out, x.shape)
+
+
 def _index_add(x: Term, axis: int, indices: Term, source: Term, alpha: Number = 1) -> Term:
     scaled = source if alpha == 1 else tensor("mul", source, idioms.scalar(alpha, source.dtype))
     return idioms_indices.index_write(x, axis, indices, scaled, "sum")
@@ -250,6 +269,8 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.scatter_add.default": lambda x, axis, i, source: idioms_indices.scatter(x, axis, i, source, "sum"),
     "aten.scatter_reduce.two": _scatter_reduce,
     "aten.index_add.default": _index_add,
+    "aten.index_reduce.default": _index_reduce,
+    "aten.put.default": _put,
     "aten.index_copy.default": idioms_indices.index_write,
     "aten.index_fill.int_Scalar": _index_fill,
     "aten.index_fill.int_Tensor": _index_fill,

@@ -23,6 +23,18 @@ def _addmm(x: Term, a: Term, b: Term, beta: float = 1, alpha: float = 1) -> Term
     return product if beta == 0 else tensor("add", _scaled(x, beta), product)
 
 
+def _addbmm(x: Term, a: Term, b: Term, beta: float = 1, alpha: float = 1) -> Term:
+    """Add the sum of a batch of products."""
+    product = _scaled(einsum("bij,bjk->ik", (a, b)), alpha)
+    return product if beta == 0 else tensor("add", _scaled(x, beta), product)
+
+
+def _bilinear(x: Term, y: Term, weight: Term, bias: Term | None = None) -> Term:
+    """(*batch, n), (*batch, m), (outputs, n, m) -> (*batch, outputs)."""
+    out = einsum("...i,...j,oij->...o", (x, y, weight))
+    return out if bias is None else tensor("add", out, bias)
+
+
 def _outer(a: Term, b: Term) -> Term:
     first, second = idioms.promoted(idioms.unsqueeze(a, -1), b)
     return tensor("and" if first.dtype == "bool" else "mul", first, second)
@@ -112,7 +124,7 @@ def _einsum(subscripts: str, operands: Sequence[Term], path: Sequence[int] | Non
     """Integers of which there is a sum without a product become ones of 64 bits, as of other sums."""
     if not dtypes.is_float(operands[0].dtype) and sums_alone(subscripts, [len(x.shape) for x in operands]):
         operands = [idioms.cast(x, "i64") for x in operands]
-    return einsum(subscripts, operands, path)
+    return einsum(subscripts, operands, path, drops_batch=True)
 
 
 def _batch_norm_inference(
@@ -177,6 +189,8 @@ ROWS: dict[str, Callable[..., Any]] = {
     **{f"aten.{name}.default": idioms.matmul for name in ("matmul", "mm", "bmm", "mv", "dot")},
     "aten.einsum.default": _einsum,
     **{f"aten.{name}.default": _addmm for name in ("addmm", "baddbmm", "addmv")},
+    "aten.addbmm.default": _addbmm,
+    "aten.bilinear.default": _bilinear,
     "aten.outer.default": _outer,
     **{f"aten.conv{rank}d.{kind}": _conv(rank) for rank in (1, 2, 3) for kind in ("default", "padding")},
     "aten.convolution.default": _convolution,

@@ -457,8 +457,19 @@ def arange(*args: Number | Dim, dtype: str | None = None) -> Term:
 def _linspace(start: Number, end: Number, steps: int, dtype: str | None = None) -> Term:
     kind = dtype or idioms.float_dtype()
     if not dtypes.is_float(kind):
-        raise UnsupportedOpError("linspace of integers")
+        return idioms.cast(_linspace_of_integers(int(start), int(end), steps), kind)
     return _steps(float(start), (end - start) / max(1, steps - 1), steps, kind)
+
+
+def _linspace_of_integers(start: int, end: int, steps: int) -> Term:
+    """Return what torch rounds towards zero: counted from the nearer end, in float64."""
+    step = (end - start) / max(1, steps - 1)
+    place = _steps(0, 1, steps, "f64")
+    from_start = _plus(_times(place, step), start)
+    if steps == 1:
+        return from_start
+    from_end = tensor("sub", _like(place, end), _times(tensor("sub", _like(place, steps - 1), place), step))
+    return truncate(tensor("where", _below(place, steps // 2), from_start, from_end))
 
 
 ROWS: dict[str, Row] = {

@@ -138,6 +138,19 @@ def _max_pool(rank: int) -> Row:
     return row
 
 
+def _max_pool_and_places(rank: int) -> Row:
+    def row(
+        x: Term, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
+    ) -> tuple[Term, Term]:
+        found = _max_pool(rank)(x, kernel, stride, padding, dilation, ceil)
+        kernel, padding, dilation = (_each(given, rank) for given in (kernel, padding, dilation))
+        steps = _each(stride, rank) if isinstance(stride, int) or stride else kernel
+        high = idioms_windows.reached(x, kernel, steps, dilation, padding, padding, ceil)
+        return found, idioms_windows.max_pool_places(x, found, kernel, steps, dilation, padding, high, last_nan=True)
+
+    return row
+
+
 def _avg_pool(rank: int) -> Row:
     def row(
         x: Term,
@@ -375,7 +388,7 @@ ROWS: dict[str, Row] = {
     "aten.pixel_unshuffle.default": idioms_windows.pixel_unshuffle,
     "aten.channel_shuffle.default": _channel_shuffle,
     **{f"aten.max_pool{rank}d.default": _max_pool(rank) for rank in (1, 2, 3)},
-    **{f"aten.max_pool{rank}d_with_indices.default": _values_only(_max_pool(rank)) for rank in (1, 2, 3)},
+    **{f"aten.max_pool{rank}d_with_indices.default": _max_pool_and_places(rank) for rank in (1, 2, 3)},
     **{f"aten.avg_pool{rank}d.default": _avg_pool(rank) for rank in (1, 2, 3)},
     **{f"aten.adaptive_avg_pool{rank}d.default": _adaptive("mean", rank) for rank in (1, 2, 3)},
     **{f"aten._adaptive_avg_pool{rank}d.default": _adaptive("mean", rank) for rank in (2, 3)},

@@ -18,15 +18,17 @@ _Labelled = tuple[Term, str]
 """A tensor and a letter for each of its axes."""
 
 
-def einsum(subscripts: str, operands: Sequence[Term], path: Sequence[int] | None = None) -> Term:
+def einsum(
+    subscripts: str, operands: Sequence[Term], path: Sequence[int] | None = None, drops_batch: bool = False
+) -> Term:
     """Contract operands of one dtype by Einstein's convention, in the order in which they stand.
 
     A `path` has the numbers of the first two to be contracted, then of the next two, of those that are left and the
-    results, which come last.
+    results, which come last. If the result is written without an ellipsis, it `drops_batch`: its axes are summed over.
 
     Raises: ModelError if subscripts and operands do not fit.
     """
-    inputs, result = _letters(subscripts, [len(x.shape) for x in operands])
+    inputs, result = _letters(subscripts, [len(x.shape) for x in operands], drops_batch)
     named = [_diagonals(x, letters) for x, letters in zip(operands, inputs, strict=True)]
     _check(subscripts, named)
     pairs = list(zip(path[::2], path[1::2], strict=True)) if path else []
@@ -41,7 +43,7 @@ def einsum(subscripts: str, operands: Sequence[Term], path: Sequence[int] | None
 
 def sums_alone(subscripts: str, ranks: Sequence[int]) -> bool:
     """Whether it is summed over an axis of one operand alone."""
-    inputs, result = _letters(subscripts, ranks)
+    inputs, result = _letters(subscripts, ranks, drops_batch=True)
     return any(sum(letter in part for part in inputs) == 1 for letter in {*"".join(inputs)} - {*result})
 
 
@@ -58,7 +60,7 @@ def tensordot(x: Term, y: Term, axes: tuple[Sequence[int], Sequence[int]]) -> Te
     return einsum(f"{first},{''.join(second)}->{''.join(kept)}", (x, y))
 
 
-def _letters(subscripts: str, ranks: Sequence[int]) -> tuple[list[str], str]:
+def _letters(subscripts: str, ranks: Sequence[int], drops_batch: bool) -> tuple[list[str], str]:
     """Return the letters of each operand and of the result, those of an ellipsis among them."""
     text = subscripts.replace(" ", "")
     left, arrow, right = text.partition("->")
@@ -78,8 +80,9 @@ def _letters(subscripts: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     once = "".join(letter for letter in sorted(set(letters) - set(batch)) if letters.count(letter) == 1)
     result = right.replace("...", batch) if arrow else batch + once
     unknown = set(result) - set(letters)
-    if unknown or len(set(result)) < len(result) or not set(batch) <= set(result):
-        raise ModelError(f"einsum {subscripts!r}: the result has {right!r}")
+    if unknown or len(set(result)) < len(result) or not (drops_batch or set(batch) <= set(result)):
+        do = "name letters of the operands, each once, and '...' if these have axes there"
+        raise ModelError(f"einsum {subscripts!r}: the result has {right!r}", do=do)
     return spelled, result
 
 

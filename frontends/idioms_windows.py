@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import reduce
-from math import lcm
+from math import lcm, prod
 
 from frittata.egraph import dtypes
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.elements import fold_identity
 from frittata.egraph.ops.registry import element, tensor
 from frittata.egraph.terms import Scalar, Term
-from frittata.frontends import idioms
+from frittata.frontends import idioms, idioms_indices
 from frittata.frontends.idioms import Number
 
 Ints = tuple[int, ...]
@@ -82,6 +82,49 @@ def circular(x: Term, low: Sequence[int], high: Sequence[int]) -> Term:
 def max_pool(x: Term, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil: bool = False) -> Term:
     """Take the maximum of each window of the last axes."""
     return tensor("max_pool", x, kernel=kernel, stride=stride, padding=padding, dilation=dilation, ceil=ceil)
+
+
+def windows(x: Term, kernel: Ints, stride: Ints, dilation: Ints, low: Ints, high: Ints, nothing: Number) -> Term:
+    """Return the windows of a padded tensor, the values of each on the last axes."""
+    padded = pad(x, low, high, nothing)
+    return tensor("windows", padded, kernel=kernel, stride=stride, dilation=dilation)
+
+
+def reached(x: Term, kernel: Ints, stride: Ints, dilation: Ints, low: Ints, high: Ints, ceil: bool) -> Ints:
+    """Return the padding at the end up to which windows reach: with `ceil` the last may reach beyond what was asked."""
+    ends: list[int] = []
+    extents = map(idioms.number, x.shape[-len(kernel) :])
+    for n, k, s, d, a, b in zip(extents, kernel, stride, dilation, low, high, strict=True):
+        room, span = n + a + b, d * (k - 1) + 1
+        last = -(-(room - span) // s) if ceil else (room - span) // s
+        last -= last * s >= n + a
+        ends.append(last * s + span - n - a)
+    return tuple(ends)
+
+
+def max_pool_places(
+    x: Term, found: Term, kernel: Ints, stride: Ints, dilation: Ints, low: Ints, high: Ints, last_nan: bool = False
+) -> Term:
+    """Return where the maximum that was `found` in each window first stands, a number within the last axes in order.
+
+    Of NaN it is the first place, or the last.
+    """
+    rank = len(kernel)
+    extents = tuple(map(idioms.number, x.shape[-rank:]))
+    outside = idioms.scalar(prod(extents), "i64")
+    every = windows(x, kernel, stride, dilation, low, high, fold_identity("max", x.dtype).value)
+    place = idioms.reshape(idioms_indices.numbers(prod(extents), -1), (1,) * (len(x.shape) - rank) + extents)
+    places = windows(place, kernel, stride, dilation, low, high, prod(extents))
+    is_found = tensor("eq", every, idioms.reshape(found, (*found.shape, *(1,) * rank)))
+    ranked = tensor("where", is_found, places, outside)
+    if dtypes.is_float(x.dtype):  # the greatest of some with NaN is NaN
+        of_nan = tensor("sub", idioms.scalar(-1, "i64"), places) if last_nan else places
+        ranked = tensor("where", tensor("ne", every, every), of_nan, ranked)
+    first = idioms.reduce(ranked, "min", list(range(-rank, 0)))
+    if not (last_nan and dtypes.is_float(x.dtype)):
+        return first
+    is_counted_down = tensor("lt", first, idioms.scalar(0, "i64"))
+    return tensor("where", is_counted_down, tensor("sub", idioms.scalar(-1, "i64"), first), first)
 
 
 def avg_pool(

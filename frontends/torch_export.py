@@ -249,7 +249,9 @@ class _Importer:
                 results.append(TENSOR if isinstance(term, Term) else COMPLEX_TENSOR)
             else:
                 changed = self.placeholders[spec.kind is OutputKind.USER_INPUT_MUTATION, str(spec.target)]
-                changes.extend(map(self.inputs.index, _terms(self.value_by_node[changed])))
+                before = self.value_by_node[changed]
+                _refuse_other_shape(changed, before, term)
+                changes.extend(map(self.inputs.index, _terms(before)))
         function = Function(tuple(self.inputs), tuple(outputs))
         used = {term.attrs[0] for term in function.walk() if term.op == "param"}
         parameters = {name: value for name, value in self.tensor_by_name.items() if name in used}
@@ -382,7 +384,8 @@ class _Importer:
             result = narrow.applied(row, arguments, keywords, lambda: dtypes_of(value))
             if is_complex and isinstance(result, Term):
                 result = Complex(*parts(result))
-            if name in aten.JOINS and isinstance(result, Term):  # empty parts count for the dtype
+            if isinstance(result, Term) and (name in aten.JOINS or (node in self.in_place and result.dtype == "bool")):
+                # empty parts of what is joined count for the dtype; what is compared in place keeps its own
                 result = idioms.cast(result, dtypes_of(value)[0] or result.dtype)
             self._check(node, result, value)
         except UnsupportedOpError as error:
@@ -535,6 +538,13 @@ def _refuse_other_order(node: torch.fx.Node) -> None:
             f"strides lead through the memory of a view of shape {shape}",
             do="call .contiguous().clone() on the view, or write it by slices and permute",
         )
+
+
+def _refuse_other_shape(node: torch.fx.Node, before: Any, after: Term | Complex) -> None:
+    """Raise ModelError for a tensor that becomes another in shape, as `out=` is resized: its memory stays."""
+    if before is _EMPTY or before.shape != after.shape:
+        what = f"the model changes the shape of {node.name} from {list(node.meta['val'].shape)} to {list(after.shape)}"
+        raise ModelError(what, do="give out= a tensor of the shape of the result, or return the result")
 
 
 def _reads_a_value(node: torch.fx.Node) -> bool:

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from frittata.egraph.errors import ModelError
 from frittata.egraph.model import Model
+from frittata.egraph.torch_arrays import tensor_of
 from frittata.frontends.calls import (
     COMPLEX_TENSOR,
     STATELESS,
@@ -112,7 +113,12 @@ class Imported:
         return given
 
     def unflatten(self, outputs: Iterable[Any]) -> Any:
-        """Return the outputs of `model.main` in the structure that the module returns."""
+        """Return the outputs of `model.main` in the structure that the module returns.
+
+        They are of the library of the arguments: tensors, where there are no arguments that tell.
+        """
+        if not self._takes_tensors:
+            outputs = [tensor_of(output) if isinstance(output, np.ndarray) else output for output in outputs]
         if self._is_one_tensor:
             (output,) = outputs
             return output
@@ -129,6 +135,10 @@ class Imported:
     @cached_property
     def _output_tree(self) -> Tree | None:
         return Tree.of(self.output_spec)
+
+    @cached_property
+    def _takes_tensors(self) -> bool:
+        return any(map(is_tensor, self._leaves))
 
     @cached_property
     def _is_one_tensor(self) -> bool:

@@ -7,7 +7,7 @@ from functools import reduce
 from math import prod
 from typing import Any
 
-from frittata.egraph import dtypes, shapes
+from frittata.egraph import shapes
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.elements import fold_identity
 from frittata.egraph.ops.registry import tensor
@@ -15,7 +15,6 @@ from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import Term
 from frittata.frontends import aten_scalars, idioms, idioms_indices, idioms_windows
 from frittata.frontends.einsum import einsum
-from frittata.frontends.idioms import Number
 from frittata.frontends.onnx.tables import Row
 
 Ints = tuple[int, ...]
@@ -143,21 +142,14 @@ def _max_pool(
     fits = low == high and all(2 * p <= d * (k - 1) + 1 for p, k, d in zip(low, kernel, dilation, strict=True))
     if results == 1 and fits:
         return idioms_windows.max_pool(x, kernel, stride, low, dilation, bool(ceil_mode))
-    high = _reached(x, kernel, stride, dilation, low, high, bool(ceil_mode))
-    every = _windows(x, kernel, stride, dilation, low, high, fold_identity("max", x.dtype).value)
-    axes = list(range(-rank, 0))
-    found = idioms.reduce(every, "max", axes)
+    high = idioms_windows.reached(x, kernel, stride, dilation, low, high, bool(ceil_mode))
+    nothing = fold_identity("max", x.dtype).value
+    every = idioms_windows.windows(x, kernel, stride, dilation, low, high, nothing)
+    found = idioms.reduce(every, "max", list(range(-rank, 0)))
     if results == 1:
         return found
-    extents = tuple(map(idioms.number, x.shape[2:]))
-    plane = prod(extents)
-    place = idioms.reshape(idioms_indices.numbers(plane, -1), (1, 1, *extents))
-    places = _windows(place, kernel, stride, dilation, low, high, plane)
-    is_found = tensor("eq", every, idioms.reshape(found, (*found.shape, *(1,) * rank)))
-    if dtypes.is_float(x.dtype):  # the greatest of some with NaN is NaN
-        is_found = tensor("or", is_found, tensor("ne", every, every))
-    first = idioms.reduce(tensor("where", is_found, places, idioms.scalar(plane, "i64")), "min", axes)
-    return found, _in_memory(first, x.shape, bool(storage_order))
+    place = idioms_windows.max_pool_places(x, found, kernel, stride, dilation, low, high)
+    return found, _in_memory(place, x.shape, bool(storage_order))
 
 
 def _in_memory(place: Term, shape: Shape, by_columns: bool) -> Term:
@@ -195,28 +187,10 @@ def _max_unpool(
     return idioms.reshape(found, shape)
 
 
-def _windows(x: Term, kernel: Ints, stride: Ints, dilation: Ints, low: Ints, high: Ints, nothing: Number) -> Term:
-    """Return the windows of a padded tensor, the values of each on the last axes."""
-    padded = idioms_windows.pad(x, low, high, nothing)
-    return tensor("windows", padded, kernel=kernel, stride=stride, dilation=dilation)
-
-
 def _sums(x: Term, kernel: Ints, stride: Ints, dilation: Ints, low: Ints, high: Ints) -> Term:
     """Sum windows, which zeros fill up."""
-    every = _windows(x, kernel, stride, dilation, low, high, 0)
+    every = idioms_windows.windows(x, kernel, stride, dilation, low, high, 0)
     return idioms.reduce(every, "sum", list(range(-len(kernel), 0)))
-
-
-def _reached(x: Term, kernel: Ints, stride: Ints, dilation: Ints, low: Ints, high: Ints, ceil: bool) -> Ints:
-    """Return the padding at the end up to which windows reach: with `ceil` the last may reach beyond what was asked."""
-    ends: list[int] = []
-    extents = map(idioms.number, x.shape[-len(kernel) :])
-    for n, k, s, d, a, b in zip(extents, kernel, stride, dilation, low, high, strict=True):
-        room, span = n + a + b, d * (k - 1) + 1
-        last = -(-(room - span) // s) if ceil else (room - span) // s
-        last -= last * s >= n + a
-        ends.append(last * s + span - n - a)
-    return tuple(ends)
 
 
 def avg_pool(
@@ -234,7 +208,7 @@ def avg_pool(
     plain = low == high and set(dilation) == {1} and all(2 * p <= k for p, k in zip(low, kernel, strict=True))
     if plain:
         return idioms_windows.avg_pool(x, kernel, stride, low, bool(ceil_mode), bool(count_include_pad))
-    reached = _reached(x, kernel, stride, dilation, low, high, bool(ceil_mode))
+    reached = idioms_windows.reached(x, kernel, stride, dilation, low, high, bool(ceil_mode))
     ones = idioms.filled(1, (1,) * (len(x.shape) - rank) + x.shape[-rank:], x.dtype)
     before, after = low, reached
     if count_include_pad:
@@ -255,7 +229,7 @@ def _lp_pool(
     strides: Sequence[int] | None = None,
 ) -> Term:
     kernel, stride, dilation, low, high = _pooled(x, kernel_shape, strides, dilations, pads, auto_pad)
-    high = _reached(x, kernel, stride, dilation, low, high, bool(ceil_mode))
+    high = idioms_windows.reached(x, kernel, stride, dilation, low, high, bool(ceil_mode))
     total = _sums(idioms.power(tensor("abs", x), p), kernel, stride, dilation, low, high)
     return idioms.power(total, 1 / p)
 

@@ -470,3 +470,16 @@ def test_what_is_read_beside_a_change_has_to_be_dense() -> None:
     fast = ft.optimize(lambda x, y: x.add_(y), (drawn(3), drawn(3)), machine=REFERENCE)
     with pytest.raises(ModelError, match="numpy cannot read"):
         fast(drawn(3), drawn(3).to_sparse())
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_what_is_resized_in_place_is_refused() -> None:
+    x, at = drawn(6), torch.tensor([2])
+    message = r"changes the shape of out from \[\d\] to \[1\](.|\n)*give out= a tensor of"
+    for out in (torch.zeros(6), torch.zeros(0)):
+        with pytest.raises(ModelError, match=message):
+            ft.optimize(lambda x, at, out: torch.take(x, at, out=out), (x, at, out), machine=REFERENCE)
+    out = torch.zeros(1)
+    fast = ft.optimize(lambda x, at, out: torch.take(x, at, out=out), (x, at, out), machine=REFERENCE)
+    fast(x, at, out)
+    assert torch.equal(out, x[at])

@@ -248,6 +248,18 @@ WRITES: dict[str, tuple[Forward, tuple[Any, ...]]] = {
         ),
         (X, torch.tensor([4, 0, 0]), floats(3, 3, 7)),
     ),
+    "index_reduce": (
+        lambda x, i, s: [
+            x.index_reduce(1, i, s, how, include_self=own)
+            for how in ("prod", "amax", "amin", "mean")
+            for own in (True, False)
+        ],
+        (X, torch.tensor([4, 0, 0]), floats(3, 3, 7)),
+    ),
+    "put": (
+        lambda x, i, s: (x.put(i, s), x.put(i - 2, s, accumulate=True), x[0, 0, 0].put(i[:1, :1] * 0, s[:1, :1])),
+        (X, torch.tensor([[1, 0], [70, 11]]), floats(2, 2)),
+    ),
     "index_put": (
         lambda x, i, j, v, one: (
             x.index_put((i, j), v),
@@ -412,6 +424,7 @@ def test_orders_along_an_axis_are_those_of_torch(name: str) -> None:
     check(*ORDERS[name])
 
 
+@pytest.mark.filterwarnings("ignore:index_reduce")
 @pytest.mark.parametrize("name", WRITES)
 def test_what_is_written_at_computed_indices_is_what_torch_writes(name: str) -> None:
     torch.manual_seed(0)

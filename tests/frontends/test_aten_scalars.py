@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -207,6 +208,14 @@ def test_the_factor_of_a_quotient_is_that_of_the_dividend() -> None:
     x, y = torch.ones(4), torch.tensor([3e38, 1e-45, 1.0, math.inf])
     found = ft.optimize(lambda x, y: torch.addcdiv(x, y, y, value=2.5), (x, y), machine=REFERENCE, numerics="exact")
     torch.testing.assert_close(found(x, y), torch.addcdiv(x, y, y, value=2.5), equal_nan=True)
+
+
+def test_steps_of_integers_are_rounded_towards_zero_from_the_nearer_end() -> None:
+    """What steps from one end alone are rounded to is another number here and there."""
+    for start, end, steps in ((-3, 7, 4), (5, -5, 7), (2.9, 9.9, 3), (-2.5, 8.7, 1), (0, 100, 37), (0, 2, 9)):
+        for dtype in (torch.int64, torch.int8):
+            given = partial(torch.linspace, start, end, steps, dtype=dtype)
+            assert_imported(lambda x, made=given: (x, made()), X)
 
 
 def test_evenly_spaced_values() -> None:

@@ -354,12 +354,35 @@ def test_a_ring_is_no_shorter_than_its_border() -> None:
             from_module(module_of(lambda x, pads=pads: F.pad(x, pads, mode="circular")), (torch.zeros(1, 2, 7),))
 
 
-def test_where_a_maximum_stands_has_no_definition() -> None:
+def places_of_maxima(x: Tensor) -> Any:
+    return (
+        F.max_pool2d(x, 2, return_indices=True),
+        F.max_pool2d(x[0], 3, (2, 1), 1, (1, 2), ceil_mode=True, return_indices=True),
+        F.max_pool1d(x[0], 3, 2, 1, return_indices=True),
+        F.max_pool3d(x, 2, 2, 1, ceil_mode=True, return_indices=True),
+        F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), [2, 2], output_size=x.shape[-2:]),
+    )
+
+
+def test_places_of_maxima_are_those_of_torch() -> None:
+    """The first of equal ones, and the last NaN."""
+    x = torch.randint(-2, 3, (2, 4, 7, 9)).double()
+    x[0, 0, :4, :4], x[0, 1, 1:4, 1:4], x[1, 2, 0, 0] = -torch.inf, torch.nan, torch.nan
+    assert_imported(places_of_maxima, x)
+    assert_compiled(places_of_maxima, x)
+    halves, integers = x.half(), x.nan_to_num(3).clamp(-9, 9).int()
+    for narrow in (halves, integers):
+        fast = ft.optimize(lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), (narrow,), machine=REFERENCE)
+        assert not fast.report.externs
+        assert_same(fast(narrow), F.max_pool2d(narrow, 3, 2, 1, return_indices=True), 0)
+
+
+def test_where_a_maximum_of_uneven_windows_stands_has_no_definition() -> None:
     class Indices(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return F.max_pool2d(x, 2, return_indices=True)[1] + 1
+            return F.adaptive_max_pool2d(x, 2, return_indices=True)[1] + 1
 
-    with pytest.raises(UnsupportedOpError, match="max_pool2d"):
+    with pytest.raises(UnsupportedOpError, match="adaptive_max_pool2d"):
         from_module(Indices().eval(), (IMAGE,))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import frittata as ft
@@ -70,6 +71,52 @@ CASES: dict[str, tuple[Forward, tuple[Tensor, ...]]] = {
     "numbers that are real": (
         lambda x: (x * (1 + 0j), x * 0j, x / (2 + 0j), (x * (1 + 0j)).imag, torch.sqrt(x.abs() * complex(1))),
         (floats(3, 5),),
+    ),
+    "moved values": (
+        lambda z: (
+            torch.fliplr(z).flipud().rot90().unfold(-1, 3, 2),
+            F.pixel_shuffle(z.reshape(1, 4, 2, 3), 2),
+            F.pixel_unshuffle(z.reshape(1, 1, 4, 6), 2),
+            F.channel_shuffle(z.reshape(1, 4, 2, 3), 2),
+            F.fold(F.unfold(z.reshape(1, 1, 4, 6), 2), (4, 6), 2),
+            z.put(torch.tensor([3, -1]), z[0, :2], accumulate=True),
+            z.masked_scatter(z.real > 0, z * 2),
+        ),
+        (complexes(4, 6),),
+    ),
+    "convolutions": (
+        lambda z, w, b: (
+            F.conv1d(z, w, b, 2, 1, 2),
+            F.conv1d(z[0], w, b, padding="same"),
+            F.conv1d(z[:, :2], w[:, :1], groups=2),
+            F.conv_transpose2d(z[..., None], w[..., None], b, (2, 1)),
+        ),
+        (complexes(2, 4, 9), complexes(4, 4, 3), complexes(4)),
+    ),
+    "products that are added": (
+        lambda z, x: (
+            torch.addcmul(z, z[0], z * 2, value=1 - 2j),
+            torch.addcdiv(z, x, z + 3, value=2),
+            torch.cross(z[:, :3], z[:1, 1:4], -1),
+        ),
+        (complexes(3, 5), floats(5)),
+    ),
+    "spreads": (lambda z: (z.std(0), z.var((0, 1), correction=0), z.std(1, keepdim=True)), (complexes(3, 5),)),
+    "logarithms and trigonometry": (
+        lambda z: (z.log2(), z.log10(), z.sin(), z.cos(), z.sinh(), z.cosh()),
+        (torch.cat((complexes(3, 5), torch.tensor([[0, 1j, -2, -3j, 1]]))),),
+    ),
+    "truths": (
+        lambda z: (
+            z.any(0),
+            z.all(),
+            z.count_nonzero(1),
+            torch.logical_not(z),
+            torch.logical_and(z, z[:1].real),
+            torch.logical_or(z, z.T),
+            torch.logical_xor(z, z.T),
+        ),
+        (torch.tensor([[0j, 1j, 0], [-1j, 1, 0], [0, torch.nan, 0]]),),
     ),
     "like others": (
         lambda z: (torch.ones_like(z), torch.zeros_like(z, dtype=torch.float32), z.new_ones(2, dtype=torch.float32)),

@@ -22,6 +22,7 @@ CASES: dict[str, tuple[str, tuple[torch.Tensor, ...], list[int] | None]] = {
     "the outer two first": ("btl,tlo,ok->bk", (X, Y, Z), [2, 0, 1, 0]),
     "a diagonal": ("bti,ii->bt", (X, SQUARE), None),
     "an ellipsis": ("...l,lk", (X, SQUARE), None),
+    "an ellipsis that is summed over": ("...l,lk->lk", (X, SQUARE), None),
     "an extent of one": ("btl,tl->bt", (X, FLAT), None),
     "no letter left": ("btl,btl->", (X, X), None),
     "one operand": ("btl->lb", (X,), None),

@@ -80,6 +80,8 @@ def test_each_operator_of_halves_is_rounded_once(dtype: torch.dtype) -> None:
     x, y = drawn(dtype, 7, 33), drawn(dtype, 7, 33, seed=1)
     check(lambda x, y: (x + y, x * y, x / y, -x, x * 0.1 + y, x.clamp(-1, 1), x.abs(), x.double(), x > y), x, y)
     check(lambda x, y: (x.exp(), x.sigmoid(), F.gelu(x), x.softmax(1), x.sum(1), x.mean(), x.var(1)), x, y, ulps=1)
+    assert not ft.optimize(lambda x: x.renorm(2, 0, 0.5), (x,), machine=REFERENCE).report.externs
+    check(lambda x: (x.renorm(2, 0, 0.5), torch.xlogy(x.abs(), 2)), x, ulps=2)
     odd = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 65504, 6e-8, 3e-8, 6e-5, -3e38, 1.5]).to(dtype)
     check(lambda x: (x + x, x.float(), x.float().to(dtype), x.double().to(dtype), x == x), odd.repeat(3))
 

@@ -34,3 +34,23 @@ def test_an_argument_that_nothing_reads_may_be_empty() -> None:
     assert torch.equal(fast(X, X[:0]), X * 2)
     with pytest.raises(ModelError, match=r"'unused' must be float32\[0, 4\]"):
         fast(X, X)
+
+
+@pytest.mark.parametrize("freeze", [None, False])
+def test_without_tensors_among_the_arguments_results_are_tensors(freeze: bool | None) -> None:
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(8, 3)
+
+        def forward(self, count: int) -> tuple[Tensor, dict[str, Tensor], int]:
+            turns = torch.polar(self.table.weight, self.table.weight)
+            return torch.arange(count), {"rows": self.table(torch.arange(count)), "turns": turns}, count
+
+    module = Positions().eval()
+    fast = ft.optimize(module, (4,), machine=REFERENCE, freeze=freeze)
+    with torch.no_grad():
+        found, expected = fast(4), module(4)
+    torch.testing.assert_close(found, expected)
+    found[0].add_(1)
+    torch.testing.assert_close(fast(4)[0], expected[0])

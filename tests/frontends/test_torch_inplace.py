@@ -40,6 +40,11 @@ def read_before_and_after(x: Tensor) -> tuple[Tensor, ...]:
     return before, y, y + before
 
 
+def compared(x: Tensor) -> tuple[Tensor, ...]:
+    """What it is written to keeps its dtype."""
+    return (x + 1).gt_(0.5).mul_(3), (x + 1).logical_not_(), (x * 2).logical_and_(x.round())
+
+
 def a_view_is_taken_after(x: Tensor) -> tuple[Tensor, ...]:
     y = x * 2
     y.relu_()
@@ -97,6 +102,7 @@ RENAMED: dict[Callable[..., object], int] = {
     twice: 3,
     read_before_and_after: 1,
     a_view_is_taken_after: 1,
+    compared: 4,
 }
 LEFT = [
     *(a_view_is_taken_before, through_a_view, a_view_between_two, another_dtype),
