@@ -88,6 +88,8 @@ def advice(error: Exception) -> str:
         if _BUILT_IN.search(str(error)):
             return "give the numbers in it, or tensors, and make it of them in the model"
         return "register the class: torch.export.register_dataclass(Class)"
+    if "fake tensor in the exported program constant" in str(error):
+        return "assign nothing to .data: write in place (x.mul_(mask)), or compute with another tensor (x * mask)"
     if isinstance(error, GuardOnDataDependentSymNode):
         return "replace branches on values by torch.where or torch.cond, and numbers made of values by tensors"
     if isinstance(error, UserError | ConstraintViolationError):

@@ -52,6 +52,14 @@ def _branches(x: Tensor) -> Tensor:
     return x if x.sum() > 0 else -x
 
 
+class Masked(nn.Linear):
+    """A layer whose weights are masked before each product, as masked convolutions do it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.weight.data *= torch.ones(3, 3).tril()
+        return super().forward(x)
+
+
 ERRORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str, str]] = {
     "a class among arguments": (lambda u: u.x * 2, (Unknown(X),), "Unknown", "register_dataclass"),
     "a class that is built in": (lambda x, at: x[at], (X, slice(0, 2)), "slice", "make it of them in the model"),
@@ -73,6 +81,7 @@ ERRORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str, str]] = {
     ),
     "complex numbers of halves": (lambda x: x.chalf(), (X,), r"_to_copy.default has torch.complex32", "convert"),
     "a branch": (_branches, (X,), "data-dependent", "torch.where"),
+    "an assignment to data": (Masked(3, 3).eval(), (X[:, :3],), "cannot follow Masked", "write in place"),
     "a check of values": (lambda x: F.gaussian_nll_loss(x, x, x.abs()), (X,), "data-dependent", "torch.where"),
 }
 
