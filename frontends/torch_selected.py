@@ -6,7 +6,7 @@ left out in the end. So this is done where every operator in between computes ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import mul
@@ -112,7 +112,7 @@ def _mask(node: torch.fx.Node) -> torch.fx.Node | None:
 
 def _symbols(node: torch.fx.Node) -> set[Any]:
     value = node.meta.get("val")
-    values = value if isinstance(value, list | tuple) else (value,)
+    values: Sequence[Any] = value if isinstance(value, list | tuple) else (value,)  # pyright: ignore[reportUnknownVariableType]
     known = torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool
     return {symbol for one in values if isinstance(one, known) for symbol in free_unbacked_symbols(one)}
 

@@ -55,9 +55,9 @@ def _branches(x: Tensor) -> Tensor:
 class Masked(nn.Linear):
     """A layer whose weights are masked before each product, as masked convolutions do it."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         self.weight.data *= torch.ones(3, 3).tril()
-        return super().forward(x)
+        return super().forward(input)
 
 
 ERRORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str, str]] = {
