@@ -82,6 +82,14 @@ ERRORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str, str]] = {
     "complex numbers of halves": (lambda x: x.chalf(), (X,), r"_to_copy.default has torch.complex32", "convert"),
     "a branch": (_branches, (X,), "data-dependent", "torch.where"),
     "an assignment to data": (Masked(3, 3).eval(), (X[:, :3],), "cannot follow Masked", "write in place"),
+    "arguments of a distribution": (
+        lambda x: torch.distributions.Categorical(logits=x).entropy(), (X,), "data-dependent", "validate_args=False"
+    ),
+    "dropout as it is given": (lambda x: F.dropout(x), (X,), "dropout.*random", "training=self.training"),
+    "statistics that change": (
+        lambda x: F.batch_norm(x, x[0].clone(), x[1].clone(), training=True), (X,), "statistics", "takes None"
+    ),
+    "a class that no tree is": (lambda x: (x, torch.sin), (X,), "not a known type", "in tuples, lists and dicts"),
     "a check of values": (lambda x: F.gaussian_nll_loss(x, x, x.abs()), (X,), "data-dependent", "torch.where"),
 }
 
