@@ -6,7 +6,7 @@ left out in the end. So this is done where every operator in between computes ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import mul
@@ -15,6 +15,7 @@ from typing import Any
 import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.utils import _pytree as pytree
 
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
@@ -22,6 +23,8 @@ from frittata.frontends import idioms, idioms_indices
 
 _INDEX, _PUT = "aten.index.Tensor", ("aten.index_put.default", "aten._unsafe_index_put.default")
 _SUMS = ("aten.sum.default", "aten.sum.dim_IntList", "aten.mean.default", "aten.mean.dim")
+_POINTWISE = ("aten.to.dtype", "aten._to_copy.default", "aten.floor_divide.default")
+"""Operators that torch does not say to be so."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ def meaning(
     if _symbols(node):
         return row
     after, mask = _place(node.all_input_nodes[0], selected.symbol), read(selected.mask)
+    assert after is not None
     return lambda x, *rest, **named: _summed(row, mask, after, "mean" in str(node.target), x, *rest, **named)
 
 
@@ -98,7 +102,7 @@ def _is_by_rows(node: torch.fx.Node, target: Any, selected: Selected) -> bool:
         return place is not None
     if name == "aten.linear.default":
         return place is not None and place > 0 and given == [node.args[0]]
-    return torch.Tag.pointwise in tags and set(places) == {place}
+    return (torch.Tag.pointwise in tags or name in _POINTWISE) and set(places) == {place}
 
 
 def _mask(node: torch.fx.Node) -> torch.fx.Node | None:
@@ -111,10 +115,9 @@ def _mask(node: torch.fx.Node) -> torch.fx.Node | None:
 
 
 def _symbols(node: torch.fx.Node) -> set[Any]:
-    value = node.meta.get("val")
-    values: Sequence[Any] = value if isinstance(value, list | tuple) else (value,)  # pyright: ignore[reportUnknownVariableType]
-    known = torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool
-    return {symbol for one in values if isinstance(one, known) for symbol in free_unbacked_symbols(one)}
+    values: Any = pytree.tree_leaves(node.meta.get("val"))
+    known = torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool
+    return {symbol for value in values if isinstance(value, known) for symbol in free_unbacked_symbols(value)}
 
 
 def _place(node: torch.fx.Node, symbol: Any) -> int | None:

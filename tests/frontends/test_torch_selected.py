@@ -65,7 +65,7 @@ def sums(x: Tensor, labels: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
     mask = labels > 0
     chosen = x[mask]
     totals = chosen.sum(), chosen.sum(0, keepdim=True), (chosen > 0).sum(), x[..., 0][mask].sum()
-    return *totals, chosen.mean(), chosen.mean(0), chosen.amax(-1).mean()
+    return *totals, chosen.mean(), chosen.mean(0), chosen.amax(-1).mean(), (labels[mask] // 2).double().mean()
 
 
 def written(x: Tensor, labels: Tensor, row: Tensor, some: Tensor) -> tuple[Tensor, ...]:
