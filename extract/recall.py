@@ -7,7 +7,7 @@ the inputs and params on. Nothing is searched for: the choice is the one that wa
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,8 @@ from frittata.extract.constants import Folder
 from frittata.extract.integer import Solution
 from frittata.extract.prices import Prices
 from frittata.extract.problem import Problem, restricted
+
+_Rows = tuple[tuple[int, Term], ...]
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,9 @@ def recall(
     places = _Places(snapshot, {term.attrs[0]: snapshot.class_by_term.get(term, -1) for term in inputs})
     for name, term in choice.program.constants.items():
         places.class_by_buffer[name] = places.class_of(term)
-    chosen = [_number(step, choice, places, problem, free) for step in choice.program.steps]
+    rows_by_step = {step: _rows(step, choice, places) for step in choice.program.steps}
+    wanted = set(roots).union(*(_loads(rows) for rows in rows_by_step.values()))
+    chosen = [_number(step, rows, wanted, problem, free) for step, rows in rows_by_step.items()]
     refused = {n for n in problem.numbers() if problem.candidates[n].template == JOIN}.difference(chosen)
     problem = restricted(problem, set(problem.numbers()).difference(refused))
     cost = choice.program.cost_s
@@ -75,31 +79,44 @@ def recall(
     return Extraction(choice.program, problem, tuple(chosen), solution, choice.greedy_cost_s, seconds)
 
 
-def _number(step: Step, choice: Choice, places: _Places, problem: Problem[Candidate], free: frozenset[int]) -> int:
-    """Return the candidate behind a step; one that is not among those enumerated today joins them."""
+def _rows(step: Step, choice: Choice, places: _Places) -> _Rows:
+    """Return what a step writes: the classes, and the bodies over classes."""
     if isinstance(step, Kernel):
         bodies = {output.name: output.body for output in step.outputs}
-        template, estimate = step.template, step.estimate
     else:
         bodies = {step.name: choice.bodies[step.name]}
-        template, estimate = VIEW if isinstance(step, View) else JOIN, Estimate(0.0, 0.0, 0.0)
     name_by_buffer = {name: f"c{class_}" for name, class_ in places.class_by_buffer.items()}
     rows = tuple((places.result(body), _renamed(body, name_by_buffer)) for body in bodies.values())
     places.class_by_buffer.update(zip(bodies, (class_ for class_, _ in rows), strict=True))
-    found = [n for n in problem.by_class.get(rows[0][0], ()) if _is_behind(problem.candidates[n], template, rows)]
+    return rows
+
+
+def _loads(rows: _Rows) -> set[int]:
+    return {int(leaf.attrs[0][1:]) for leaf in operands_of(*(body for _, body in rows))}
+
+
+def _number(step: Step, rows: _Rows, wanted: Set[int], problem: Problem[Candidate], free: frozenset[int]) -> int:
+    """Return the candidate behind a step, which writes no other of the `wanted` classes.
+
+    One that is not among those enumerated today joins them.
+    """
+    if isinstance(step, Kernel):
+        template, estimate = step.template, step.estimate
+    else:
+        template, estimate = VIEW if isinstance(step, View) else JOIN, Estimate(0.0, 0.0, 0.0)
+
+    def is_behind(candidate: Candidate) -> bool:
+        written = {(class_, body) for class_, body in candidate.bodies if class_ in wanted}
+        return candidate.template == template and written == set(rows)
+
+    found = [n for n in problem.by_class.get(rows[0][0], ()) if is_behind(problem.candidates[n])]
     if found:
         return min(found, key=lambda n: (abs(problem.cost(n) - estimate.seconds), len(problem.candidates[n].bodies)))
-    leaves = operands_of(*(body for _, body in rows))
-    loads = frozenset(int(leaf.attrs[0][1:]) for leaf in leaves) - free
-    problem.candidates.append(Candidate(rows, loads, template, estimate))
+    problem.candidates.append(Candidate(rows, frozenset(_loads(rows)) - free, template, estimate))
     for class_, _ in rows:
         problem.by_class.setdefault(class_, []).append(len(problem.candidates) - 1)
     problem.covers = ()
     return len(problem.candidates) - 1
-
-
-def _is_behind(candidate: Candidate, template: str, rows: Iterable[tuple[int, Term]]) -> bool:
-    return candidate.template == template and set(rows) <= set(candidate.bodies)
 
 
 @dataclass

@@ -256,7 +256,8 @@ def _identity(x: Term, *_: Any, **__: Any) -> Term:
 
 def _refuse_training(x: Term, p: float, train: bool) -> Term:
     if train and p:
-        raise ModelError("dropout in training mode is random", do="call model.eval() before the export")
+        do = "call model.eval() before the export, and give F.dropout training=self.training"
+        raise ModelError("dropout in training mode is random", do=do)
     return x
 
 

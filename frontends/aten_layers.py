@@ -150,7 +150,8 @@ def _batch_norm(
         others = [axis for axis in range(len(x.shape)) if axis != 1]
         mean, var = idioms.mean(x, others), idioms.variance(x, others, correction=0)
     elif training:
-        raise ModelError("batch norm changes its running statistics", do="call model.eval() before the export")
+        do = "call model.eval() before the export; F.batch_norm with training=True takes None for running statistics"
+        raise ModelError("batch norm changes its running statistics", do=do)
     return _batch_norm_inference(x, weight, bias, mean, var, momentum, eps)
 
 

@@ -182,11 +182,11 @@ def index_write(x: Term, axis: int, indices: Term, source: Term, how: str = "set
 def index_put(x: Term, indices: Sequence[Term | None], values: Term, how: str = "set") -> Term:
     """Write or combine values where advanced indexing would read them.
 
-    Raises: UnsupportedOpError for masks with more than one value.
+    Raises: UnsupportedOpError for masks with a value for each place.
     """
     given = [i for i in indices if i is not None]
     if len(given) == 1 and given[0].dtype == "bool":
-        return _put_masked(x, indices, given[0], values, how)
+        return _put_equal(x, indices, given[0], values, how)
     places = _placed(x, indices)
     numbers = sorted(places)
     others = [at for at in range(len(x.shape)) if at not in places]
@@ -218,14 +218,23 @@ def _linear(indices: list[Term], extents: list[int]) -> Term:
     return tensor("where", wrong, idioms.scalar(-1, "i64"), joined)
 
 
-def _put_masked(x: Term, indices: Sequence[Term | None], mask: Term, values: Term, how: str) -> Term:
-    at = list(indices).index(mask)
-    if shapes.size(values.shape) != 1:
+def put_masked(x: Term, indices: Sequence[Term | None], values: Term, how: str) -> Term:
+    """Write or combine values where a mask, which stands alone among the indices, holds; they have the shape of x."""
+    ((at, mask),) = ((at, i) for at, i in enumerate(indices) if i is not None)
+    condition = idioms.reshape(mask, (*mask.shape, *(1,) * (len(x.shape) - at - len(mask.shape))))
+    return tensor("where", condition, tensor("add", x, values) if how == "sum" else values, x)
+
+
+def _put_equal(x: Term, indices: Sequence[Term | None], mask: Term, values: Term, how: str) -> Term:
+    """Write the same values at all places of a mask: as many axes as it has become one, which they do not have."""
+    after = len(x.shape) - list(indices).index(mask) - len(mask.shape)
+    lengths = (*(1,) * (after + 1 - len(values.shape)), *values.shape)
+    before, (length, *rest) = lengths[: len(lengths) - after - 1], lengths[len(lengths) - after - 1 :]
+    if length != 1:
         raise UnsupportedOpError("writing several values by a mask")
-    after = len(x.shape) - at - len(mask.shape)
-    condition = idioms.reshape(mask, (*mask.shape, *(1,) * after))
-    value = idioms.reshape(idioms.cast(values, x.dtype), ())
-    return tensor("where", condition, tensor("add", x, value) if how == "sum" else value, x)
+    shape = (*before, *(1,) * len(mask.shape), *rest)
+    shape = shape[max(0, len(shape) - len(x.shape)) :]
+    return put_masked(x, indices, idioms.expand(idioms.reshape(idioms.cast(values, x.dtype), shape), x.shape), how)
 
 
 def slice_scatter(x: Term, source: Term, axis: int, start: int, step: int) -> Term:

@@ -90,10 +90,10 @@ class Dims:
         if not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
             return value
         expression: Any = value.node.expr.xreplace(self.extent_by_symbol)
+        if free_unbacked_symbols(expression):
+            raise made_of_values()
         if isinstance(value, torch.SymInt) and expression.is_Symbol:
             return Sym(self.name(expression))
-        if free_unbacked_symbols(value):
-            raise made_of_values()
         if expression.free_symbols:
             raise ModelError(
                 f"{expression} is computed from symbolic dims",

@@ -33,6 +33,7 @@ from frittata.frontends import (
     torch_dims,
     torch_numbers,
     torch_running,
+    torch_selected,
     torch_traced,
 )
 from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, State, part_names, part_of
@@ -189,6 +190,7 @@ class _Importer:
     unsupported: dict[str, dict[str, str]] = field(default_factory=dict)
     ways: dict[str, None] = field(default_factory=dict)
     in_place: Mapping[torch.fx.Node, tuple[Any, list[torch.fx.Node]]] = field(default_factory=dict)
+    selected: Mapping[torch.fx.Node, torch_selected.Selected] = field(default_factory=dict)
     inputs: list[Term] = field(default_factory=list)
     leaves: list[Any] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
@@ -207,6 +209,7 @@ class _Importer:
         pairs = list(zip(placeholders, signature.input_specs, strict=True))
         taken = {node.name for node, spec in pairs if spec.kind is InputKind.USER_INPUT}
         needed = self._needed(nodes)
+        self._select([node for node in nodes if node in needed])
         for node, spec in pairs:
             self.placeholders[spec.kind is InputKind.USER_INPUT, spec.target or node.name] = node
             self._placeholder(node, spec, taken, changed)
@@ -224,6 +227,11 @@ class _Importer:
             if node in needed or node in self.in_place or node.op == "output":
                 needed.update((node, *node.all_input_nodes))
         return needed
+
+    def _select(self, nodes: Sequence[torch.fx.Node]) -> None:
+        self.selected = torch_selected.selections(nodes, lambda node: self.in_place.get(node, (node.target,))[0])
+        known = torch_selected.extents(self.selected.values(), self.dims.extent_by_symbol)
+        self.dims = replace(self.dims, extent_by_symbol=known)
 
     def _imported(self, output: torch.fx.Node, specs: Sequence[OutputSpec]) -> Imported:
         results: list[Any] = []
@@ -366,7 +374,7 @@ class _Importer:
             if name not in aten.ROWS:
                 raise UnsupportedOpError(name)
             is_sized = isinstance(value, torch.Tensor) and any(map(free_unbacked_symbols, value.shape))
-            if is_sized and _reads_a_value(node):
+            if is_sized and _reads_a_value(node) and node not in self.selected:
                 raise torch_dims.made_of_values()
             if name in aten.READS_MEMORY:
                 _refuse_other_order(node)
@@ -375,6 +383,8 @@ class _Importer:
             aten.check_numbers(name, (*arguments, *keywords.values()), dtypes_of(value)[0])
             if takes_numbers:
                 row, arguments = torch_numbers.meaning(node, row, arguments, partial(self._type, what=name))
+            if node in self.selected:
+                row = torch_selected.meaning(node, row, self.selected[node], partial(self._read, user=node))
             is_rounded = aten.rounds(name)
             if is_rounded is not None and len(arguments) > 1:
                 arguments[:2] = narrow.promoted(arguments[0], arguments[1], is_rounded)
@@ -392,7 +402,8 @@ class _Importer:
             result = self._unsupported(node, name if error.what == name else f"{name} ({error.what})")
         except ModelError as error:
             self._refuse_unsupported()  # of which this may come: their results are unknown
-            told = torch_dims.made_of_values() if _reads_a_value(node) and not takes_numbers else error
+            is_meant = takes_numbers or node in self.selected
+            told = torch_dims.made_of_values() if _reads_a_value(node) and not is_meant else error
             told.where = f"{name} at {self.place(node) or node.name}" + (f", {error.where}" if error.where else "")
             raise told from error.__cause__
         self._set(node, result, name)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import re
 import threading
+import traceback
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -58,6 +60,7 @@ def alone() -> Generator[None]:
 
 
 _UNKNOWN_TYPE = re.compile(r"Unsupported input type|in output, which is not a known type")
+_DISTRIBUTIONS = Path(torch.distributions.__file__).parent
 _BUILT_IN = re.compile(r"type <class '\w+'>")
 
 
@@ -87,8 +90,13 @@ def advice(error: Exception) -> str:
     if _UNKNOWN_TYPE.search(str(error)):
         if _BUILT_IN.search(str(error)):
             return "give the numbers in it, or tensors, and make it of them in the model"
-        return "register the class: torch.export.register_dataclass(Class)"
+        return "give tensors in tuples, lists and dicts; or register the class: torch.export.register_dataclass(Class)"
+    if "fake tensor in the exported program constant" in str(error):
+        return "assign nothing to .data: write in place (x.mul_(mask)), or compute with another tensor (x * mask)"
     if isinstance(error, GuardOnDataDependentSymNode):
+        files = (Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__))
+        if any(file.parent == _DISTRIBUTIONS for file in files):
+            return "give the distribution validate_args=False: it looks at the values of its arguments"
         return "replace branches on values by torch.where or torch.cond, and numbers made of values by tensors"
     if isinstance(error, UserError | ConstraintViolationError):
         return "make the dims static, or name them as torch says"

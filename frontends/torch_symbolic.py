@@ -42,7 +42,10 @@ def of_module(
             raise
         return found
     anew = _Exports(module, args, kwargs or {}, fallback)
-    return _Program(program, names, fallback, inspect.signature(module.forward), anew).symbolic()
+    found = _Program(program, names, fallback, inspect.signature(module.forward), anew).symbolic()
+    dims = map(root, dims_by_place(module, args, kwargs or {}, dynamic_shapes).values())
+    least = {dim.__name__: dim.min for dim in dims}
+    return replace(found, ranges={name: _opened(bounds, least.get(name)) for name, bounds in found.ranges.items()})
 
 
 def of_program(program: torch.export.ExportedProgram, fallback: str) -> Symbolic:
@@ -133,6 +136,12 @@ class _Program:
 
 _LEAST_OPEN = 2
 """An export takes for granted, and has no guard for it, that extents which it leaves open are at least so large."""
+
+
+def _opened(bounds: tuple[int, int | None], least: int | None) -> tuple[int, int | None]:
+    """Return bounds that go down to what was asked for, where torch has put its own."""
+    lower, upper = bounds
+    return (max(1, least) if lower == _LEAST_OPEN and least is not None and least < lower else lower, upper)
 
 
 @dataclass(frozen=True)

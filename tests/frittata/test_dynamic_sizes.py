@@ -85,6 +85,7 @@ MODULES: dict[str, tuple[nn.Module, tuple[int, ...], Any, list[tuple[int, ...]]]
         [(1, 2, 6, 7), (1, 2, 11, 7)],
     ),
     "pairs": (module_of(lambda x: x.reshape(-1, 2, 3).sum(1)), (4, 3), {0: 2 * Dim("half", max=50)}, [(6, 3), (14, 3)]),
+    "one pair": (module_of(lambda x: x.reshape(-1, 2, 3).sum(1)), (4, 3), {0: 2 * Dim("half", max=50)}, [(2, 3)]),
 }
 
 

@@ -230,6 +230,26 @@ def test_a_candidate_that_is_not_enumerated_today_is_explained(folder: Path, mon
     assert "softmax" in str(second.explain("softmax"))
 
 
+def test_no_candidate_that_writes_more_is_taken_for_a_kernel(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = optimized(folder), optimized(folder)
+    from frittata.extract import recall
+
+    whole = recall.enumerate_candidates
+
+    def wider(*given: Any) -> Any:
+        problem, free = whole(*given)
+        everything = tuple(row for candidate in problem.candidates for row in candidate.bodies)
+        for number, candidate in enumerate(problem.candidates):
+            bodies = tuple(dict.fromkeys((*candidate.bodies, *everything)))
+            problem.candidates[number] = replace(candidate, bodies=bodies)
+        return problem, free
+
+    monkeypatch.setattr(recall, "enumerate_candidates", wider)
+    assert second.report.is_remembered and second.report.folded == first.report.folded
+    stored = {output.name for kernel in second.program.kernels for output in kernel.outputs}
+    assert stored <= second.account.placement.class_by_buffer.keys()
+
+
 def test_a_program_that_the_e_graph_does_not_have_is_no_silent_matter(folder: Path) -> None:
     optimized(folder)
     second = optimized(folder)

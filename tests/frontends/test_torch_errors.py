@@ -52,6 +52,14 @@ def _branches(x: Tensor) -> Tensor:
     return x if x.sum() > 0 else -x
 
 
+class Masked(nn.Linear):
+    """A layer whose weights are masked before each product, as masked convolutions do it."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        self.weight.data *= torch.ones(3, 3).tril()
+        return super().forward(input)
+
+
 ERRORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str, str]] = {
     "a class among arguments": (lambda u: u.x * 2, (Unknown(X),), "Unknown", "register_dataclass"),
     "a class that is built in": (lambda x, at: x[at], (X, slice(0, 2)), "slice", "make it of them in the model"),
@@ -73,6 +81,15 @@ ERRORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str, str]] = {
     ),
     "complex numbers of halves": (lambda x: x.chalf(), (X,), r"_to_copy.default has torch.complex32", "convert"),
     "a branch": (_branches, (X,), "data-dependent", "torch.where"),
+    "an assignment to data": (Masked(3, 3).eval(), (X[:, :3],), "cannot follow Masked", "write in place"),
+    "arguments of a distribution": (
+        lambda x: torch.distributions.Categorical(logits=x).entropy(), (X,), "data-dependent", "validate_args=False"
+    ),
+    "dropout as it is given": (lambda x: F.dropout(x), (X,), "dropout.*random", "training=self.training"),
+    "statistics that change": (
+        lambda x: F.batch_norm(x, x[0].clone(), x[1].clone(), training=True), (X,), "statistics", "takes None"
+    ),
+    "a class that no tree is": (lambda x: (x, torch.sin), (X,), "not a known type", "in tuples, lists and dicts"),
     "a check of values": (lambda x: F.gaussian_nll_loss(x, x, x.abs()), (X,), "data-dependent", "torch.where"),
 }
 
