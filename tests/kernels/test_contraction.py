@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -314,6 +317,12 @@ def test_tiles_of_half_vectors_where_those_take_half_as_long(
     tile = schedule(sizes_of(work, frozenset(constants))).tile
     assert (tile.halved, tile.lanes) == (True, half)
     check(case, NAME, constants)
+
+
+def test_nothing_is_read_beyond_the_right_side() -> None:
+    script = Path(__file__).parents[1] / "support" / "guarded_memory.py"
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, (done.returncode, done.stderr)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(64, 448), (196, 1024), (784, 128), (512, 768)])
