@@ -22,6 +22,7 @@ from numba.core.runtime.nrt import rtsys
 from frittata.egraph.errors import CompileError
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.intrinsics import TABLE_TYPE
+from frittata.kernels.processor import features
 
 _numba: Any = numba
 _config: Any = numba_config
@@ -82,9 +83,8 @@ def toolchain() -> list[str]:
     root = Path(__file__).parent
     for path in sorted(root.rglob("*.py")):
         own.update(f"{path.relative_to(root).as_posix()}\0".encode() + path.read_bytes())
-    processor = [binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()]
-    overrides = [str(_config.CPU_NAME), str(_config.CPU_FEATURES), str(_config.OPT)]
-    return [own.hexdigest(), numba.__version__, llvmlite.__version__, *processor, *overrides]
+    processor = [binding.get_host_cpu_name(), str(_config.CPU_NAME), features()]
+    return [own.hexdigest(), numba.__version__, llvmlite.__version__, *processor, str(_config.OPT)]
 
 
 def _compile(source: str, name: str, digest: str, namespace: Mapping[str, Any]) -> CompiledKernel:

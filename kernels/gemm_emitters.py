@@ -229,7 +229,6 @@ class Code:
             at, valid = builder.add(j, I64(vector * lanes)), None
             if work.columns % self.width:
                 at, valid = _tail(builder, at, work.columns, lanes)
-                valid = None if work.columns % lanes == 0 else valid
             columns.append((at, Along("j", lanes, lanes, valid)))
 
         def steps(turn: Value, count: int) -> None:
@@ -306,8 +305,10 @@ class Code:
         return emit
 
 
-def _tail(builder: Builder, at: Value, columns: int, lanes: int) -> tuple[Value, Value]:
-    """Return a column inside, and how many lanes are inside: at least one, that of the last column."""
+def _tail(builder: Builder, at: Value, columns: int, lanes: int) -> tuple[Value, Value | None]:
+    """Return a column inside, and how many lanes are inside: at least one, that of the last column; None for all."""
+    if columns % lanes == 0:
+        return simd.minimum(builder, at, I64(columns - lanes)), None
     inside = simd.minimum(builder, at, I64(columns - 1))
     return inside, simd.minimum(builder, builder.sub(I64(columns), inside), I64(lanes))
 

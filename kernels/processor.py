@@ -9,8 +9,10 @@ from functools import cache
 from typing import Any
 
 from llvmlite import binding
+from numba.core import codegen
 from numba.core import config as numba_config
 
+_codegen: Any = codegen
 _config: Any = numba_config
 
 _AVX_512 = frozenset({"avx512f", "avx512vl", "avx512dq", "avx512bw"})
@@ -60,12 +62,18 @@ def processor_of(machine: str, features: Set[str], model: str = "") -> Processor
     return Processor(16, 16, **has)
 
 
+def features() -> str:
+    """Return the features that numba compiles for, with LLVM's names, as `+avx2,-avx512f`.
+
+    Those of this machine, unless numba is told others; without any of AVX where numba does not use it: by
+    `NUMBA_ENABLE_AVX=0`, and on the first processors that had it.
+    """
+    chosen = _config.CPU_FEATURES
+    return str(_codegen.get_host_cpu_features() if chosen is None else chosen)
+
+
 @cache
 def processor() -> Processor:
-    """Return this machine's processor, with those features only that numba is told to use."""
-    chosen = _config.CPU_FEATURES
-    if chosen is None:
-        features = {name for name, present in binding.get_host_cpu_features().items() if present}
-    else:
-        features = {name[1:] for name in chosen.split(",") if name.startswith("+")}
-    return processor_of(platform.machine(), features, _config.CPU_NAME or binding.get_host_cpu_name())
+    """Return this machine's processor, with those features only that numba compiles for."""
+    used = {name[1:] for name in features().split(",") if name.startswith("+")}
+    return processor_of(platform.machine(), used, _config.CPU_NAME or binding.get_host_cpu_name())

@@ -322,7 +322,7 @@ def test_queries_that_lie_apart() -> None:
 def test_few_queries_read_keys_and_values_where_they_lie() -> None:
     few = planned(Case("few", (build(attend(products(1, 100, 64), 100, 64), 1, 64),)))
     many = planned(Case("many", (build(attend(products(50, 100, 64), 100, 64), 50, 64),)))
-    assert few.keys_in_place and few.values_in_place and few.value_width == 64
+    assert few.keys_in_place and few.values_in_place and few.value_width == min(64, 8 * few.lanes)
     assert not many.keys_in_place and not many.values_in_place
     assert few.offset_by_part["end"] < many.offset_by_part["end"]
 

@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from numba.core import config
 
-from frittata.kernels.processor import Processor, processor_of
+from frittata.kernels.compile import toolchain
+from frittata.kernels.processor import Processor, features, processor, processor_of
 
 SCRIPT = Path(__file__).parents[1] / "support" / "other_processor.py"
 
@@ -34,3 +36,13 @@ def test_registers_follow_from_features() -> None:
     assert processor_of("x86_64", {"avx2", "fma", "avxvnni"}).multiplies_bytes
     assert [processor_of("x86_64", {"fma"} | avx512, model).splits for model in ("znver4", "znver5")] == [True, False]
     assert processor_of("arm64", set()) == Processor(16, 32, fuses=True, permutes=False, halves=True)
+
+
+def test_no_kernel_has_instructions_that_numba_does_not_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, tools = processor.__wrapped__, toolchain.__wrapped__
+    before = features(), tools()
+    monkeypatch.setattr(config, "CPU_FEATURES", None)
+    monkeypatch.setattr(config, "ENABLE_AVX", 0)
+    assert "+avx" not in features()
+    assert (found().width, found().permutes, found().splits) == (16, False, False)
+    assert (tools() == before[1]) == (features() == before[0])

@@ -141,7 +141,7 @@ def test_functions_in_single_precision_are_within_two_ulps(lanes: int) -> None:
 def let_fuse(fuses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Emit as for a processor that fuses multiplications and additions, or for one that does not."""
     other = replace(processor(), fuses=fuses)
-    for module in (transcendental, vmath):
+    for module in (simd, transcendental, vmath):
         monkeypatch.setattr(module, "processor", lambda: other)
     if not fuses:
         monkeypatch.setattr(simd, "fma", lambda builder, a, b, c: builder.fadd(builder.fmul(a, b), c))
