@@ -42,12 +42,12 @@ _VALUES: dict[str, tuple[int, ...]] = {
     **dict.fromkeys({name.split(".")[1] for name in aten_views.ROWS}, (0,)),
     **dict.fromkeys(("index", "_unsafe_index", "index_select", "gather", "take_along_dim", "take", "embedding"), (0,)),
     **dict.fromkeys(("flip", "fliplr", "flipud", "rot90", "roll", "diagonal", "tril", "triu"), (0,)),
-    **dict.fromkeys(("repeat_interleave", "as_strided", "unfold", "im2col", "col2im"), (0,)),
+    **dict.fromkeys(("repeat_interleave", "unfold", "im2col", "col2im"), (0,)),
     **dict.fromkeys(("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "convert_element_type"), (0,)),
     **dict.fromkeys(("clone", "contiguous", "detach", "alias", "lift_fresh", "lift_fresh_copy", "dropout"), (0,)),
     **dict.fromkeys(("to", "_to_copy", "type_as", "scalar_tensor", "neg", "sum", "mean", "cumsum"), (0,)),
     **dict.fromkeys(("cat", "concat", "concatenate", "stack", "hstack", "vstack"), (0,)),
-    **dict.fromkeys(("copy", "slice_scatter", "select_scatter", "diagonal_scatter", "as_strided_scatter"), (0, 1)),
+    **dict.fromkeys(("copy", "slice_scatter", "select_scatter", "diagonal_scatter"), (0, 1)),
     **dict.fromkeys(("full", "full_like", "where"), (1, 2)),
     **dict.fromkeys(("index_put", "_unsafe_index_put", "masked_fill", "constant_pad_nd", "new_full", "put"), (0, 2)),
     "masked_scatter": (0, 2),
@@ -201,13 +201,19 @@ def _log(z: Complex) -> Complex:
 def _cosh(z: Complex) -> Complex:
     """Return cosh re cos im + i sinh re sin im."""
     real = _mul(_cosh_of_real(z.real), tensor("cos", z.imag))
-    return Complex(real, _mul(_sinh_of_real(z.real), tensor("sin", z.imag)))
+    return Complex(real, _scaled(_sinh_of_real(z.real), tensor("sin", z.imag)))
 
 
 def _sinh(z: Complex) -> Complex:
     """Return sinh re cos im + i cosh re sin im."""
     real = _mul(_sinh_of_real(z.real), tensor("cos", z.imag))
-    return Complex(real, _mul(_cosh_of_real(z.real), tensor("sin", z.imag)))
+    return Complex(real, _scaled(_cosh_of_real(z.real), tensor("sin", z.imag)))
+
+
+def _scaled(size: Term, sine: Term) -> Term:
+    """Multiply a sine; one of 0 stays zero, however large the size is."""
+    none = tensor("eq", sine, idioms.scalar(0, sine.dtype))
+    return _mul(tensor("where", none, _copysign(idioms.scalar(1, size.dtype), size), size), sine)
 
 
 def _sin(z: Complex) -> Complex:

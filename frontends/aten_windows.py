@@ -129,11 +129,14 @@ def _im2col(
 # ---- pools -----------------------------------------------------------------------------------------------------------
 
 
+def _moved(rank: int, kernel: Any, stride: Any, *others: Any) -> list[Sequence[int]]:
+    """Return kernel, stride and what else there is for each axis; without a stride windows lie side by side."""
+    return [_each(given, rank) for given in (kernel, stride if isinstance(stride, int) or stride else kernel, *others)]
+
+
 def _max_pool(rank: int) -> Row:
     def row(x: Term, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False) -> Term:
-        kernel = _each(kernel, rank)
-        steps = _each(stride, rank) if isinstance(stride, int) or stride else kernel
-        return idioms_windows.max_pool(x, kernel, steps, _each(padding, rank), _each(dilation, rank), ceil)
+        return idioms_windows.max_pool(x, *_moved(rank, kernel, stride, padding, dilation), ceil)
 
     return row
 
@@ -142,9 +145,8 @@ def _max_pool_and_places(rank: int) -> Row:
     def row(
         x: Term, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
     ) -> tuple[Term, Term]:
-        found = _max_pool(rank)(x, kernel, stride, padding, dilation, ceil)
-        kernel, padding, dilation = (_each(given, rank) for given in (kernel, padding, dilation))
-        steps = _each(stride, rank) if isinstance(stride, int) or stride else kernel
+        kernel, steps, padding, dilation = _moved(rank, kernel, stride, padding, dilation)
+        found = idioms_windows.max_pool(x, kernel, steps, padding, dilation, ceil)
         high = idioms_windows.reached(x, kernel, steps, dilation, padding, padding, ceil)
         return found, idioms_windows.max_pool_places(x, found, kernel, steps, dilation, padding, high, last_nan=True)
 

@@ -37,7 +37,7 @@ from frittata.frontends import (
     torch_traced,
 )
 from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, State, part_names, part_of
-from frittata.frontends.idioms_complex import Complex, parts
+from frittata.frontends.idioms_complex import Complex, each, parts
 from frittata.frontends.torch_decomposed import prepared
 from frittata.frontends.torch_dtypes import COMPLEX, dtype_of, dtypes_of
 from frittata.frontends.torch_extern import extern
@@ -191,6 +191,8 @@ class _Importer:
     ways: dict[str, None] = field(default_factory=dict)
     in_place: Mapping[torch.fx.Node, tuple[Any, list[torch.fx.Node]]] = field(default_factory=dict)
     selected: Mapping[torch.fx.Node, torch_selected.Selected] = field(default_factory=dict)
+    masks: dict[torch_selected.Selected, Term] = field(default_factory=dict)
+    """The masks as they were when something was selected: they may change in place."""
     inputs: list[Term] = field(default_factory=list)
     leaves: list[Any] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
@@ -384,7 +386,8 @@ class _Importer:
             if takes_numbers:
                 row, arguments = torch_numbers.meaning(node, row, arguments, partial(self._type, what=name))
             if node in self.selected:
-                row = torch_selected.meaning(node, row, self.selected[node], partial(self._read, user=node))
+                mask = self._read(self.selected[node].mask, node)
+                row = torch_selected.meaning(node, row, self.selected[node], mask, self.masks)
             is_rounded = aten.rounds(name)
             if is_rounded is not None and len(arguments) > 1:
                 arguments[:2] = narrow.promoted(arguments[0], arguments[1], is_rounded)
@@ -394,9 +397,10 @@ class _Importer:
             result = narrow.applied(row, arguments, keywords, lambda: dtypes_of(value))
             if is_complex and isinstance(result, Term):
                 result = Complex(*parts(result))
-            if isinstance(result, Term) and (name in aten.JOINS or (node in self.in_place and result.dtype == "bool")):
+            is_compared = node in self.in_place and any(term.dtype == "bool" for term in _terms(result))
+            if name in aten.JOINS or is_compared:
                 # empty parts of what is joined count for the dtype; what is compared in place keeps its own
-                result = idioms.cast(result, dtypes_of(value)[0] or result.dtype)
+                result = each(partial(idioms.cast, dtype=self._type(value, name, of_parts=True).dtype), result)
             self._check(node, result, value)
         except UnsupportedOpError as error:
             result = self._unsupported(node, name if error.what == name else f"{name} ({error.what})")

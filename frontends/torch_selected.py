@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
-from frittata.frontends import idioms, idioms_indices
+from frittata.frontends import idioms, idioms_indices, torch_dims
 
 _INDEX, _PUT = "aten.index.Tensor", ("aten.index_put.default", "aten._unsafe_index_put.default")
 _SUMS = ("aten.sum.default", "aten.sum.dim_IntList", "aten.mean.default", "aten.mean.dim")
@@ -70,16 +70,24 @@ def extents(selected: Iterable[Selected], known: Mapping[Any, Any]) -> dict[Any,
 
 
 def meaning(
-    node: torch.fx.Node, row: Callable[..., Any], selected: Selected, read: Callable[[torch.fx.Node], Term]
+    node: torch.fx.Node, row: Callable[..., Any], selected: Selected, mask: Term, masks: dict[Selected, Term]
 ) -> Callable[..., Any]:
-    """Return what a call means on the rows of all places."""
+    """Return what a call means on the rows of all places.
+
+    `mask` is what the mask is now; `masks` keeps what each was when it selected.
+
+    Raises: ModelError where rows go back to the places of a mask that is another by then.
+    """
     if _mask(node) is selected.mask and "val" in node.meta:
+        if masks.setdefault(selected, mask) is not mask:
+            raise torch_dims.made_of_values()
         return _put if len(node.args) > 2 else _take
     if _symbols(node):
         return row
-    after, mask = _place(node.all_input_nodes[0], selected.symbol), read(selected.mask)
+    after = _place(node.all_input_nodes[0], selected.symbol)
     assert after is not None
-    return lambda x, *rest, **named: _summed(row, mask, after, "mean" in str(node.target), x, *rest, **named)
+    kept, is_mean = masks[selected], "mean" in str(node.target)
+    return lambda x, *rest, **named: _summed(row, kept, after, is_mean, x, *rest, **named)
 
 
 def _is_by_rows(node: torch.fx.Node, target: Any, selected: Selected) -> bool:
@@ -94,7 +102,8 @@ def _is_by_rows(node: torch.fx.Node, target: Any, selected: Selected) -> bool:
     if name in _PUT:
         at = next((at for at, i in enumerate(node.args[1]) if i is selected.mask), None)  # type: ignore[arg-type]
         own, mask = node.args[0].meta["val"], selected.mask.meta["val"]  # type: ignore[union-attr]
-        return _mask(node) is not None and at is not None and places == [own.ndim - at - mask.ndim]
+        is_row = all(used.meta["val"].ndim <= own.ndim - mask.ndim + 1 for used in given)
+        return _mask(node) is not None and at is not None and is_row and places == [own.ndim - at - mask.ndim]
     if not _symbols(node):
         return name in _SUMS
     place, tags = _place(node, symbol), getattr(target, "tags", ())

@@ -139,7 +139,7 @@ _LEAST_OPEN = 2
 
 
 def _opened(bounds: tuple[int, int | None], least: int | None) -> tuple[int, int | None]:
-    """Return bounds that go down to what was asked for, where torch has put its own."""
+    """Return bounds that go down to what was asked for, where torch may have put its own."""
     lower, upper = bounds
     return (max(1, least) if lower == _LEAST_OPEN and least is not None and least < lower else lower, upper)
 

@@ -106,6 +106,14 @@ CASES: dict[str, tuple[Forward, tuple[Tensor, ...]]] = {
         lambda z: (z.log2(), z.log10(), z.sin(), z.cos(), z.sinh(), z.cosh()),
         (torch.cat((complexes(3, 5), torch.tensor([[0, 1j, -2, -3j, 1]]))),),
     ),
+    "sines of 0 times what is too large": (
+        lambda z: (z.sin(), z.cos(), z.sinh(), z.cosh()),
+        (torch.tensor([100, -100 + 0j, 100j, -100j, torch.inf, complex(-torch.inf, -0.0)]),),
+    ),
+    "compared in place": (
+        lambda z: ((z * 1).eq_(z), (z + 1).ne_(z[0]), (z * z.real.gt(0)).logical_not_()),
+        (complexes(3, 5),),
+    ),
     "truths": (
         lambda z: (
             z.any(0),

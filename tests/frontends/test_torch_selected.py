@@ -77,8 +77,16 @@ def written(x: Tensor, labels: Tensor, row: Tensor, some: Tensor) -> tuple[Tenso
     return a, b, c, x.index_put((labels > 0,), row[None], accumulate=True)
 
 
+def of_a_mask_that_changes(x: Tensor, labels: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
+    mask = labels > 0
+    chosen = x[mask]
+    mask.logical_not_()
+    return chosen.sum(), chosen.mean(0), x[mask].sum(), mask
+
+
 CASES: dict[str, Callable[..., Any]] = {
-    function.__name__: function for function in (prompts, farthest, experts, bounds, axes, sums, written)
+    function.__name__: function
+    for function in (prompts, farthest, experts, bounds, axes, sums, written, of_a_mask_that_changes)
 }
 
 REFUSED: dict[str, Callable[..., Any]] = {
@@ -88,6 +96,7 @@ REFUSED: dict[str, Callable[..., Any]] = {
     "rows that see each other": lambda x, labels, *_: x.index_put((labels > 0,), x[labels > 0].softmax(0)),
     "rows in another order": lambda x, labels, *_: x.index_put((labels > 0,), x[labels > 0].flip(0)),
     "rows of another mask": lambda x, labels, *_: x.index_put((labels > 0,), x[labels < 1] * 2),
+    "rows behind one more axis": lambda x, labels, *_: x.index_put((labels > 0,), x[labels > 0][None]),
     "two axes of them": lambda x, _, row, some: (row[:3][some].unsqueeze(0) * row[:3][some].unsqueeze(1)).sum(),
     "a product over them": lambda x, labels, *_: x[labels > 0].T @ x[labels > 0],
     "the largest": lambda x, labels, *_: x[labels > 0].amax(0),
