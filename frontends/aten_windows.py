@@ -129,9 +129,10 @@ def _im2col(
 # ---- pools -----------------------------------------------------------------------------------------------------------
 
 
-def _moved(rank: int, kernel: Any, stride: Any, *others: Any) -> list[Sequence[int]]:
-    """Return kernel, stride and what else there is for each axis; without a stride windows lie side by side."""
-    return [_each(given, rank) for given in (kernel, stride if isinstance(stride, int) or stride else kernel, *others)]
+def _moved(rank: int, kernel: Any, stride: Any, padding: Any, dilation: Any) -> tuple[Any, Any, Any, Any]:
+    """Return how windows lie along each axis; without a stride side by side."""
+    steps = stride if isinstance(stride, int) or stride else kernel
+    return _each(kernel, rank), _each(steps, rank), _each(padding, rank), _each(dilation, rank)
 
 
 def _max_pool(rank: int) -> Row:

@@ -398,7 +398,7 @@ class _Importer:
             if is_complex and isinstance(result, Term):
                 result = Complex(*parts(result))
             is_compared = node in self.in_place and any(term.dtype == "bool" for term in _terms(result))
-            if name in aten.JOINS or is_compared:
+            if isinstance(value, torch.Tensor) and (name in aten.JOINS or is_compared):
                 # empty parts of what is joined count for the dtype; what is compared in place keeps its own
                 result = each(partial(idioms.cast, dtype=self._type(value, name, of_parts=True).dtype), result)
             self._check(node, result, value)
