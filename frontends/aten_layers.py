@@ -18,15 +18,14 @@ def _scaled(x: Term, factor: float) -> Term:
     return x if factor == 1 else tensor("mul", x, idioms.scalar(factor, x.dtype))
 
 
-def _addmm(x: Term, a: Term, b: Term, beta: float = 1, alpha: float = 1) -> Term:
-    product = _scaled(idioms.matmul(a, b), alpha)
-    return product if beta == 0 else tensor("add", _scaled(x, beta), product)
+def _added(multiply: Callable[[Term, Term], Term]) -> Callable[..., Term]:
+    """Return what adds a product to a tensor."""
 
+    def row(x: Term, a: Term, b: Term, beta: float = 1, alpha: float = 1) -> Term:
+        product = _scaled(multiply(a, b), alpha)
+        return product if beta == 0 else tensor("add", _scaled(x, beta), product)
 
-def _addbmm(x: Term, a: Term, b: Term, beta: float = 1, alpha: float = 1) -> Term:
-    """Add the sum of a batch of products."""
-    product = _scaled(einsum("bij,bjk->ik", (a, b)), alpha)
-    return product if beta == 0 else tensor("add", _scaled(x, beta), product)
+    return row
 
 
 def _bilinear(x: Term, y: Term, weight: Term, bias: Term | None = None) -> Term:
@@ -189,8 +188,8 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.linear.default": lambda x, weight, bias=None: idioms.linear(x, weight, bias),
     **{f"aten.{name}.default": idioms.matmul for name in ("matmul", "mm", "bmm", "mv", "dot")},
     "aten.einsum.default": _einsum,
-    **{f"aten.{name}.default": _addmm for name in ("addmm", "baddbmm", "addmv")},
-    "aten.addbmm.default": _addbmm,
+    **{f"aten.{name}.default": _added(idioms.matmul) for name in ("addmm", "baddbmm", "addmv")},
+    "aten.addbmm.default": _added(lambda a, b: einsum("bij,bjk->ik", (a, b))),
     "aten.bilinear.default": _bilinear,
     "aten.outer.default": _outer,
     **{f"aten.conv{rank}d.{kind}": _conv(rank) for rank in (1, 2, 3) for kind in ("default", "padding")},
