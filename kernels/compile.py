@@ -21,7 +21,7 @@ from numba.core.runtime.nrt import rtsys
 
 from frittata.egraph.errors import CompileError
 from frittata.kernels.cache import KernelCache
-from frittata.kernels.intrinsics import TABLE_TYPE
+from frittata.kernels.intrinsics import TABLE_TYPE, Intrinsic
 from frittata.kernels.processor import features
 
 _numba: Any = numba
@@ -91,7 +91,7 @@ def _compile(source: str, name: str, digest: str, namespace: Mapping[str, Any]) 
     filename = f"<frittata kernel {name} {digest[:16]}>"
     # numba quotes the source in its errors
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    scope = dict(namespace)
+    scope = {label: one.declare() if isinstance(one, Intrinsic) else one for label, one in namespace.items()}
     try:
         exec(compile(source, filename, "exec"), scope)
         function = scope[name]

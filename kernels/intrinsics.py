@@ -6,6 +6,7 @@ A kernel is `void kernel(int64* table, int64 chunk)`; the table holds addresses 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from numba.core import types
@@ -17,36 +18,43 @@ from frittata.kernels.simd import Builder, Index, Lane, Value, as_index
 TABLE_TYPE: Any = types.CPointer(types.int64)
 
 
-def make_tile_intrinsic(name: str, emit: Callable[..., None], arity: int) -> Any:
+@dataclass(frozen=True, eq=False)
+class Intrinsic:
+    """A function that generated source calls by `name`; a kernel that comes from the cache needs none declared."""
+
+    name: str
+    signature: Any
+    generate: Callable[..., Value]
+
+    def declare(self) -> Any:
+        """Return the function as numba knows it, which numba keeps for as long as the process lives."""
+        parameters = ", ".join(f"a{i}" for i in range(len(self.signature.args)))
+        # numba reads the parameters off the function, so it has to be spelled with as many as the signature has
+        scope: dict[str, Any] = {"signature": self.signature, "generate": self.generate}
+        exec(f"def {self.name}(context, {parameters}):\n    return signature, generate", scope)
+        return intrinsic(scope[self.name])
+
+
+def make_tile_intrinsic(name: str, emit: Callable[..., None], arity: int) -> Intrinsic:
     """Return a function that generated source calls as `name(table, i, j, ...)`, `arity` int64 values after the table.
 
     `emit(builder, table, *values)` appends the body at the builder's position and may open blocks; it returns nothing.
     """
-    signature = types.void(TABLE_TYPE, *[types.int64] * arity)
 
     def generate(context: Any, builder: Builder, _signature: Any, arguments: Any) -> Value:
         emit(builder, *arguments)
         return context.get_dummy_value()
 
-    return _declare(name, signature, generate)
+    return Intrinsic(name, types.void(TABLE_TYPE, *[types.int64] * arity), generate)
 
 
-def make_index_intrinsic(name: str, emit: Callable[..., Value], arity: int) -> Any:
+def make_index_intrinsic(name: str, emit: Callable[..., Value], arity: int) -> Intrinsic:
     """Return a function like that of `make_tile_intrinsic` whose `emit` returns an int64."""
-    signature = types.int64(TABLE_TYPE, *[types.int64] * arity)
 
     def generate(_context: Any, builder: Builder, _signature: Any, arguments: Any) -> Value:
         return emit(builder, *arguments)
 
-    return _declare(name, signature, generate)
-
-
-def _declare(name: str, signature: Any, generate: Callable[..., Value]) -> Any:
-    parameters = ", ".join(f"a{i}" for i in range(len(signature.args)))
-    # numba reads the parameters off the function, so it has to be spelled with as many as the signature has
-    scope: dict[str, Any] = {"signature": signature, "generate": generate}
-    exec(f"def {name}(context, {parameters}):\n    return signature, generate", scope)
-    return intrinsic(scope[name])
+    return Intrinsic(name, types.int64(TABLE_TYPE, *[types.int64] * arity), generate)
 
 
 def table_value(builder: Builder, table: Value, index: Index) -> Value:
