@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 from frittata.egraph.errors import CompileError
 from frittata.kernels import driver
 from frittata.kernels.cache import KernelCache
-from frittata.kernels.compile import CompiledKernel, compile_kernel, kernel_digest
+from frittata.kernels.compile import CompiledKernel, compile_kernel, is_loaded, kernel_digest
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ def compile_kernels(
 def _compile_unique(
     unique: Mapping[str, Compilable[Compiled]], cache: KernelCache, processes: int | None
 ) -> dict[str, Compiled]:
-    missing = [source for digest, source in unique.items() if not cache.has(digest)]
+    missing = [source for digest, source in unique.items() if not (is_loaded(digest) or cache.has(digest))]
     count = min(processes or os.cpu_count() or 1, len(missing))
     if count > 1 and len(missing) >= _FEWEST_TO_FORK and _may_fork():
         _compile_in_children(missing, cache, count)

@@ -44,6 +44,10 @@ class CompiledKernel:
     library: Any = field(repr=False, compare=False)
 
 
+_KERNELS: dict[str, CompiledKernel] = {}
+"""Those of this process by digest: numba never frees code, so each is there once, and stays."""
+
+
 def compile_kernel(
     source: str,
     name: str,
@@ -52,7 +56,7 @@ def compile_kernel(
     key: str = "",
     cache: KernelCache | None = None,
 ) -> CompiledKernel:
-    """Compile the function `name(table, chunk)` of `source`, or load it from `cache`.
+    """Compile the function `name(table, chunk)` of `source`, or load it from `cache`, unless this process has it.
 
     `namespace` holds what the source calls. What the namespace's intrinsics emit is not visible in the source, so
     `key` must tell apart whatever they depend on.
@@ -60,15 +64,21 @@ def compile_kernel(
     Raises: CompileError if numba or LLVM refuses the source.
     """
     digest = kernel_digest(source, key)
-    stored = cache.load(digest) if cache else None
-    if stored is not None:
-        loaded = load_kernel(name, digest, stored)
-        if loaded is not None:
-            return loaded
-    kernel = _compile(source, name, digest, namespace)
-    if cache:
+    kernel = _KERNELS.get(digest)
+    is_kept = cache is not None and cache.has(digest)
+    if kernel is None:
+        stored = cache.load(digest) if cache else None
+        loaded = load_kernel(name, digest, stored) if stored is not None else None
+        is_kept = loaded is not None
+        kernel = _KERNELS[digest] = loaded or _compile(source, name, digest, namespace)
+    if cache and not is_kept:
         cache.store(digest, kernel.object_code)
     return kernel
+
+
+def is_loaded(digest: str) -> bool:
+    """Whether this process has a kernel."""
+    return digest in _KERNELS
 
 
 def kernel_digest(source: str, key: str) -> str:

@@ -52,6 +52,19 @@ def result_of(kernel: CompiledKernel) -> list[float]:
     return data.tolist()
 
 
+class _Nothing(dict[str, CompiledKernel]):
+    """Keeps no kernels: what is compiled next is compiled as in another process."""
+
+    def __setitem__(self, digest: str, kernel: CompiledKernel) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every compilation be that of a process that has no kernels yet."""
+    monkeypatch.setattr(compiling, "_KERNELS", _Nothing())
+
+
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail if anything is compiled."""
@@ -77,6 +90,18 @@ def test_a_cached_kernel_is_not_compiled_again(tmp_path: Path, request: pytest.F
     second = compile_number(2.5, cache)
     assert second.digest == first.digest
     assert result_of(second) == [0, 0, 0, 2.5]
+
+
+def test_a_process_has_each_kernel_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "_KERNELS", {})
+    first = compile_number(9.5, KernelCache(tmp_path / "first"))
+    again, [there], alone = (
+        compile_number(9.5, KernelCache(tmp_path / "second")),
+        compile_kernels([number_source(9.5)], KernelCache(tmp_path / "third")),
+        compile_number(9.5),
+    )
+    assert first is again is there is alone
+    assert [len(entries(tmp_path / name)) for name in ("first", "second", "third")] == [1, 1, 1]
 
 
 def test_kernels_of_one_source_and_different_keys_are_kept_apart(tmp_path: Path) -> None:
