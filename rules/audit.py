@@ -152,7 +152,7 @@ def _try(rule: Rule, instance: Instance, rng: Dice) -> Counterexample | None:
         right_by_name = results(rule.right, instance.bindings)
     except (ModelError, ArithmeticError, LookupError, TypeError, ValueError) as error:  # from type rules as well
         left = instance.bindings.term_by_name[rule.left[0].name]
-        return Counterexample(rule, _text(left), f"ill-typed: {error}", {})
+        return Counterexample(rule, _text(left), f"ill-typed: {_reason(error)}", {})
     for name, right in right_by_name.items():
         left = instance.bindings.term_by_name[name]
         found = _compare(rule, instance, left, right, rng)
@@ -291,6 +291,13 @@ def _differs(left: Array, right: Array, draw: _Draw, signs: bool) -> Array:
     if draw.nan_stays:
         return wrong | (np.isnan(left) & ~np.isnan(right))
     return wrong if draw.finite_only else wrong | (~finite & ~both_nan & (left != right))
+
+
+def _reason(error: Exception) -> str:
+    """Write an error in one line."""
+    if not isinstance(error, ModelError):
+        return str(error)
+    return f"{error.where and error.where + ': '}{error.what}{error.do and f' ({error.do})'}"
 
 
 def _text(term: Term) -> str:

@@ -29,8 +29,14 @@ class Instance:
 
 
 def draw_instances(rule: Rule, rng: Dice, attempts: int) -> Iterator[tuple[int, Instance]]:
-    """Yield instances of the left side that satisfy the guard, out of so many attempts, with the number of each."""
+    """Yield instances of the left side that satisfy the guard, out of so many attempts, with the number of each.
+
+    Where an eighth of them found nothing, all of them would find hardly any: it ends there.
+    """
+    found = False
     for attempt in range(attempts):
+        if attempt > attempts // 8 and not found:
+            return
         try:
             bindings = _Draw(rule, rng).bindings()
         except (Mismatch, ModelError, NotApplicable):
@@ -38,6 +44,7 @@ def draw_instances(rule: Rule, rng: Dice, attempts: int) -> Iterator[tuple[int, 
         if holds(rule.conditions, bindings):
             roots = [bindings.term_by_name[binding.name] for binding in rule.left]
             leaves = (term for term in terms.walk(*roots) if term.op in ("input", "param"))
+            found = True
             yield attempt, Instance(bindings, tuple(leaves))
 
 

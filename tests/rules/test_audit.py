@@ -1,6 +1,6 @@
 """The soundness gate: the built-in rules pass, wrong ones are refused with a counterexample."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +10,11 @@ from rule_mutants import is_right, mutants
 
 from frittata.egraph.errors import ModelError, RuleError
 from frittata.egraph.ops import registry
+from frittata.rules import facts
 from frittata.rules.audit import LEAST_INSTANCES, THOROUGH, AuditResult, audit, check
 from frittata.rules.library import builtin_families
 from frittata.rules.parse import parse_family
-from frittata.rules.pattern import Family, Rule
+from frittata.rules.pattern import Expression, Family, Rule
 
 PARTS = 8
 RULES = [rule for family in builtin_families() for rule in family.rules]
@@ -144,6 +145,24 @@ def test_counterexample_of_an_element_shows_the_index() -> None:
 
 def test_ill_typed_right_side_is_a_counterexample() -> None:
     assert "ill-typed" in audited("a: matmul(x, y) => matmul(y, x) if shape(x)[-2] != shape(y)[-1]").failure
+
+
+def test_why_a_right_side_has_no_type_is_one_line() -> None:
+    failure = audited("a: x * x * x => pow(x, 3)  [reassoc]").failure
+    assert "  right: ill-typed: pow(i64[], i64[]) with {}: needs floating-point operands, got i64, i64 (cast" in failure
+
+
+def test_a_guard_that_nothing_satisfies_is_given_up_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    tested: list[object] = []
+    holds = facts.holds
+
+    def counted(expression: Expression, env: Mapping[str, Any]) -> bool:
+        tested.append(expression)
+        return holds(expression, env)
+
+    monkeypatch.setattr(facts, "holds", counted)
+    (rule,) = parse_family("a: relu(x) => relu(x) if rank(x) > 90", "my.rules", "my").rules
+    assert audit(rule, attempts=800).failure and 100 <= len(tested) <= 400
 
 
 @pytest.mark.parametrize(
