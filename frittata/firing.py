@@ -75,10 +75,14 @@ class RuleAccount:
             if self.miss is not None:
                 lines.append(f"It came nearest at {self.miss.at}: {self.miss.why}.")
             else:
-                lines.append("There is nothing that its left side begins with.")
+                roots = [binding.pattern.op for binding in self.rule.left if isinstance(binding.pattern, Node)]
+                lacks = "one of them is not there" if len(roots) > 1 else "there is none"
+                lines.append(f"It asks for {' and '.join(roots)}, and {lacks}.")
         if self.stopped:
             lines.append(f"Saturation ended at the {self.stopped}: with more it might match more.")
         return "\n".join(lines)
+
+    __repr__ = __str__
 
     def _outcome(self) -> str:
         """Say what of the program holds what the rule made."""

@@ -29,6 +29,7 @@ number: x + 2 => 2 + x
 swapped: relu(x) ~> gelu(x)
 replaced: cos(x) ~> sin(x)
 nowhere: floor(ceil(x)) => ceil(x)
+several: p = tanh(x), q = floor(x) => q = floor(x), p = tanh(x)
 turned: exp(x) * tanh(y) => tanh(y) * exp(x)
 scaled: full(c, s) ~> full(c * 2, s)
 """
@@ -56,8 +57,9 @@ MISSES = {
     "scaled": r"at full of type f32\[\]: all of it fits, but what it makes of it has no value: c \* 2: unsupported",
     "attribute": r"attributes of permute are others: \(0, 2, 1\)",
     "number": "asks for 2, and there is full",
-    "swapped": "There is nothing that its left side begins with",
-    "nowhere": "There is nothing that its left side begins with",
+    "swapped": "It asks for relu, and there is none",
+    "nowhere": "It asks for floor, and there is none",
+    "several": "It asks for tanh and floor, and one of them is not there",
 }
 
 
