@@ -112,6 +112,10 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f"frittata.{_HOME_BY_NAME[name]}"), name)
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
 @overload
 def optimize(
     model: Any, args: Any = (), kwargs: Any = None, *, dynamic_shapes: None = None, **options: Any
