@@ -119,6 +119,10 @@ class KernelView:
     step: int
     _account: Account = field(repr=False)
 
+    def __repr__(self) -> str:
+        types = ", ".join(str(output.body.type) for output in self.kernel.outputs)
+        return f"KernelView({self.name}: {self.template}, {types}, {self.predicted_s:.3g} s predicted)"
+
     @property
     def name(self) -> str:
         """Its name in the program, which is that of its first result."""

@@ -105,6 +105,8 @@ class Explanation:
                 lines += ["", title, *block]
         return "\n".join(lines)
 
+    __repr__ = __str__
+
 
 def explain(account: Account, name: str) -> Explanation:
     """Explain the kernel of that name, or the one that holds that operator.

@@ -108,6 +108,8 @@ class Verification:
         lines = table(("", "name", "error / tolerated", "type"), rows, right=(2,))
         return "\n".join([f"wrong: {self.culprit}", "", *lines])
 
+    __repr__ = __str__
+
 
 def _row(one: Comparison) -> tuple[str, str, str]:
     return one.name, f"{one.error:.3g}", one.type
