@@ -144,7 +144,8 @@ def audit(rule: Rule, seed: int = 0, instances: int = 60, attempts: int = ATTEMP
         tried += 1
         if found is not None or (tried >= instances and (tried >= most or attempt >= FEW_ATTEMPTS)):
             return AuditResult(rule, tried, skipped, found)
-    return AuditResult(rule, tried, skipped, None, "" if tried else reason or obstacle(rule, rng))
+    hindered = reason if skipped > tried else "" if tried else obstacle(rule, rng)
+    return AuditResult(rule, tried, skipped, None, hindered)
 
 
 def _try(rule: Rule, instance: Instance, rng: Dice) -> Counterexample | None:

@@ -115,7 +115,9 @@ def _variable(tree: Tree, scope: Scope, node: ast.expr, name: str, sort: Sort) -
     found = scope.sort_by_variable.get(name)
     if found is None:
         if name in scope.attributes:
-            raise tree.source.error(tree.offset(node), f"{name!r} is an attribute where {_A[sort]} is needed")
+            number = f"scalar({name}, dtype(x))"  # x: any variable beside it
+            do = f"if it is a number, write {f'full({number}, ())' if sort == 'tensor' else f'const({number})'}"
+            raise tree.source.error(tree.offset(node), f"{name!r} is an attribute where {_A[sort]} is needed", do)
         if not scope.binding:
             raise _unbound(tree, node, name, scope.sort_by_variable)
         scope.sort_by_variable[name] = found = sort

@@ -221,6 +221,8 @@ def test_reference_that_fails_or_gives_another_shape_is_named(rows: Callable[...
     rows("failing", lambda x: 1 / 0)
     rows("shrinking", lambda x: x.reshape(-1)[:0])
     assert "the left side failing(x) has no value: division by zero" in audited("a: failing(x) => x").failure
+    rows("first", lambda x: x.reshape(-1)[:1])  # which has the shape of x at times
+    assert "the reference of first gave shape (1,)" in audited("a: first(x) => x").failure
     assert "the reference of shrinking gave shape (0,) in place of" in audited("a: shrinking(x) => x").failure
     assert "failing(x) has no value: division by zero" in audited("a: tanh(x) => failing(x)").failure
 

@@ -138,6 +138,8 @@ def test_error_in_a_continued_line_points_there() -> None:
         ("a: relu(x) => x if const(3)", "1:26", "takes tensors bound on the left"),
         ("a: relu(x) => x if const()", "1:20", "takes tensors bound on the left"),
         ("a: where(x > 0, x, 0) => relu(x)", "1:10", "write gt(..., ...)"),
+        ("a: softmax(x, k) => x * k", "1:25", "an attribute where a tensor is needed"),
+        ("a: softmax(x, k) => x * k", "1:25", "write full(scalar(k, dtype(x)), ())"),
         ("a: square(x) => x**2", "1:17", "write pow(..., ...)"),
         ("a: relu(x) => x\na: gelu(x) => x", "2:1", "stands in line 1 already"),
         ("a: relu(x => x", "1:8", "'(' is never closed"),
