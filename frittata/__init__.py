@@ -136,8 +136,8 @@ def optimize(
     `frittata.Model`. `args` is a tuple of example arguments, `kwargs` a dict of those that are given by name. Options
     are the fields of `Options`, those of a `Context` around the call among them.
 
-    With `dynamic_shapes`, as `torch.export` takes it, or True for a model that has symbolic dims, programs are compiled
-    for the sizes that come: see `Dynamic`.
+    With `dynamic_shapes`, as `torch.export` takes it or with names for dims, or True for a model that has symbolic
+    dims, programs are compiled for the sizes that come: see `Dynamic`.
 
     >>> fast = optimize(torch.nn.Linear(3, 2).eval(), (torch.zeros(5, 3),))  # doctest: +SKIP
 
