@@ -61,7 +61,7 @@ class Transform:
         if self.is_of_models:
             made = self._called(model)
             if not isinstance(made, Model):
-                raise ModelError(f"transform {self.info.name} returned {type(made).__name__}", do="return a Model")
+                raise ModelError(f"transform {self.info.name} returned a {type(made).__name__}", do="return a Model")
             return made
         return model.rewritten(self._replaced)
 

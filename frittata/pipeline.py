@@ -267,9 +267,10 @@ def admitted(options: Options, own: Sequence[Family]) -> tuple[Family, ...]:
     _check_names(options, names)
     wanted = options.pipeline.families()
     if wanted is not None:
-        unknown = wanted - names
-        if unknown:
-            raise RuleError(f"pipeline {options.pipeline.name!r} names no family: {', '.join(sorted(unknown))}")
+        known = {family.name for family in families}
+        if wanted - known:
+            what = f"pipeline {options.pipeline.name!r} names no family: {', '.join(sorted(wanted - known))}"
+            raise RuleError(what, do=f"families are {', '.join(sorted(known))}")
         families = tuple(family for family in families if family.name in wanted or family in own)
     levels = _levels(options)
     kept = [
