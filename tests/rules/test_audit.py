@@ -1,5 +1,6 @@
 """The soundness gate: the built-in rules pass, wrong ones are refused with a counterexample."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -150,6 +151,17 @@ def test_ill_typed_right_side_is_a_counterexample() -> None:
 def test_why_a_right_side_has_no_type_is_one_line() -> None:
     failure = audited("a: x * x * x => pow(x, 3)  [reassoc]").failure
     assert "  right: ill-typed: pow(i64[], i64[]) with {}: needs floating-point operands, got i64, i64 (cast" in failure
+
+
+def test_a_part_of_a_guard_that_is_never_true_is_named_with_what_it_met() -> None:
+    failure = audited("a: max_pool(x, k, s, p, d, c) => x if rank(x) == 4 and p == ((0, 0), (0, 0))").failure
+    assert re.search(r"50 are needed; p == \(\(0, 0\), \(0, 0\)\) was never true, as with p = \(\d", failure)
+
+
+def test_a_guard_may_ask_for_large_extents_on_two_axes() -> None:
+    text = "a: relu(x) => x if shape(x)[-1] % 64 == 0 and shape(x)[-2] % 32 == 0"
+    assert "is wrong" in audited(text).failure
+    assert not audited(text.replace("=> x", "=> relu(relu(x))")).failure
 
 
 def test_a_guard_that_nothing_satisfies_is_given_up_early(monkeypatch: pytest.MonkeyPatch) -> None:
