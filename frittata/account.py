@@ -82,8 +82,8 @@ class Account:
     @cached_property
     def own_rules(self) -> tuple[Rule, ...]:
         """The rules of one's own that take part."""
-        files = {stem for stem, _ in self.compilation.own_rules}
-        return tuple(rule for f in self.compilation.families if f.name in files for rule in f.rules)
+        own = self.compilation.own_families
+        return tuple(rule for f in self.compilation.families if f.name in own for rule in f.rules)
 
     @cached_property
     def fusing_rules(self) -> tuple[str, ...]:

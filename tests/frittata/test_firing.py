@@ -101,6 +101,19 @@ def test_a_rule_without_a_part_in_it(tmp_path: Path) -> None:
         fast.explain_rule("build-expp")
 
 
+def test_a_rule_is_placed_in_its_file_whatever_the_file_is_called(tmp_path: Path) -> None:
+    file = tmp_path / "my rules.txt"
+    file.write_text("turned: exp(x) * tanh(y) => tanh(y) * exp(x)\n", encoding="utf-8-sig")
+    options: dict[str, Any] = {"machine": REFERENCE, "cache": tmp_path, "rules": file}
+    fast = ft.optimize(lambda x: np.exp(x) * np.tanh(x), (X,), **options)
+    assert str(fast.explain_rule("turned")).startswith("my rules/turned, my rules.txt:1:1\n")
+    saved = ft.load(fast.save(tmp_path / "model.frt"), cache=tmp_path)
+    assert saved.explain_rule("turned").matches == 1
+    for name, near in (("turned", "my rules/turned"), ("legalise", "legalize")):
+        with pytest.raises(RuleError, match=f"nothing to disable is called '{name}'(.|\n)*mean {near}"):
+            ft.optimize(np.exp, (X,), disable=name, **options)
+
+
 def test_the_search_finds_what_saturation_matched(tmp_path: Path) -> None:
     module = nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.GELU(), nn.Linear(5, 4), nn.Softmax(-1)).eval()
     fast = ft.optimize(module, (torch.randn(3, 6),), machine=REFERENCE, cache=tmp_path)
