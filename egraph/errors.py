@@ -39,7 +39,7 @@ class UnsupportedOpError(ModelError):
 
 
 class MissingAttributeError(ModelError, AttributeError):
-    """A tensor that is traced has no such attribute; to what asks whether it has one, that is an AttributeError."""
+    """A tensor that is traced, or `ops`, has no such attribute; to what asks whether it has one, an AttributeError."""
 
 
 class IndexRangeError(FrittataError, IndexError):

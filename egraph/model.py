@@ -229,6 +229,11 @@ def note_origin(origin_by_term: dict[Term, str], result: Term, place: str) -> No
             waiting.extend(term.args)
 
 
+def short_origin(origin: str) -> str:
+    """Keep the last two parts of a path: .../torch/nn/modules/activation.py:12 -> modules/activation.py:12."""
+    return "/".join(origin.replace("\\", "/").split("/")[-2:])
+
+
 def _bind_function(function: Function, extent_by_name: Mapping[str, int]) -> Function:
     def bind(term: Term, args: tuple[Term, ...]) -> Term:
         return registry.make(term.op, term.sort, args, tuple(bind_attr(a, extent_by_name) for a in term.attrs))

@@ -26,7 +26,7 @@ from typing import Any
 from frittata.egraph import dtypes, script_data, shapes, terms
 from frittata.egraph.errors import ModelError
 from frittata.egraph.indexing import Affine, Atom, IndexMap, Quot, Var
-from frittata.egraph.model import Function, Model
+from frittata.egraph.model import Function, Model, short_origin
 from frittata.egraph.ops import registry
 from frittata.egraph.script_parser import is_name, parse
 from frittata.egraph.shapes import Shape, Sym
@@ -67,7 +67,7 @@ def table(model: Model) -> str:
         results = writer.write()
         for term in terms.walk(*function.inputs, *function.outputs):
             if isinstance(term.type, TensorType):
-                origin = model.origin_by_term.get(term, "")
+                origin = short_origin(model.origin_by_term.get(term, ""))
                 rows.append((*writer.described(term), show_type(term.type), origin))
         rows.append((name, "return", ", ".join(results), "", ""))
     widths = [min(60, max(len(row[i]) for row in rows)) for i in range(len(rows[0]))]

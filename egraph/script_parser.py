@@ -351,7 +351,9 @@ class _Body:
         if term is None:
             self.source.fail_at(f"{name} is not defined", node)
         if term.sort != sort:
-            do = "write load(...) to read a tensor" if sort == "element" else "write build(..., shape=...)"
+            do = "write build(..., shape=...)"
+            if sort == "element":
+                do = "write load(...) to read a tensor; a line that makes a tensor says its type, y: f32[4, 8] = ..."
             self.source.fail_at(f"{name} is of sort {term.sort}, needed is {sort}", node, do)
         return term
 

@@ -112,6 +112,10 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f"frittata.{_HOME_BY_NAME[name]}"), name)
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
 @overload
 def optimize(
     model: Any, args: Any = (), kwargs: Any = None, *, dynamic_shapes: None = None, **options: Any
@@ -132,8 +136,8 @@ def optimize(
     `frittata.Model`. `args` is a tuple of example arguments, `kwargs` a dict of those that are given by name. Options
     are the fields of `Options`, those of a `Context` around the call among them.
 
-    With `dynamic_shapes`, as `torch.export` takes it, or True for a model that has symbolic dims, programs are compiled
-    for the sizes that come: see `Dynamic`.
+    With `dynamic_shapes`, as `torch.export` takes it or with names for dims, or True for a model that has symbolic
+    dims, programs are compiled for the sizes that come: see `Dynamic`.
 
     >>> fast = optimize(torch.nn.Linear(3, 2).eval(), (torch.zeros(5, 3),))  # doctest: +SKIP
 

@@ -82,8 +82,8 @@ class Account:
     @cached_property
     def own_rules(self) -> tuple[Rule, ...]:
         """The rules of one's own that take part."""
-        files = {stem for stem, _ in self.compilation.own_rules}
-        return tuple(rule for f in self.compilation.families if f.name in files for rule in f.rules)
+        own = self.compilation.own_families
+        return tuple(rule for f in self.compilation.families if f.name in own for rule in f.rules)
 
     @cached_property
     def fusing_rules(self) -> tuple[str, ...]:
@@ -118,6 +118,10 @@ class KernelView:
     kernel: Kernel
     step: int
     _account: Account = field(repr=False)
+
+    def __repr__(self) -> str:
+        types = ", ".join(str(output.body.type) for output in self.kernel.outputs)
+        return f"KernelView({self.name}: {self.template}, {types}, {self.predicted_s:.3g} s predicted)"
 
     @property
     def name(self) -> str:

@@ -142,7 +142,7 @@ _INSTRUMENTS = ("timing", "snapshot")
 def _dim(text: str) -> tuple[str, int]:
     name, _, extent = text.rpartition("=")
     if not name or not extent.isdecimal() or not int(extent):
-        raise argparse.ArgumentTypeError(f"{text!r} is no NAME=N")
+        raise argparse.ArgumentTypeError(f"{text!r} is no NAME=N, with N at least 1")
     return name, int(extent)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakSet
 
 import numpy as np
@@ -53,6 +53,14 @@ class Dynamic:
         dims = (f"{name} from {least}" + ("" if most is None else f" to {most}") for name, (least, most) in ranges)
         return f"Dynamic({', '.join(dims)}: {len(self.programs)} programs)"
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            what = f"a model with symbolic dims has no {name!r}"
+            if hasattr(Optimized, name):
+                what += f", but a program for each size: ask one, {self._at}.{name}"
+            raise AttributeError(what)
+
     def __copy__(self) -> Dynamic:
         return self
 
@@ -62,6 +70,10 @@ class Dynamic:
             do="write the program for some sizes with fast.at(...).save(path)",
         )
 
+    @property
+    def _at(self) -> str:
+        return f"at({', '.join(f'{name}=...' for name in self.ranges)})"
+
     def at(self, **extents: int) -> Optimized:
         """Return the program for some sizes, one for each dim.
 
@@ -69,7 +81,8 @@ class Dynamic:
             has to be compiled, and a parameter was changed since `optimize`.
         """
         if extents.keys() != self.ranges.keys():
-            raise ModelError(f"sizes of {', '.join(extents) or 'nothing'}", do=f"give {', '.join(self.ranges)}")
+            given = ", ".join(extents) or "none"
+            raise ModelError(f"sizes of {given}, where the dims are {', '.join(self.ranges)}", do=f"call {self._at}")
         for name, extent in extents.items():
             least, most = self.ranges[name]
             if not isinstance(extent, int | np.integer):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -11,6 +11,7 @@ from typing import Any
 import frittata.tables as tables
 from frittata.account import Account, KernelView
 from frittata.chains import Step
+from frittata.egraph.model import short_origin
 from frittata.egraph.snapshot import Node
 from frittata.labels import Labels
 from frittata.neighbours import Boundary
@@ -105,6 +106,8 @@ class Explanation:
                 lines += ["", title, *block]
         return "\n".join(lines)
 
+    __repr__ = __str__
+
 
 def explain(account: Account, name: str) -> Explanation:
     """Explain the kernel of that name, or the one that holds that operator.
@@ -138,7 +141,7 @@ def _held(account: Account, view: KernelView) -> Iterable[Held]:
         if node.rule == 0 and node not in told:
             told.add(node)
             origin = next(iter(account.origins(at)), "")
-            yield Held(node.op, str(account.snapshot.types[at]), _short_path(origin), class_ in results)
+            yield Held(node.op, str(account.snapshot.types[at]), short_origin(origin), class_ in results)
 
 
 def _rivals(account: Account, view: KernelView) -> tuple[tuple[Rival, ...], int]:
@@ -185,11 +188,6 @@ def _derivations(account: Account, view: KernelView) -> Iterable[Derivation]:
     for start, steps, made in groups.values():
         rules = tuple(step.rule for step in steps)
         yield Derivation(start.op, rules, tuple(step.text for step in steps), tuple(dict.fromkeys(made)))
-
-
-def _short_path(origin: str) -> str:
-    """Keep the last two folders of a path: .../torch/nn/modules/activation.py:12 -> modules/activation.py:12."""
-    return "/".join(origin.replace("\\", "/").split("/")[-2:])
 
 
 # ---- text ------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from frittata.account import Account
@@ -75,10 +76,14 @@ class RuleAccount:
             if self.miss is not None:
                 lines.append(f"It came nearest at {self.miss.at}: {self.miss.why}.")
             else:
-                lines.append("There is nothing that its left side begins with.")
+                roots = [binding.pattern.op for binding in self.rule.left if isinstance(binding.pattern, Node)]
+                lacks = "one of them is not there" if len(roots) > 1 else "there is none"
+                lines.append(f"It asks for {' and '.join(roots)}, and {lacks}.")
         if self.stopped:
             lines.append(f"Saturation ended at the {self.stopped}: with more it might match more.")
         return "\n".join(lines)
+
+    __repr__ = __str__
 
     def _outcome(self) -> str:
         """Say what of the program holds what the rule made."""
@@ -97,7 +102,7 @@ def account_of(account: Account, name: str) -> RuleAccount:
     Raises: RuleError that names the nearest.
     """
     done = account.compilation
-    own = [parse_family(text, f"{stem}.rules", stem) for stem, text in done.own_rules]
+    own = [parse_family(text, name, Path(name).stem) for name, text in done.own_rules]
     (family, rule), *others = library.named(name, (*library.builtin_families(), *own))
     if others:
         every = " or ".join(other.full_name for _, other in ((family, rule), *others))

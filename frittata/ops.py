@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from frittata.egraph.errors import MissingAttributeError, UnsupportedOpError
 from frittata.egraph.ops import Op, get, names, nearest, register, unregister
 from frittata.frontends.arrays.operators import operator
 from frittata.frontends.arrays.tensor import input
@@ -20,7 +21,10 @@ def __getattr__(name: str) -> Any:
     """Return an operator, those that are registered later among them, as a function."""
     if name.startswith("__"):
         raise AttributeError(name)
-    return operator(name.removesuffix("_"))
+    try:
+        return operator(name.removesuffix("_"))
+    except UnsupportedOpError as error:
+        raise MissingAttributeError(error.what, do=error.do or "frittata.ops.names() lists them") from error
 
 
 def __dir__() -> list[str]:

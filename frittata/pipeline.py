@@ -7,6 +7,7 @@ A program that was chosen before for the same question is taken from the cache i
 
 from __future__ import annotations
 
+import difflib
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -74,8 +75,13 @@ class Compilation:
     is_remembered: bool
     prices: Prices
     own_rules: tuple[tuple[str, str], ...] = ()
-    """The caller's families: names and texts."""
+    """The caller's rule files: names and texts."""
     phase_seconds: dict[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def own_families(self) -> set[str]:
+        """The names of the caller's families."""
+        return {Path(name).stem for name, _ in self.own_rules}
 
     @property
     def program(self) -> Program:
@@ -146,7 +152,7 @@ def compile_model(
             model = detached(model, choice.program, options.form)
         executable = target.build(choice.program, model.params, cache.kernels_in(folder))
         stage.ended(ChosenProgram(model, choice.program), len(choice.program.kernels))
-    own = tuple((path.stem, path.read_text(encoding="utf-8")) for path in options.rules)
+    own = tuple((path.name, path.read_text(encoding="utf-8-sig")) for path in options.rules)
     done = Compilation(
         options, imported, model, families, machine, choice, executable, found is None, prices, own, watch.seconds
     )
@@ -267,9 +273,10 @@ def admitted(options: Options, own: Sequence[Family]) -> tuple[Family, ...]:
     _check_names(options, names)
     wanted = options.pipeline.families()
     if wanted is not None:
-        unknown = wanted - names
-        if unknown:
-            raise RuleError(f"pipeline {options.pipeline.name!r} names no family: {', '.join(sorted(unknown))}")
+        known = {family.name for family in families}
+        if wanted - known:
+            what = f"pipeline {options.pipeline.name!r} names no family: {', '.join(sorted(wanted - known))}"
+            raise RuleError(what, do=f"families are {', '.join(sorted(known))}")
         families = tuple(family for family in families if family.name in wanted or family in own)
     levels = _levels(options)
     kept = [
@@ -295,7 +302,10 @@ def _check_names(options: Options, rules: set[str]) -> None:
                 do = "equal terms are one term in an e-graph; what is cheap to recompute is recomputed by price"
                 raise RuleError(f"nothing to {what} is called 'cse'", do=do)
             if name not in known:
-                raise RuleError(f"nothing to {what} is called {name!r}", do="`frittata rules list` shows all names")
+                near = sorted(one for one in known if one.endswith(f"/{name}"))
+                near = near or difflib.get_close_matches(name, sorted(known), 3)
+                do = f"did you mean {' or '.join(near)}?" if near else "`frittata rules list` shows all names"
+                raise RuleError(f"nothing to {what} is called {name!r}", do=do)
 
 
 def _without_replaced(family: Family) -> Family:

@@ -242,6 +242,8 @@ class Report:
         ]
         return "\n\n".join("\n".join(part) for part in parts if part)
 
+    __repr__ = __str__
+
     def _summary(self) -> list[str]:
         steps = f"{len(self.kernels)} kernel{'s' * (len(self.kernels) != 1)}"
         measured = f", {tables.seconds(self.measured_s)} measured" if self.account.measured else ""

@@ -33,8 +33,8 @@ def load(spec: str, dims: Mapping[str, int] | None = None) -> tuple[Any, tuple[A
     if spec.endswith(".txt"):
         return _script(Path(spec), dims or {}), ()
     if dims:
-        do = "give them for a model.onnx or model.txt; others have those of their arguments"
-        raise ModelError(f"dims for {spec}", do=do)
+        do = "leave --dim out: it is for a model.onnx or model.txt; the arguments of others have their sizes"
+        raise ModelError(f"{spec} has no symbolic dims", do=do)
     where, separator, name = spec.rpartition(":")
     if not separator or not where:
         raise ModelError(f"{spec!r} does not name a model", do=_HOW)
@@ -50,7 +50,7 @@ def load(spec: str, dims: Mapping[str, int] | None = None) -> tuple[Any, tuple[A
     except Exception as error:  # the caller's code
         raise ModelError(f"{name}() raised {type(error).__name__}: {error}", _place(error) or spec) from error
     if not isinstance(made, tuple) or len(made) != 2:
-        raise ModelError(f"{name}() returned a {type(made).__name__}", spec, "return (module, args)")
+        raise ModelError(f"{name}() returned {type(made).__name__}", spec, "return (module, args)")
     model, args = made
     return model, tuple(args) if isinstance(args, (tuple, list)) else (args,)
 

@@ -108,6 +108,8 @@ class Verification:
         lines = table(("", "name", "error / tolerated", "type"), rows, right=(2,))
         return "\n".join([f"wrong: {self.culprit}", "", *lines])
 
+    __repr__ = __str__
+
 
 def _row(one: Comparison) -> tuple[str, str, str]:
     return one.name, f"{one.error:.3g}", one.type
@@ -135,9 +137,8 @@ def verify(done: Compilation, arrays: Sequence[Array]) -> Verification:
 
 def _own(done: Compilation) -> tuple[str, ...]:
     """Return the rules of one's own that matched."""
-    files = {stem for stem, _ in done.own_rules}
     counts = (pair for phase in done.saturation.phases for pair in phase.statistics.matches_by_rule.items())
-    return tuple(dict.fromkeys(rule for rule, count in counts if count and rule.partition("/")[0] in files))
+    return tuple(dict.fromkeys(rule for rule, count in counts if count and rule.partition("/")[0] in done.own_families))
 
 
 class _Law:

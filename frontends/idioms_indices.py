@@ -78,7 +78,8 @@ def _placed(x: Term, indices: Sequence[Term | None]) -> dict[int, Term]:
     """Return the indices by the number of their axis, none of them negative."""
     places = {at: i for at, i in enumerate(indices) if i is not None}
     if any(i.dtype == "bool" for i in places.values()):
-        raise UnsupportedOpError("indexing by a mask, whose result has no static shape")
+        do = "compute all places, and choose among them: where(mask, x, y)"
+        raise UnsupportedOpError("indexing by a mask, whose result has no static shape", do=do)
     return {at: wrapped(i, x.shape[at]) for at, i in places.items()}
 
 

@@ -140,16 +140,40 @@ def _shape(node: torch.fx.Node) -> tuple[Any, ...]:
     return tuple(getattr(node.meta.get("val"), "shape", ()))
 
 
+def named(dynamic_shapes: Any) -> Any:
+    """Return dynamic_shapes with a `Dim` in the place of each name, one for equal names.
+
+    Raises: ModelError for a name that torch does not take.
+    """
+    dim_by_name: dict[str, Any] = {}
+
+    def visit(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {key: visit(value) for key, value in part.items()}
+        if type(part) in (list, tuple):
+            return type(part)(map(visit, part))
+        if isinstance(part, str) and part not in dim_by_name:
+            try:
+                dim_by_name[part] = torch.export.Dim(part)
+            except AssertionError as error:
+                raise ModelError(f"dynamic_shapes has a dim {part!r}", do="give a word as its name") from error
+        return dim_by_name[part] if isinstance(part, str) else part
+
+    return visit(dynamic_shapes)
+
+
 def check(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any) -> None:
     """Hold dynamic_shapes to the arguments of a module.
 
     Raises: ModelError that gives torch's reason.
     """
+    do = "give an entry for each argument: ({axis: torch.export.Dim(...)}, ...), or a dict of them by name"
+    if not isinstance(dynamic_shapes, dict | list | tuple | None):
+        raise ModelError(f"dynamic_shapes={dynamic_shapes!r:.80}", do=do)
     try:
         _check_dynamic_shapes(_combine_args(module, args, dict(kwargs)), dynamic_shapes)
     except (RuntimeError, ValueError, AssertionError) as error:  # UserError among them
         reason = str(error).partition(" For more information")[0].partition("\n")[0]
-        do = "give an entry for each argument: ({axis: torch.export.Dim(...)}, ...), or a dict of them by name"
         raise ModelError(f"dynamic_shapes does not fit the arguments: {reason}", do=do) from error
     dims_by_place(module, args, kwargs, dynamic_shapes)
 

@@ -154,7 +154,8 @@ class _Call:
             error.where = self.what + (f", {error.where}" if error.where else "")
             raise
         except Exception as error:  # the caller's code: torch.export would say that it cannot follow the module
-            raise ModelError(f"a converter raised {type(error).__name__}: {error}", self.what) from error
+            do = "it gets and returns terms: call functions of frittata.ops, or numpy's of frittata.as_tensor(x)"
+            raise ModelError(f"a converter raised {type(error).__name__}: {error}", self.what, do) from error
         made = [result.term if isinstance(result, Tensor) else result for result in results]
         for result in made:
             if not isinstance(result, Term):

@@ -106,11 +106,21 @@ class Imported:
         if spec != self.input_spec:
             given, spec = pytree.tree_flatten(self._as_exported(args, kwargs))
         if spec != self.input_spec:
+            what = f"the call {_described(spec)} has another structure than the export {_described(self.input_spec)}"
             raise ModelError(
-                f"the call {_described(spec)} has another structure than the export {_described(self.input_spec)}",
+                what + self._misfit(args, kwargs),
                 do="give as many arguments as at the export, by position and by name as there, nested alike",
             )
         return given
+
+    def _misfit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Say which argument the source itself would not take; empty if it would take them all."""
+        try:
+            if self.signature is not None:
+                self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            return f": {error}"
+        return ""
 
     def unflatten(self, outputs: Iterable[Any]) -> Any:
         """Return the outputs of `model.main` in the structure that the module returns.

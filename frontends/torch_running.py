@@ -46,7 +46,7 @@ def alone() -> Generator[None]:
 
     with _LOCK, torch.no_grad(), WrittenOut(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The tensor attribute", UserWarning)  # `steady` looks at what it is about
-        warnings.filterwarnings("ignore", ".*LeafSpec. is deprecated", FutureWarning)  # torch's own, of its copies
+        warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)  # torch's own, of its copies
         for logger in _LOGGERS:
             logger.addFilter(is_wanted)
         printer = export_trace.__dict__.get("print", print)

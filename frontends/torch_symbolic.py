@@ -33,6 +33,7 @@ def of_module(
     Raises: as `from_module`.
     """
     check_call(module, args, kwargs)
+    dynamic_shapes = torch_dims.named(dynamic_shapes)
     torch_dims.check(module, args, kwargs or {}, dynamic_shapes)
     try:
         program, names = exported(module, args, kwargs, dynamic_shapes)

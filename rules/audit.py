@@ -144,7 +144,8 @@ def audit(rule: Rule, seed: int = 0, instances: int = 60, attempts: int = ATTEMP
         tried += 1
         if found is not None or (tried >= instances and (tried >= most or attempt >= FEW_ATTEMPTS)):
             return AuditResult(rule, tried, skipped, found)
-    return AuditResult(rule, tried, skipped, None, "" if tried else reason or obstacle(rule, rng))
+    hindered = reason if skipped > tried else "" if tried else obstacle(rule, rng)
+    return AuditResult(rule, tried, skipped, None, hindered)
 
 
 def _try(rule: Rule, instance: Instance, rng: Dice) -> Counterexample | None:
@@ -152,7 +153,7 @@ def _try(rule: Rule, instance: Instance, rng: Dice) -> Counterexample | None:
         right_by_name = results(rule.right, instance.bindings)
     except (ModelError, ArithmeticError, LookupError, TypeError, ValueError) as error:  # from type rules as well
         left = instance.bindings.term_by_name[rule.left[0].name]
-        return Counterexample(rule, _text(left), f"ill-typed: {error}", {})
+        return Counterexample(rule, _text(left), f"ill-typed: {_reason(error)}", {})
     for name, right in right_by_name.items():
         left = instance.bindings.term_by_name[name]
         found = _compare(rule, instance, left, right, rng)
@@ -291,6 +292,13 @@ def _differs(left: Array, right: Array, draw: _Draw, signs: bool) -> Array:
     if draw.nan_stays:
         return wrong | (np.isnan(left) & ~np.isnan(right))
     return wrong if draw.finite_only else wrong | (~finite & ~both_nan & (left != right))
+
+
+def _reason(error: Exception) -> str:
+    """Write an error in one line."""
+    if not isinstance(error, ModelError):
+        return str(error)
+    return f"{error.where and error.where + ': '}{error.what}{error.do and f' ({error.do})'}"
 
 
 def _text(term: Term) -> str:

@@ -39,7 +39,8 @@ class Dice(np.random.Generator):
         self.numbers = tuple(beside) or NUMBERS
         large = [size for size in sizes if max(DIMS) < size <= MOST_SIZE]
         self.dims = (*DIMS, *(dim for size in large for dim in (size, size, size + 1, 2 * size)))
-        self.most_elements = max([MOST_ELEMENTS, *(16 * size for size in large)])
+        # A guard may ask for such an extent on two axes.
+        self.most_elements = max([MOST_ELEMENTS, *(max(16 * size, min(size**2, 16 * MOST_SIZE)) for size in large)])
         self.most_rank = max([MOST_RANK, *(size for size in sizes if size <= max(DIMS))])
 
 

@@ -19,6 +19,10 @@ from frittata.rules.pattern import AttrVariable, Condition, Expression, Node, Nu
 from frittata.rules.source import Tree
 
 INFIX: dict[type[ast.AST], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.USub: "neg"}
+_SPELLED: dict[type[ast.AST] | type[None], str] = {
+    ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne",
+    ast.Pow: "pow", ast.MatMult: "matmul", ast.Mod: "mod", ast.FloorDiv: "floordiv",
+}  # fmt: skip
 _BOOLEAN = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not"}
 _A: dict[Sort, str] = {"tensor": "a tensor", "element": "an element"}
 Attribute = AttrVariable | Expression | None
@@ -59,6 +63,9 @@ def pattern(tree: Tree, scope: Scope, expected: Sort | None = None, node: ast.ex
             do = "write a variable, a number, + - * / or an operator's name"
             if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
                 do = "write not_(...): Python keeps the word"
+            sign = node.op if isinstance(node, ast.BinOp) else node.ops[0] if isinstance(node, ast.Compare) else None
+            if type(sign) in _SPELLED:
+                do = f"write {_SPELLED[type(sign)]}(..., ...)"
             raise tree.source.error(tree.offset(node), what, do)
 
 
@@ -108,7 +115,9 @@ def _variable(tree: Tree, scope: Scope, node: ast.expr, name: str, sort: Sort) -
     found = scope.sort_by_variable.get(name)
     if found is None:
         if name in scope.attributes:
-            raise tree.source.error(tree.offset(node), f"{name!r} is an attribute where {_A[sort]} is needed")
+            number = f"scalar({name}, dtype(x))"  # x: any variable beside it
+            do = f"if it is a number, write {f'full({number}, ())' if sort == 'tensor' else f'const({number})'}"
+            raise tree.source.error(tree.offset(node), f"{name!r} is an attribute where {_A[sort]} is needed", do)
         if not scope.binding:
             raise _unbound(tree, node, name, scope.sort_by_variable)
         scope.sort_by_variable[name] = found = sort
@@ -303,6 +312,8 @@ def condition(tree: Tree, scope: Scope, node: ast.expr) -> Condition:
                 if not isinstance(arg, ast.Name) or scope.sort_by_variable.get(arg.id) != "tensor":
                     raise tree.source.error(tree.offset(arg), f"{kind}(...) takes tensors bound on the left")
             names = tuple(arg.id for arg in args if isinstance(arg, ast.Name))
+            if not names:
+                raise tree.source.error(tree.offset(node), f"{kind}(...) takes tensors bound on the left")
             return Condition(constants=names) if kind == "const" else Condition(varying=names)
         case _:
             return Condition(expression=expression(tree, scope, node))

@@ -29,7 +29,8 @@ def load_file(path: str | Path) -> Family:
     try:
         text = file.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise RuleError(f"cannot open the rule file: {error.strerror}", str(file)) from error
+        do = "rules are given as paths of files, not as text"
+        raise RuleError(f"cannot open the rule file: {error.strerror}", str(file), do) from error
     except UnicodeDecodeError as error:
         what = f"the rule file is not text in UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}"
         raise RuleError(what, str(file), "save it as UTF-8") from error

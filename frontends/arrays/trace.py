@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from frittata.egraph.errors import ModelError
+from frittata.egraph.errors import EmptyError, ModelError
 from frittata.egraph.model import Function, Model
 from frittata.egraph.terms import Term
 from frittata.frontends import draws
@@ -165,7 +165,7 @@ def _traced(function: Callable[..., Any], bound: dict[str, Any], fallback: str) 
             raise ModelError(what, do="give arrays in tuples, lists and dicts")
         if _is_array(leaf):
             array = leaf if isinstance(leaf, _ARRAYS) else np.from_dlpack(leaf)
-            inputs[path] = input(_fresh(trees.name_of(path), inputs.values()), array.shape, array.dtype)
+            inputs[path] = _input(trees.name_of(path), array, inputs.values())
     given = trees.rebuilt(bound, lambda path, leaf: inputs.get(path, leaf))
     before = list(trees.leaves(given))
     name = getattr(function, "__name__", type(function).__name__)
@@ -229,6 +229,16 @@ def _defaults(signature: inspect.Signature | None) -> dict[str, Any]:
     """Return the values of arguments that need not be given."""
     parameters = {} if signature is None else signature.parameters
     return {name: one.default for name, one in parameters.items() if one.default is not inspect.Parameter.empty}
+
+
+def _input(name: str, array: Any, taken: Iterable[Tensor]) -> Tensor:
+    if 0 in array.shape:
+        raise EmptyError(f"argument {name} is empty: shape {array.shape}", do="tensors need at least one value")
+    try:
+        return input(_fresh(name, taken), array.shape, array.dtype)
+    except ModelError as error:
+        error.where = f"argument {name}"
+        raise
 
 
 def _fresh(name: str, taken: Iterable[Tensor]) -> str:

@@ -6,7 +6,8 @@ import torch
 
 import frittata as ft
 from frittata.egraph.errors import ModelError
-from frittata.egraph.model import Model
+from frittata.egraph.model import Function, Model
+from frittata.egraph.ops import registry
 
 TEXT = """
 def main(x: f32[2, 3], param fc_weight = "fc.weight": f32[3, 4], param b: f32[4]) -> f32[2, 4]:
@@ -81,6 +82,12 @@ def test_values_that_are_bound_are_copies_and_may_be_tensors(model: Model) -> No
     np.testing.assert_array_equal(whole.interpret(X)[0], X @ W + B)
     with pytest.raises(ModelError, match=r"detach\(\) spelled it 'fc_weight'"):
         apart.bind({"fc.weight": W})
+
+
+def test_a_table_has_the_end_of_a_path() -> None:
+    term = registry.tensor("exp", registry.tensor("input", name="x", shape=(3,), dtype="f32"))
+    model = Model({"main": Function((term.args[0],), (term,))}, {}, {term: "/a/long/way/modules/linear.py:134"})
+    assert model.table().splitlines()[3].endswith("  modules/linear.py:134")
 
 
 def test_a_table_has_a_row_for_each_tensor(model: Model, capsys: pytest.CaptureFixture[str]) -> None:

@@ -273,6 +273,7 @@ PARAM = "def main(param w: f32[2]) -> f32[2]:\n    return w\n"
         (HEAD + "    return softmax(x, axis=3 + 4)", "2:28", "this is no attribute"),
         (HEAD + "    return add(x, load(x))", "2:19", "unknown tensor operator 'load'"),
         (HEAD + "    return build(x, shape=(2, 3))", "2:18", "sort tensor, needed is element"),
+        (HEAD + "    y = exp(x)\n    return y", "2:13", "a line that makes a tensor says its type"),
         (HEAD + "    v1: f32[2, 4] = relu(x)\n    return v1", "2:9", r"declared f32\[2, 4\], but it is f32\[2, 3\]"),
         (HEAD + "    v1: f64[2, 3] = relu(x)\n    return v1", "2:9", "but it is f32"),
         (HEAD + "    x: f32[2, 3] = relu(x)\n    return x", "2:5", "x is defined twice"),

@@ -44,8 +44,8 @@ def compiled(layer: nn.Module, cache: Path) -> Optimized:
 
 
 MISFITS: dict[str, tuple[tuple[Any, ...], str]] = {
-    "too few": ((X, CHOSEN), r"the call f\(\*, \*\) has another structure than the export f\(\*, \*, \*\)"),
-    "too many": ((X, CHOSEN, SCALE, X), "another structure"),
+    "too few": ((X, CHOSEN), r"f\(\*, \*\) has another structure than the export f\(\*, \*, \*\): missing .*'scale'"),
+    "too many": ((X, CHOSEN, SCALE, X), "another structure .*: too many positional arguments"),
     "nested": (([X], CHOSEN, SCALE), r"f\(\[\*\], \*, \*\)"),
     "another batch": ((X[:1], CHOSEN, SCALE), r"argument 'x' must be float32\[2, 4\], got float32\[1, 4\]"),
     "an empty batch": ((X[:0], CHOSEN, SCALE), r"got float32\[0, 4\]"),

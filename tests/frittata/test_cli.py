@@ -85,7 +85,7 @@ def test_a_model_comes_from_a_function_in_a_file(
         (["optimize", "nothing.txt"], "cannot open the script"),
         (["optimize", "nothing.py:f"], "there is no such file"),
         (["optimize", "nothing.onnx"], "there is no such file"),
-        (["optimize", "nothing.py:f", "--dim", "n=3"], "dims for nothing.py:f"),
+        (["optimize", "nothing.py:f", "--dim", "n=3"], "nothing.py:f has no symbolic dims"),
         (["optimize", "nothing"], "does not name a model"),
         (["optimize", "no.such.module:f"], "cannot import no.such.module"),
         (["rules", "check", "nothing"], "families are"),

@@ -3,6 +3,7 @@
 import gc
 import math
 import weakref
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,27 @@ def main(x: f32[n, 4], y: f32[m, 4]) -> (f32[n, 4], f32[m, 4]):
     assert fast.at(n=three, m=2) is fast.at(n=3, m=2)
     with pytest.raises(ModelError, match="the model takes"):
         fast(np.ones(3, np.float32), np.ones((2, 4), np.float32))
+
+
+def test_dims_of_a_module_may_be_names(options: dict[str, Any]) -> None:
+    class Sum(nn.Module):
+        def forward(self, x: torch.Tensor, others: list[torch.Tensor]) -> torch.Tensor:
+            return x + others[0]
+
+    x = torch.zeros(4, 6)
+    fast = ft.optimize(Sum().eval(), (x, [x]), dynamic_shapes={"x": {0: "rows"}, "others": [("rows", None)]}, **options)
+    assert list(fast.ranges) == ["rows"]
+    assert torch.equal(fast(torch.ones(3, 6), [torch.ones(3, 6)]), torch.full((3, 6), 2.0))
+    for dims, message in (("rows", "dynamic_shapes="), (3, "dynamic_shapes=3"), (({0: "my rows"}, None), "'my rows'")):
+        with pytest.raises(ModelError, match=message):
+            ft.optimize(Sum().eval(), (x, [x]), dynamic_shapes=dims, **options)
+
+
+def test_what_a_program_has_is_asked_of_one(options: dict[str, Any]) -> None:
+    fast = ft.optimize(mlp(), (torch.zeros(4, 6),), dynamic_shapes=({0: BATCH},), **options)
+    with pytest.raises(AttributeError, match=r"ask one, at\(batch=...\).report"):
+        attrgetter("report")(fast)
+    assert not hasattr(fast, "nothing")
 
 
 def test_sizes_must_agree(options: dict[str, Any]) -> None:

@@ -186,7 +186,7 @@ MISFITS: dict[str, tuple[Any, str]] = {
     "no argument of the name": ({"y": {0: DIM}}, r"arg names \['x'\](.|\n)*\['y'\]"),
     "no tuple": ({0: DIM}, "arg names"),
     "one too many": (({0: DIM}, {0: DIM}), "1 elements(.|\n)*2 elements"),
-    "a text": (({0: "n"},), "got 'n' instead"),
+    "a fraction": (({0: 2.5},), "got 2.5 instead"),
 }
 
 

@@ -29,6 +29,7 @@ number: x + 2 => 2 + x
 swapped: relu(x) ~> gelu(x)
 replaced: cos(x) ~> sin(x)
 nowhere: floor(ceil(x)) => ceil(x)
+several: p = tanh(x), q = floor(x) => q = floor(x), p = tanh(x)
 turned: exp(x) * tanh(y) => tanh(y) * exp(x)
 scaled: full(c, s) ~> full(c * 2, s)
 """
@@ -56,8 +57,9 @@ MISSES = {
     "scaled": r"at full of type f32\[\]: all of it fits, but what it makes of it has no value: c \* 2: unsupported",
     "attribute": r"attributes of permute are others: \(0, 2, 1\)",
     "number": "asks for 2, and there is full",
-    "swapped": "There is nothing that its left side begins with",
-    "nowhere": "There is nothing that its left side begins with",
+    "swapped": "It asks for relu, and there is none",
+    "nowhere": "It asks for floor, and there is none",
+    "several": "It asks for tanh and floor, and one of them is not there",
 }
 
 
@@ -97,6 +99,19 @@ def test_a_rule_without_a_part_in_it(tmp_path: Path) -> None:
     assert "leaves layout out" in legalized.explain_rule("layout/last-mul").absent
     with pytest.raises(RuleError, match=r"no rule 'build-expp'(.|\n)*build-exp"):
         fast.explain_rule("build-expp")
+
+
+def test_a_rule_is_placed_in_its_file_whatever_the_file_is_called(tmp_path: Path) -> None:
+    file = tmp_path / "my rules.txt"
+    file.write_text("turned: exp(x) * tanh(y) => tanh(y) * exp(x)\n", encoding="utf-8-sig")
+    options: dict[str, Any] = {"machine": REFERENCE, "cache": tmp_path, "rules": file}
+    fast = ft.optimize(lambda x: np.exp(x) * np.tanh(x), (X,), **options)
+    assert str(fast.explain_rule("turned")).startswith("my rules/turned, my rules.txt:1:1\n")
+    saved = ft.load(fast.save(tmp_path / "model.frt"), cache=tmp_path)
+    assert saved.explain_rule("turned").matches == 1
+    for name, near in (("turned", "my rules/turned"), ("legalise", "legalize")):
+        with pytest.raises(RuleError, match=f"nothing to disable is called '{name}'(.|\n)*mean {near}"):
+            ft.optimize(np.exp, (X,), disable=name, **options)
 
 
 def test_the_search_finds_what_saturation_matched(tmp_path: Path) -> None:

@@ -160,7 +160,11 @@ def test_pipelines_by_name(model: Model, options: dict[str, Any]) -> None:
     np.testing.assert_allclose(squares(X), np.square(X @ W) * 3, 1e-4, 1e-4)
     assert [phase.name for phase in squares.compilation.saturation.phases] == ["0", "1"]
     assert ft.get_pipeline("squares").steps[1] == "zero"
-    for wrong, message in (("zer", "no pipeline 'zer'"), (ft.Pipeline("mine", [("scaler",)]), "scaler")):
+    for wrong, message in (
+        ("zer", "no pipeline 'zer'"),
+        (ft.Pipeline("mine", [("scaler",)]), "names no family: scaler(.|\n)*families are (.|\n)*scalar"),
+        (ft.Pipeline("mine", [("scalar/square-neg",)]), "names no family: scalar/square-neg"),
+    ):
         with pytest.raises(FrittataError, match=message):
             ft.optimize(model, pipeline=wrong, **options)
     with pytest.raises(FrittataError, match="comes with the package"):

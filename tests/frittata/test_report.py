@@ -109,3 +109,5 @@ def test_rules_take_time_and_no_more_than_their_phase(fast: Optimized) -> None:
 
 def test_a_compiled_model_says_in_short_what_it_is(fast: Optimized) -> None:
     assert repr(fast).startswith(f"Optimized(x: {len(fast.kernels)} kernels, ")
+    assert repr(fast.report) == str(fast.report)
+    assert repr(fast.kernels[0]).startswith(f"KernelView({fast.kernels[0].name}: {fast.kernels[0].template}, ")

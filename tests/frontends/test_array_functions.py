@@ -366,7 +366,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a number": (lambda x: float(x[0, 0]), "not known"),
     "an array": (lambda x: np.asarray(x), "not known"),
     "in place": (lambda x: x.__iadd__(1), "in place"),
-    "a mask": (lambda x: x[x > 0], "mask"),
+    "a mask": (lambda x: x[x > 0], "mask(.|\n)*choose among them: where"),
     "an index": (lambda x: x[5], "index 5"),
     "too many indices": (lambda x: x[0, 0, 0], "3 indices"),
     "an empty slice": (lambda x: x[3:3], "empty"),
@@ -454,6 +454,12 @@ def test_what_asks_for_attributes_learns_that_there_are_none() -> None:
 def test_arrays_that_mean_something_else_are_refused(kind: type[Array]) -> None:
     with pytest.raises(ModelError, match=r"argument x is a (matrix|MaskedArray)(.|\n)*numpy.asarray"):
         from_function(lambda x: x * x, (S.view(kind),))
+
+
+def test_arrays_that_no_tensor_can_be_are_named() -> None:
+    for array, message in ((M[:0], r"argument b is empty: shape \(0, "), (M * 1j, "no element type(.|\n)*argument b")):
+        with pytest.raises(ModelError, match=message):
+            from_function(lambda a, b: a + b, (M, array))
 
 
 def test_a_default_may_be_given_or_not() -> None:

@@ -120,6 +120,7 @@ def test_operators_by_name_take_numbers_and_keywords() -> None:
         ft.ops.sort(x, axis=2)
     assert str(ft.ops.max(x, 0).term.type) == "f32[4, 6]"
     assert ft.ops.and_(x > 0, x < 1).dtype == np.bool_
+    assert not hasattr(ft.ops, "sofmax") and "Builder" in dir(ft)
     assert "softmax" in dir(ft.ops) and ft.ops.get("softmax").doc == ft.ops.softmax.__doc__
     assert ft.ops.pad(x, (0, 1), [1, 0], 2).shape == (5, 7)
     for tensor_, number in ((ft.input("i", (3,), "i32"), 1.5), (ft.input("i", (3,), "i32"), 2**40), (x > 0, 2)):

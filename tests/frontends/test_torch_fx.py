@@ -159,6 +159,7 @@ def test_a_missing_target_is_named_with_its_node_and_line_and_what_to_do() -> No
     [
         (lambda x: 3, "a converter returned 3"),
         (lambda x: {}["no"], "a converter raised KeyError: 'no'"),
+        (lambda x: x * 2, r"a converter raised TypeError(.|\n)*frittata.as_tensor\(x\)"),
         (lambda x: tensor("reshape", x, shape=(5,)), "reshape"),
     ],
 )

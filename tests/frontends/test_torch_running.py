@@ -2,6 +2,7 @@
 
 import logging
 import random
+import warnings
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,12 @@ def test_several_threads_export_at_once() -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(imported, range(2, 10))) == [(2, width) for width in range(2, 10)]
+
+
+def test_torch_warns_of_nothing_of_its_own() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ft.optimize(lambda x: torch.digamma(x), (X,), machine=REFERENCE)
 
 
 class Counter(nn.Module):

@@ -1,6 +1,7 @@
 """The soundness gate: the built-in rules pass, wrong ones are refused with a counterexample."""
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +11,11 @@ from rule_mutants import is_right, mutants
 
 from frittata.egraph.errors import ModelError, RuleError
 from frittata.egraph.ops import registry
+from frittata.rules import facts
 from frittata.rules.audit import LEAST_INSTANCES, THOROUGH, AuditResult, audit, check
 from frittata.rules.library import builtin_families
 from frittata.rules.parse import parse_family
-from frittata.rules.pattern import Family, Rule
+from frittata.rules.pattern import Expression, Family, Rule
 
 PARTS = 8
 RULES = [rule for family in builtin_families() for rule in family.rules]
@@ -146,6 +148,35 @@ def test_ill_typed_right_side_is_a_counterexample() -> None:
     assert "ill-typed" in audited("a: matmul(x, y) => matmul(y, x) if shape(x)[-2] != shape(y)[-1]").failure
 
 
+def test_why_a_right_side_has_no_type_is_one_line() -> None:
+    failure = audited("a: x * x * x => pow(x, 3)  [reassoc]").failure
+    assert "  right: ill-typed: pow(i64[], i64[]) with {}: needs floating-point operands, got i64, i64 (cast" in failure
+
+
+def test_a_part_of_a_guard_that_is_never_true_is_named_with_what_it_met() -> None:
+    failure = audited("a: max_pool(x, k, s, p, d, c) => x if rank(x) == 4 and p == ((0, 0), (0, 0))").failure
+    assert re.search(r"50 are needed; p == \(\(0, 0\), \(0, 0\)\) was never true, as with p = \(\d", failure)
+
+
+def test_a_guard_may_ask_for_large_extents_on_two_axes() -> None:
+    text = "a: relu(x) => x if shape(x)[-1] % 64 == 0 and shape(x)[-2] % 32 == 0"
+    assert "is wrong" in audited(text).failure
+    assert not audited(text.replace("=> x", "=> relu(relu(x))")).failure
+
+
+def test_a_guard_that_nothing_satisfies_is_given_up_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    tested: list[object] = []
+    holds = facts.holds
+
+    def counted(expression: Expression, env: Mapping[str, Any]) -> bool:
+        tested.append(expression)
+        return holds(expression, env)
+
+    monkeypatch.setattr(facts, "holds", counted)
+    (rule,) = parse_family("a: relu(x) => relu(x) if rank(x) > 90", "my.rules", "my").rules
+    assert audit(rule, attempts=800).failure and 100 <= len(tested) <= 400
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -202,6 +233,8 @@ def test_reference_that_fails_or_gives_another_shape_is_named(rows: Callable[...
     rows("failing", lambda x: 1 / 0)
     rows("shrinking", lambda x: x.reshape(-1)[:0])
     assert "the left side failing(x) has no value: division by zero" in audited("a: failing(x) => x").failure
+    rows("first", lambda x: x.reshape(-1)[:1])  # which has the shape of x at times
+    assert "the reference of first gave shape (1,)" in audited("a: first(x) => x").failure
     assert "the reference of shrinking gave shape (0,) in place of" in audited("a: shrinking(x) => x").failure
     assert "failing(x) has no value: division by zero" in audited("a: tanh(x) => failing(x)").failure
 
