@@ -394,6 +394,7 @@ ROUNDS: dict[str, bool] = {
     **dict.fromkeys(("mul", "maximum", "minimum", "fmax", "fmin", "floor_divide"), False),
     **dict.fromkeys(("div.Tensor_mode", "div.Scalar_mode"), False),
     **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor"), False),
+    **dict.fromkeys(("bitwise_left_shift", "bitwise_right_shift", "__lshift__", "__rshift__"), False),
 }
 """Operators whose first two operands torch converts to one dtype; whether it rounds a number to a half, too."""
 

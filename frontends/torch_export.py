@@ -457,7 +457,8 @@ class _Importer:
     def _extern(self, node: torch.fx.Node) -> Any:
         """Return a call into torch, or the result of one that a row left out."""
         if node.target is not operator.getitem:
-            return extern(node, lambda used: self._read(used, node), self._type)
+            target, _ = self.in_place.get(node, (node.target, []))
+            return extern(node, target, lambda used: self._read(used, node), self._type)
         source, key = node.args
         assert isinstance(source, torch.fx.Node)
         found = self._extern(source)[key]

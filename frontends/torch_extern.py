@@ -38,15 +38,19 @@ def is_left_to_torch(node: torch.fx.Node) -> bool:
 
 
 def extern(
-    node: torch.fx.Node, read: Callable[[torch.fx.Node], Any], type_of: Callable[[torch.Tensor, str], TensorType]
+    node: torch.fx.Node,
+    target: Any,
+    read: Callable[[torch.fx.Node], Any],
+    type_of: Callable[[torch.Tensor, str], TensorType],
 ) -> Any:
     """Return the call as terms, a tuple of them for several results; those that have no element type are None.
 
-    `read` gives the value of a node, `type_of` the type of a tensor or a ModelError.
+    `target` is the node's, or its functional counterpart; `read` gives the value of a node, `type_of` the type of a
+    tensor or a ModelError.
 
     Raises: UnsupportedOpError that says why torch cannot be called for it; EmptyError if its result is empty.
     """
-    _refuse_impure(node.target)
+    _refuse_impure(target)
     operands: dict[Term, int] = {}
 
     def text(value: Any) -> str:
@@ -64,13 +68,13 @@ def extern(
         raise UnsupportedOpError(error.what) from error
     if not operands:
         raise UnsupportedOpError("it takes no tensor")
-    call = f"{node.target}({', '.join(parts)})"
+    call = f"{target}({', '.join(parts)})"
     value: Any = node.meta.get("val")
 
     def result(number: int, tensor: Any) -> Term | None:
         if not isinstance(tensor, torch.Tensor):
             return None
-        return externs.extern(call, tuple(operands), number, type_of(tensor, f"result {number} of {node.target}"))
+        return externs.extern(call, tuple(operands), number, type_of(tensor, f"result {number} of {target}"))
 
     if isinstance(value, torch.Tensor):
         try:

@@ -50,16 +50,21 @@ def in_place_calls(nodes: Iterable[torch.fx.Node]) -> dict[torch.fx.Node, tuple[
 
 
 def _counterpart(node: torch.fx.Node) -> Any:
-    """Return the overload of the same name without the underscore, with the same operands."""
+    """Return the overload without the underscore that has the same operands, mostly the one of the same name."""
     schema = getattr(node.target, "_schema", None)
     if node.op != "call_function" or schema is None or not schema.is_mutable or node.kwargs.get("out") is not None:
         return None
     name, overload = schema.name.partition("::")[2], schema.overload_name or "default"
     packet = getattr(torch.ops.aten, name[:-1], None) if name.endswith("_") else None
-    found = getattr(packet, overload, None)
-    if found is None or [a.name for a in found._schema.arguments] != [a.name for a in schema.arguments]:
+    if packet is None:
         return None
-    return found
+    candidates = (getattr(packet, kind) for kind in sorted(packet.overloads(), key=lambda kind: kind != overload))
+    return next((found for found in candidates if _operands(found._schema) == _operands(schema)), None)
+
+
+def _operands(schema: Any) -> list[tuple[str, str]]:
+    """`pow.Scalar` is a number to the power of a tensor, `pow_.Scalar` a tensor to the power of a number."""
+    return [(argument.name, str(argument.type)) for argument in schema.arguments]
 
 
 def _is_fresh(node: torch.fx.Node) -> bool:

@@ -9,7 +9,7 @@ and acts. Rows are few: twelve equal layers share theirs.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import combinations
 from typing import Any
@@ -132,11 +132,22 @@ class _Compiler:
         return queries
 
     def _superseded(self) -> list[str]:
-        """Hide what is computed of numbers alone once it is a number: zero times a number times another has no end."""
+        """Hide what is computed of numbers alone once it is a number: zero times a number times another has no end.
+
+        Sums and products are hidden the other way round, too. A rule may have turned them, and the answer to that one
+        comes a round later; until then a sum that is one of its addends again, as 300 + 1e-5 is, would gather itself.
+        """
         left, right = ([binding.pattern for binding in side] for side in (self.rule.left, self.rule.right))
         if len(left) != 1 or len(right) != 1 or not isinstance(left[0], Node) or not left[0].args:
             return []
-        return [f"(subsume {self._left(left[0])})"] if all(map(_is_const, (*left[0].args, right[0]))) else []
+        if not all(map(_is_const, (*left[0].args, right[0]))):
+            return []
+        hidden = [f"(subsume {self._left(left[0])})"]
+        if left[0].op in ("add", "mul"):
+            turned = self._left(replace(left[0], args=left[0].args[::-1]))
+            hidden += [f"(union {_term(self.rule.left[0].name)} {turned})"]
+            hidden += [f"(set (by_{turned[1:-1]}) {self.number})", f"(subsume {turned})"]
+        return hidden
 
     def _planned(self, noted: str, queries: list[list[str]], actions: list[str], outputs: list[str]) -> Program:
         names = self._needed()

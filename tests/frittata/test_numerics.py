@@ -72,3 +72,18 @@ def test_constants_that_become_integers_are_those_of_the_framework(
     x = torch.zeros(46)
     fast = ft.optimize(function, (x,), machine=REFERENCE, cache=tmp_path, **options)
     assert torch.equal(fast(x), function(x))
+
+
+def absorbed(x: torch.Tensor) -> torch.Tensor:
+    return x < (torch.full((7,), 1e-5) + 300)
+
+
+def tolerated(x: torch.Tensor) -> torch.Tensor:
+    return torch.isclose(x, torch.ones(7), atol=300)
+
+
+@pytest.mark.parametrize("function", [absorbed, tolerated])
+def test_a_sum_of_numbers_that_is_one_of_them_gathers_nothing(function: Any, tmp_path: Path) -> None:
+    x = torch.tensor([0.0, 299.5, 300.5, 301.5, -299.5, -298.0, math.nan])
+    fast = ft.optimize(function, (x,), machine=REFERENCE, cache=tmp_path)
+    assert torch.equal(fast(x), function(x))

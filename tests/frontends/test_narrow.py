@@ -308,6 +308,7 @@ def test_numbers_beside_integers_wrap() -> None:
     x = torch.tensor([255, 44, 7, 0], dtype=torch.uint8)
     check(lambda x: (x == -1, x > -1, x == 300, x % -3, x // -3, x + 300, x * -2, x & -2, x / 300), x)
     check(lambda x, y: (x == y, x > y, torch.maximum(x, y)), x, torch.tensor(300))
+    check(lambda x: (x << 256, x >> 65538, x << 2**31), x)
 
 
 @pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8")

@@ -177,3 +177,11 @@ def test_rows_are_made_for_any_number_of_operands() -> None:
     np.testing.assert_array_equal(joined, np.repeat(np.arange(11.0), 2))
     assert "extern_11" not in registry.names() and registry.nearest("extern_1") != "extern_11"
     assert registry.find("extern_x", "tensor") is None and registry.find("extern_01", "tensor") is None
+
+
+def test_what_is_called_in_place_is_called_by_its_functional_name() -> None:
+    x = torch.tensor([-3, 0, 1, 2])
+    model = Module(lambda x: (x * 3).pow_(x.abs()) + 1).eval()
+    fast = ft.optimize(model, (x,), machine=REFERENCE)
+    assert torch.equal(fast(x), model(x))
+    assert fast.report.externs

@@ -97,12 +97,18 @@ def another_dtype(x: Tensor) -> Tensor:
     return (x * 2).add_(torch.arange(4, dtype=torch.float64))
 
 
+def powers(x: Tensor) -> Tensor:
+    """Of the overloads, `pow_.Scalar` is `pow.Tensor_Scalar`."""
+    return (x.int() * 3).pow_(3) + (x * 2).pow_(2)
+
+
 RENAMED: dict[Callable[..., object], int] = {
     fresh_then_relu: 1,
     twice: 3,
     read_before_and_after: 1,
     a_view_is_taken_after: 1,
     compared: 4,
+    powers: 2,
 }
 LEFT = [
     *(a_view_is_taken_before, through_a_view, a_view_between_two, another_dtype),
