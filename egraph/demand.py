@@ -222,9 +222,9 @@ def _causal(term: Term, part: Part) -> _Route:
     q, k, v = term.args
     (rows,) = shapes.concrete(k.shape[-2:-1])
     is_last = q.shape[-2] == rows and part.get(-2) == (range(rows - 1, rows),)
-    but, op = ((-1,), "attention") if is_last else ((-1, -2), term.op)
-    axes = _same(term, q, *but), _same(term, k, -1, -2), _same(term, v, -2)
-    return _Route(axes, frozenset(range(-len(term.shape), 0)) - (frozenset() if is_last else {-2}), op)
+    axes = _same(term, q, -1), _same(term, k, -1, -2), _same(term, v, -2)
+    every = frozenset(range(-len(term.shape), 0))
+    return _Route(axes, every, "attention") if is_last else _Route(axes, every - {-2}, term.op)
 
 
 def _kept_axes(x: Term, term: Term) -> _Axes:

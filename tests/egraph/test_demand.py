@@ -81,6 +81,10 @@ MOVED: dict[str, tuple[Term, str]] = {
     "the last square query": (
         cut(tensor("causal_attention", SQUARE, OTHER, SQUARE, scale=0.5), -2, 5, 1), "f64[1, 6] = attention"
     ),
+    "a part of the last square query": (
+        cut(cut(tensor("causal_attention", SQUARE, OTHER, SQUARE, scale=0.5), -2, 5, 1), -1, 2, 3),
+        "f64[1, 3] = attention",
+    ),
     "square depth of the past": (
         cut(tensor("causal_attention", SQUARE, OTHER, SQUARE, scale=0.5), -1, 2, 3), "f64[6, 3] = causal_attention"
     ),
