@@ -147,7 +147,7 @@ class _Slicer:
         name, shape, dtype = leaf.attrs
         rank = len(shape)
         outer, inner = prod(shape[:axis]), prod(shape[axis + rank + 1 :])
-        part = f"{name}[{start}:{extent}]"
+        part = f"{name}[{start}:{extent}, {axis}]"
         places = extent if outer == 1 else shape[axis]  # else what is read has gaps, and is written as if it went on
         length = ((outer - 1) * shape[axis] + extent) * inner
         self.reads[part] = Span(name, start.constant * inner, (start.factor_of("y") or 0) * inner, length)
