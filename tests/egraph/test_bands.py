@@ -10,7 +10,17 @@ from kernel_cases import Array, build, element, fold, leaf, number, reindex
 
 from frittata.egraph import interpret
 from frittata.egraph.bands import Line, line_of
-from frittata.egraph.indexing import IndexMap, axes_of, flatten, permute_map, pool_map_last, slice_map
+from frittata.egraph.indexing import (
+    IndexMap,
+    axes_of,
+    compose,
+    flatten,
+    pad_map,
+    permute_map,
+    pool_map_last,
+    resample_map,
+    slice_map,
+)
 from frittata.egraph.ops import registry
 from frittata.egraph.program import operands_of
 from frittata.egraph.terms import Term
@@ -20,6 +30,11 @@ X = element("load", leaf("x", *SHAPE))
 ONE = element("load", leaf("y", 1, 6, 6, 4))
 TURNED = reindex(ONE, permute_map((1, 6, 6, 4), (0, 2, 1, 3)))
 WINDOWS = reindex(ONE, pool_map_last((1, 6, 6, 4), (3, 2), (0, 0), (2, 1), (1, 2), (2, 4)))
+FRAMED = element("load", leaf("z", 5, 9, 6, 4))
+INSIDE = compose(slice_map((5, 6, 6, 4), -4, 1, 1, 3), slice_map((5, 9, 6, 4), -3, 2, 1, 6))
+SLID = pool_map_last((1, 6, 6, 4), (3, 2), (0, 0), (1, 1), (1, 1), (4, 5))
+FOLDED = compose(SLID, slice_map((1, 9, 6, 4), -3, 2, 1, 6))
+LONG = element("load", leaf("v", 1, 9, 6, 4))
 WEIGHTS = element("load", leaf("w", 4, 5))
 
 
@@ -37,7 +52,10 @@ BODIES = {
     "lines and columns": build(element("sub", ONE, TURNED), 1, 6, 6, 4),
     "columns and lines": build(element("sub", TURNED, ONE), 1, 6, 6, 4),
     "windows": build(fold("sum", fold("max", WINDOWS, -5, 2), -6, 3), 1, 2, 4, 4),
+    "a sum of all lines": build(element("add", ONE, fold("sum", ONE, -3, 6)), 1, 6, 6, 4),
     "every other": build(reindex(ONE, slice_map((1, 6, 6, 4), -3, 1, 2, 3)), 1, 3, 6, 4),
+    "inside": among(reindex(FRAMED, INSIDE), SHAPE, SHAPE, 0, 0, 0, 0),
+    "windows inside": build(fold("sum", fold("max", reindex(LONG, FOLDED), -5, 2), -6, 3), 1, 4, 5, 4),
     "products": among(element("dot", X, WEIGHTS, depth=4), (3, 6, 6, 5), (3, 6, 6, 5), 0, 0, 0, 0),
     "channels beside": build(element("add", ONE, element("load", leaf("b", 4))), 1, 6, 6, 4),
 }
@@ -80,8 +98,20 @@ def read(line: Line, leaf: str, given: dict[str, Array], image: int, y: int) -> 
     return np.concatenate([values, np.full(prod(shape) - span.length, np.nan)]).reshape(shape)
 
 
-def test_lines_the_other_way_round_are_none() -> None:
+def _turned() -> Term:
     sources = list(axes_of((1, 6, 6, 4)))
     sources[-3] = sources[-3] * -1 + 5
-    turned = reindex(ONE, IndexMap((1, 6, 6, 4), (1, 6, 6, 4), tuple(sources)))
-    assert line_of(build(turned, 1, 6, 6, 4), "out") is None
+    return reindex(ONE, IndexMap((1, 6, 6, 4), (1, 6, 6, 4), tuple(sources)))
+
+
+UNLIKE = {
+    "the other way round": build(_turned(), 1, 6, 6, 4),
+    "each line twice": build(reindex(ONE, resample_map((1, 6, 6, 4), -3, 12, 0, 1, 2)), 1, 12, 6, 4),
+    "clamped": build(reindex(ONE, slice_map((1, 6, 6, 4), -3, 4, 1, 6)), 1, 6, 6, 4),
+    "a border that is read": build(reindex(ONE, pad_map((1, 6, 6, 4), (0, 1, 0, 0), (0, 0, 0, 0))), 1, 7, 6, 4),
+}
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_lines_that_are_not_alike_are_none(name: str) -> None:
+    assert line_of(UNLIKE[name], "out") is None
