@@ -90,6 +90,8 @@ HAND_MADE = {
     "both conditions": element("where", element("and", SMALL, LARGE), element("where", FIRST, VALUE, number(1)), VALUE),
     "one of three": element("where", element("and", element("and", FIRST, SMALL), LARGE), VALUE, number(1)),
     "either": element("where", element("or", element("or", FIRST, SMALL), LARGE), VALUE, number(1)),
+    "the last decides": element("where", element("and", SMALL, FIRST), VALUE, number(1)),
+    "both are decided": element("where", element("or", FIRST, FIRST), VALUE, number(1)),
     "clamped at the end": element("where", FIRST, number(1), moved(NUMBERED, 4, 0, 7)),
     "clamped at the beginning": element("where", FIRST, moved(NUMBERED, 4, -2, 7), number(1)),
     "clamped throughout": element("where", FIRST, number(1), moved(NUMBERED, 4, -2, 7)),
