@@ -137,7 +137,7 @@ class _Slicer:
         if term.op == "dot" and axis < -1:
             sides = (term.args[0], axis), (term.args[1], axis if axis < -2 else 0)
             args = tuple(self.element(side, at, start, extent) if at else side for side, at in sides)
-        elif registry.get(term.op, "element").pointwise or (term.op == "fold" and term.attrs[1] != axis):
+        elif registry.get(term.op, "element").pointwise or term.op == "fold":
             args = tuple(self.element(arg, axis, start, extent) for arg in term.args)
         else:
             raise _Unlike
@@ -147,7 +147,7 @@ class _Slicer:
         name, shape, dtype = leaf.attrs
         rank = len(shape)
         outer, inner = prod(shape[:axis]), prod(shape[axis + rank + 1 :])
-        part = f"{name}[{start}:{extent}]"
+        part = f"{name}[{start}:{extent}, {axis}]"
         places = extent if outer == 1 else shape[axis]  # else what is read has gaps, and is written as if it went on
         length = ((outer - 1) * shape[axis] + extent) * inner
         self.reads[part] = Span(name, start.constant * inner, (start.factor_of("y") or 0) * inner, length)

@@ -104,7 +104,7 @@ def _pieces(places: np.ndarray[Any, np.dtype[Any]]) -> Places:
 
 def _needs(term: Term, part: Part) -> list[Part]:
     """Return what a part of a result needs of each operand."""
-    if term.op == "slice" and term.sort == "tensor":
+    if term.op == "slice":
         axis, start, step, length = term.attrs
         inner = part.get(axis, (range(length),))
         moved = (range(start + step * r.start, start + step * (r[-1] + 1), step * r.step) for r in inner)
@@ -118,7 +118,7 @@ def _restricted(term: Term, args: tuple[Term, ...], kept: Mapping[Term, Part]) -
     part = kept[term]
     needs = _needs(term, part)
     given = tuple(_cut(*each) for each in zip(args, needs, (kept[arg] for arg in term.args), strict=True))
-    if term.op == "slice" and term.sort == "tensor":
+    if term.op == "slice":
         return given[0]
     route = _route(term, part)
     attrs = term.attrs
@@ -163,7 +163,7 @@ def _route(term: Term, part: Part) -> _Route:
     every = frozenset(range(-len(term.shape), 0)) if term.sort == "tensor" else frozenset[int]()
     alike = tuple(_same(term, x) for x in term.args) if term.sort == "tensor" else ()
     match term.op:
-        case "slice" if every:
+        case "slice":
             return _Route((dict[int, int](),), every, term.op)
         case "matmul":
             x, w = term.args
@@ -222,9 +222,9 @@ def _causal(term: Term, part: Part) -> _Route:
     q, k, v = term.args
     (rows,) = shapes.concrete(k.shape[-2:-1])
     is_last = q.shape[-2] == rows and part.get(-2) == (range(rows - 1, rows),)
-    but, op = ((-1,), "attention") if is_last else ((-1, -2), term.op)
-    axes = _same(term, q, *but), _same(term, k, -1, -2), _same(term, v, -2)
-    return _Route(axes, frozenset(range(-len(term.shape), 0)) - (frozenset() if is_last else {-2}), op)
+    axes = _same(term, q, -1), _same(term, k, -1, -2), _same(term, v, -2)
+    every = frozenset(range(-len(term.shape), 0))
+    return _Route(axes, every, "attention") if is_last else _Route(axes, every - {-2}, term.op)
 
 
 def _kept_axes(x: Term, term: Term) -> _Axes:
@@ -234,4 +234,4 @@ def _kept_axes(x: Term, term: Term) -> _Axes:
 
 
 def _axis_by_extents(shape: tuple[int, ...]) -> dict[tuple[int, int], int]:
-    return {(dim, prod(shape[at + 1 :])): at - len(shape) for at, dim in enumerate(shape) if dim != 1}
+    return {(dim, prod(shape[at + 1 :])): at - len(shape) for at, dim in enumerate(shape)}

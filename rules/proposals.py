@@ -353,9 +353,9 @@ def _gather(place: Place) -> Proposal:
 def _scatter(place: Place) -> Proposal:
     axis, dtype = _axis(place), place.goal.dtype
     reduce = place.attr("reduce", lambda: one_of(place.rng, list(SCATTERS)))
-    source = _with(place.goal.shape, axis, random_dim(place.rng))
-    whole = place.rng.random() < 0.5  # slices of the source at the same place
-    places = _with((1,) * len(source), axis, source[axis]) if whole else source
+    others = one_of(place.rng, (place.goal.shape, narrowed(place.rng, place.goal.shape)))  # the source may be shorter
+    source = _with(others, axis, random_dim(place.rng))
+    places = one_of(place.rng, (source, _with((1,) * len(source), axis, source[axis])))  # or slices, each at one place
     return (place.goal, Goal(places, _integer(place.rng)), Goal(source, dtype)), {"axis": axis, "reduce": reduce}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -41,12 +42,19 @@ def assert_same(before: Model, after: Model, seed: int = 0) -> None:
 
 X, W, B = leaf("x", 2, 12, 8), leaf("w", 8, 10), leaf("b", 10)
 PRODUCT = tensor("matmul", X, W)
+SQUARE, OTHER = leaf("x", 6, 6), leaf("y", 6, 6)
+LONG = tensor("exp", leaf("x", 40, 3))
 CONV = tensor("conv", leaf("i", 6, 3, 7, 7), leaf("k", 8, 3, 3, 3), stride=(1, 1), padding=(1, 1))
+GROUPS = tensor("conv", leaf("i", 6, 4, 7, 7), leaf("k", 8, 2, 3, 3), stride=(1, 1), padding=(1, 1), groups=2)
 Q, K, V = leaf("q", 2, 9, 4), leaf("k", 2, 9, 4), leaf("v", 2, 9, 6)
 
 MOVED: dict[str, tuple[Term, str]] = {
     "rows": (cut(tensor("relu", tensor("add", PRODUCT, B)), -2, 0, 1), "f64[2, 1, 10] = matmul"),
     "columns": (cut(tensor("add", PRODUCT, B), -1, 6, 4), "f64[2, 12, 4] = matmul"),
+    "rows of a square": (cut(tensor("matmul", SQUARE, OTHER), -2, 1, 2), "f64[2, 6] = matmul"),
+    "columns of a square": (cut(tensor("matmul", SQUARE, OTHER), -1, 1, 2), "f64[6, 2] = matmul"),
+    "rows of a square layer": (cut(tensor("linear", SQUARE, OTHER, leaf("b", 6)), -2, 1, 2), "f64[2, 6] = linear"),
+    "columns of a square layer": (cut(tensor("linear", SQUARE, OTHER, leaf("b", 6)), -1, 1, 2), "f64[6, 2] = linear"),
     "a batch": (cut(tensor("matmul", X, leaf("y", 2, 8, 5)), -3, 1, 1), "f64[1, 12, 5] = matmul"),
     "steps": (cut(tensor("gelu", PRODUCT), -2, 1, 4, 3), "f64[2, 4, 10] = gelu"),
     "a layer": (cut(tensor("linear", X, leaf("v", 10, 8), B), -1, 0, 5), "f64[2, 12, 5] = linear"),
@@ -61,9 +69,29 @@ MOVED: dict[str, tuple[Term, str]] = {
     ),
     "images": (cut(CONV, -4, 1, 2), "f64[2, 8, 7, 7] = conv"),
     "channels": (cut(tensor("relu", CONV), -3, 0, 4), "f64[6, 4, 7, 7] = conv"),
+    "channels of a batch norm": (
+        cut(tensor("batch_norm", CONV, *(leaf(name, 8) for name in "mnop"), eps=40.0), -3, 2, 3),
+        "f64[6, 3, 7, 7] = batch_norm",
+    ),
     "queries": (cut(tensor("attention", Q, K, V, scale=0.5), -2, 2, 3), "f64[2, 3, 6] = attention"),
+    "square queries": (cut(tensor("attention", SQUARE, OTHER, SQUARE, scale=0.5), -2, 2, 3), "f64[3, 6] = attention"),
+    "square depth": (cut(tensor("attention", SQUARE, OTHER, SQUARE, scale=0.5), -1, 2, 3), "f64[6, 3] = attention"),
     "depth": (cut(tensor("attention", Q, K, V, scale=0.5), -1, 2, 3), "f64[2, 9, 3] = attention"),
     "the last query": (cut(tensor("causal_attention", Q, K, V, scale=0.5), -2, 8, 1), "f64[2, 1, 6] = attention"),
+    "the last square query": (
+        cut(tensor("causal_attention", SQUARE, OTHER, SQUARE, scale=0.5), -2, 5, 1), "f64[1, 6] = attention"
+    ),
+    "a part of the last square query": (
+        cut(cut(tensor("causal_attention", SQUARE, OTHER, SQUARE, scale=0.5), -2, 5, 1), -1, 2, 3),
+        "f64[1, 3] = attention",
+    ),
+    "square depth of the past": (
+        cut(tensor("causal_attention", SQUARE, OTHER, SQUARE, scale=0.5), -1, 2, 3), "f64[6, 3] = causal_attention"
+    ),
+    "under a square mask": (
+        cut(tensor("masked_attention", SQUARE, OTHER, SQUARE, OTHER, scale=0.5), -1, 2, 3),
+        "f64[6, 3] = masked_attention",
+    ),
     "under a mask": (
         cut(tensor("masked_attention", Q, K, V, leaf("m", 9, 9), scale=0.5), -2, 2, 3),
         "f64[2, 3, 6] = masked_attention",
@@ -75,6 +103,10 @@ MOVED: dict[str, tuple[Term, str]] = {
     "parts that overlap": (
         tensor("add", cut(tensor("exp", PRODUCT), -2, 0, 3), cut(tensor("exp", PRODUCT), -2, 1, 3)),
         "f64[2, 4, 10] = matmul",
+    ),
+    "what lies between scattered rows": (
+        reduce(partial(tensor, "concat", axis=-2), [cut(LONG, -2, at, 1) for at in (1, 3, 6, 8, 11)]),
+        "f64[11, 3] = exp",
     ),
     "a part of a part": (cut(cut(tensor("exp", PRODUCT), -2, 1, 10), -2, 2, 3), "f64[2, 3, 10] = matmul"),
 }
@@ -93,6 +125,9 @@ STAYS: dict[str, tuple[Term, ...]] = {
     "all parts": (cut(PRODUCT, -1, 0, 5), cut(PRODUCT, -1, 5, 5)),
     "most of it": (cut(PRODUCT, -2, 0, 11),),
     "the axis of a sum": (cut(tensor("softmax", PRODUCT, axis=-2), -2, 0, 1),),
+    "rows scattered over most of it": tuple(cut(PRODUCT, -2, at, 1) for at in (0, 2, 5, 7, 10)),
+    "a running sum": (cut(tensor("cumsum", PRODUCT, axis=-2), -2, 0, 1),),
+    "channels of groups": (cut(GROUPS, -3, 0, 2),),
     "other queries": (cut(tensor("causal_attention", Q, K, V, scale=0.5), -2, 0, 3),),
     "an input": (cut(X, -2, 0, 1),),
 }

@@ -118,6 +118,11 @@ def test_a_linear_offset_says_where_a_view_lies_in_memory(case: tuple[Array, lis
         assert offset == (first if contiguous else None)
 
 
+@pytest.mark.parametrize(("low", "high"), [(1, 0), (1, -1), (0, 1), (-1, 1)])
+def test_where_an_index_is_clamped_there_is_no_offset(low: int, high: int) -> None:
+    assert indexing.pad_map((4,), (low,), (high,)).linear_offset() is None
+
+
 def test_reshapes_that_cut_across_each_other_are_a_view_in_the_end() -> None:
     across, back = indexing.reshape_map((5, 2, 2), (2, 2, 5)), indexing.reshape_map((2, 2, 5), (4, 5))
     assert indexing.compose(back, across).linear_offset() == 0

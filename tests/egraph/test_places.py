@@ -56,7 +56,8 @@ def pad(name: str, part: Term, low: tuple[int, ...], high: tuple[int, ...]) -> J
 
 
 def program_of(*steps: Step, shape: tuple[int, ...] = (3, 4), outputs: tuple[str, ...] = ()) -> Program:
-    return Program({"x": TensorType(shape, "f32")}, {}, steps, outputs)
+    weight = tensor("param", name="w", shape=shape, dtype="f32")
+    return Program({"x": TensorType(shape, "f32")}, {"w": weight}, steps, outputs)
 
 
 A, B, C = (leaf(name, 3, 4) for name in "abc")
@@ -105,6 +106,7 @@ WRONG = {
     "a part twice": (concat("c", -1, A, A),),
     "a part in two joins": (concat("c", -1, A, B), concat("d", -1, B, leaf("e", 3, 4))),
     "an argument": (concat("c", -1, A, leaf("x", 3, 4)),),
+    "a constant": (concat("c", -1, A, leaf("w", 3, 4)),),
     "a part of a part": (View("v", "a", TensorType((2, 4), "f32")), pad("c", leaf("v", 2, 4), (0, 1), (0, 0))),
     "one memory twice": (View("v", "a", TensorType((3, 4), "f32")), concat("c", -1, A, leaf("v", 3, 4))),
 }

@@ -72,6 +72,43 @@ def test_ranges_have_bodies_of_their_own(name: str, optimize: Callable[..., Opti
         np.testing.assert_array_equal(part, whole[..., start:stop])
 
 
+def iota(extent: int) -> Term:
+    return element("iota", axis=-1, extent=extent, dtype="f32")
+
+
+def moved(e: Term, extent: int, by: int, result: int) -> Term:
+    return reindex(e, IndexMap((3, extent), (3, result), (var(-2, 3), var(-1, result) + by)))
+
+
+PLACE, VALUE = element("iota", axis=-1, extent=7, dtype="i64"), load("x", 3, 7)
+FIRST, SMALL, LARGE = (
+    element(op, e, number(limit, dtype))
+    for op, e, limit, dtype in (("lt", PLACE, 3, "i64"), ("lt", VALUE, 4, "f32"), ("gt", VALUE, -4, "f32"))
+)
+NUMBERED = element("add", element("mul", load("x", 3, 4), number(2)), iota(4))
+HAND_MADE = {
+    "both conditions": element("where", element("and", SMALL, LARGE), element("where", FIRST, VALUE, number(1)), VALUE),
+    "one of three": element("where", element("and", element("and", FIRST, SMALL), LARGE), VALUE, number(1)),
+    "either": element("where", element("or", element("or", FIRST, SMALL), LARGE), VALUE, number(1)),
+    "the last decides": element("where", element("and", SMALL, FIRST), VALUE, number(1)),
+    "both are decided": element("where", element("or", FIRST, FIRST), VALUE, number(1)),
+    "clamped at the end": element("where", FIRST, number(1), moved(NUMBERED, 4, 0, 7)),
+    "clamped at the beginning": element("where", FIRST, moved(NUMBERED, 4, -2, 7), number(1)),
+    "clamped throughout": element("where", FIRST, number(1), moved(NUMBERED, 4, -2, 7)),
+}
+
+
+@pytest.mark.parametrize("name", HAND_MADE)
+def test_what_is_not_decided_in_a_range_or_clamped_there_stays(name: str) -> None:
+    body = build(HAND_MADE[name], 3, 7)
+    assert ranges_of((body,)) == [(0, 3), (3, 7)]
+    arrays = {leaf.attrs[0]: X[:, : leaf.attrs[1][-1]] for leaf in operands_of(body)}
+    (whole,) = values_of((body,), arrays)
+    for start, stop in ranges_of((body,)):
+        (part,) = values_of(over((body,), start, stop), arrays)
+        np.testing.assert_array_equal(part, whole[..., start:stop])
+
+
 def test_in_a_range_nothing_is_compared_and_no_index_is_clamped(optimize: Callable[..., Optimized]) -> None:
     bodies = bodies_of(optimize(CASES["three parts"][0], X, Y))
     for start, stop in ranges_of(bodies):

@@ -107,6 +107,15 @@ def test_outputs_are_written_in_place_once_and_copied_where_they_alias() -> None
     assert plan.copied_outputs == (1, 2)
 
 
+def test_an_output_that_is_a_part_of_a_buffer_is_copied() -> None:
+    part = View("w", "v1", TensorType((6,), "f32"), 12)
+    plan = plan_buffers(chain(2, ("w",), (part,)), {})
+    whole, place = plan.place_by_name["v1"], plan.place_by_name["w"]
+    assert isinstance(whole, InArena)
+    assert place == InArena(whole.offset + 12 * 4)
+    assert plan.copied_outputs == (0,)
+
+
 def test_scratch_lives_beside_the_buffers_of_its_step() -> None:
     plan = plan_buffers(chain(3, ("v2",)), {(1, 2): 256})
     (scratch,) = plan.scratch.values()
