@@ -79,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     listed.set_defaults(run=_list)
     shown = rules.add_parser("show", help="show a rule")
     shown.add_argument("name", help="family/name, or name")
+    shown.add_argument("family", nargs="?", help="only of this family or file")
     shown.set_defaults(run=_show)
     return parser
 
@@ -307,7 +308,7 @@ def _list(given: argparse.Namespace) -> int:
 def _show(given: argparse.Namespace) -> int:
     from frittata.rules import library
 
-    for _, rule in library.named(given.name, library.builtin_families()):
+    for _, rule in library.named(given.name, _families(given.family)):
         print(f"{rule.full_name} [{_level(rule)}], {rule.location}\n    {' '.join(str(rule).split())}")
     return 0
 

@@ -97,7 +97,7 @@ def symbolic(
 
 
 def _is_onnx(source: Any) -> bool:
-    return isinstance(source, str | Path) or hasattr(source, "opset_import")
+    return isinstance(source, str | Path | bytes) or hasattr(source, "opset_import")
 
 
 def resolved(source: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Any:

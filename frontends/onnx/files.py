@@ -1,4 +1,4 @@
-"""Reading ONNX models from files."""
+"""Reading ONNX models."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from frittata.egraph.errors import ModelError
 
 
 def loaded(source: Any) -> ModelProto:
-    """Return a ModelProto as it is, and read the one at a path.
+    """Return a ModelProto as it is, and read the one at a path, or of the bytes of such a file.
 
     Raises: ModelError if there is none.
     """
     if isinstance(source, ModelProto):
         return source
-    if not isinstance(source, str | PathLike):
-        raise ModelError(f"a {type(source).__name__} is no ONNX model", do="give a ModelProto, or the path of a file")
-    path = str(fspath(source))
+    if not isinstance(source, str | PathLike | bytes):
+        do = "give a ModelProto, the path of a file, or its bytes"
+        raise ModelError(f"a {type(source).__name__} is no ONNX model", do=do)
+    path = f"what these {len(source)} bytes hold" if isinstance(source, bytes) else str(fspath(source))
     try:
-        model = onnx.load(path)
+        model = onnx.load_from_string(source) if isinstance(source, bytes) else onnx.load(path)
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}", do="check the path") from error
     except ValidationError as error:  # weights beside the model

@@ -87,7 +87,7 @@ def from_onnx(
     dims: Mapping[str, int] | None = None,
     known: Mapping[str, Any] | None = None,
 ) -> ImportedOnnx:
-    """Import a ModelProto or the model at a path.
+    """Import a ModelProto, or the model at a path or of the bytes of a file.
 
     Symbolic dims are bound by the shapes of example arguments, or by name: `dims={"batch": 8}`. Inputs in `known` have
     these values for good, as an input that is a shape must; they are no inputs of the result.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from kernel_cases import Array, build, element, fold, leaf, number, reindex
 
-from frittata.egraph import interpret
+from frittata.egraph import interpret, shapes
 from frittata.egraph.bands import Line, line_of
 from frittata.egraph.indexing import (
     IndexMap,
@@ -81,7 +81,7 @@ def test_lines_are_the_whole(name: str) -> None:
 
 def computed(body: Term, given: dict[str, Array]) -> tuple[Array, Array]:
     """Return the values of a body, in order, and where each is written."""
-    (value,) = interpret.evaluate((build(body.args[0], *body.shape),), given)
+    (value,) = interpret.evaluate((build(body.args[0], *shapes.concrete(body.shape)),), given)
     if body.op == "build":
         return value.reshape(-1), np.arange(value.size)
     axes = dict(zip(range(-value.ndim, 0), np.indices(value.shape), strict=True))

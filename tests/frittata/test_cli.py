@@ -184,6 +184,14 @@ def test_rules_are_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert "load(build(e, s)) => e" in capsys.readouterr().out
 
 
+def test_a_rule_of_a_file_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.rules"
+    file.write_text("twice: neg(neg(x)) => x\n")
+    assert main(["rules", "show", "twice", str(file)]) == 0
+    assert "neg(neg(x)) => x" in capsys.readouterr().out
+    assert main(["rules", "show", "index-built", str(file)]) == 1
+
+
 def test_the_cache_is_told_and_cleared(
     script: str, options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

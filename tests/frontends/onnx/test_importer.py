@@ -193,8 +193,17 @@ def test_a_file_that_is_no_model_is_an_error_that_keeps_its_cause(tmp_path: Path
             ft.optimize(str(path), machine=REFERENCE, dynamic_shapes=dynamic_shapes)
         assert error.value.do
         assert isinstance(error.value.__cause__, cause) if cause else error.value.__cause__ is None
+    with pytest.raises(ModelError, match="what these 7 bytes hold is no ONNX model"):
+        ft.optimize(text.read_bytes(), machine=REFERENCE, dynamic_shapes=dynamic_shapes)
     with pytest.raises(ModelError, match="a int is no ONNX model"):
         from_onnx(3)
+
+
+def test_the_bytes_of_a_file_are_a_model() -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    model = graph([helper.make_node("Neg", ["x"], ["y"])], ["y"])
+    fast = ft.optimize(model.SerializeToString(), machine=REFERENCE)
+    np.testing.assert_array_equal(fast(x), -x)
 
 
 def test_a_weight_that_is_not_there_is_an_error() -> None:
