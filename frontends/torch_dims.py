@@ -141,17 +141,13 @@ def _shape(node: torch.fx.Node) -> tuple[Any, ...]:
 
 
 def named(dynamic_shapes: Any) -> Any:
-    """Return dynamic_shapes with a `Dim` in the place of each name, one for equal names.
+    """Return dynamic_shapes with a `Dim` in the place of each name, one for equal names; a name alone stays.
 
     Raises: ModelError for a name that torch does not take.
     """
     dim_by_name: dict[str, Any] = {}
 
-    def visit(part: Any) -> Any:
-        if isinstance(part, dict):
-            return {key: visit(value) for key, value in part.items()}
-        if type(part) in (list, tuple):
-            return type(part)(map(visit, part))
+    def dim(part: Any) -> Any:
         if isinstance(part, str) and part not in dim_by_name:
             try:
                 dim_by_name[part] = torch.export.Dim(part)
@@ -159,7 +155,7 @@ def named(dynamic_shapes: Any) -> Any:
                 raise ModelError(f"dynamic_shapes has a dim {part!r}", do="give a word as its name") from error
         return dim_by_name[part] if isinstance(part, str) else part
 
-    return visit(dynamic_shapes)
+    return dynamic_shapes if isinstance(dynamic_shapes, str) else pytree.tree_map(dim, dynamic_shapes)
 
 
 def check(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any) -> None:
@@ -167,7 +163,7 @@ def check(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any
 
     Raises: ModelError that gives torch's reason.
     """
-    do = "give an entry for each argument: ({axis: torch.export.Dim(...)}, ...), or a dict of them by name"
+    do = "give an entry for each argument: ({axis: name or torch.export.Dim(...)}, ...), or a dict of them by name"
     if not isinstance(dynamic_shapes, dict | list | tuple | None):
         raise ModelError(f"dynamic_shapes={dynamic_shapes!r:.80}", do=do)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -54,13 +55,13 @@ def obstacle(rule: Rule, dice: Dice, attempts: int = 1000) -> str:
     met: set[Expression] = set()
     parts = [condition.expression for condition in rule.conditions if condition.expression is not None]
     drawn = False
-    misfit = ""
+    misfits = Counter[str]()
     for _ in range(attempts):
         with contextlib.suppress(Mismatch, NotApplicable):
             try:
                 env = _Draw(rule, dice, guarded=False).bindings().environment()
             except ModelError as error:
-                misfit = f"the left side has no type: {error.what}{error.do and f' ({error.do})'}"
+                misfits[f"the left side has no type: {error.what}{error.do and f' ({error.do})'}"] += 1
                 continue
             drawn = True
             for part in parts:
@@ -73,7 +74,7 @@ def obstacle(rule: Rule, dice: Dice, attempts: int = 1000) -> str:
                 except NotApplicable as reason:
                     reasons.setdefault(part, str(reason))
     if not drawn:
-        return misfit
+        return max(misfits, key=misfits.__getitem__, default="")  # others are of draws that do not fit by chance
     return next((reasons[part] for part in parts if part not in met), "")
 
 

@@ -5,7 +5,7 @@ import math
 import weakref
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -155,9 +155,25 @@ def test_dims_of_a_module_may_be_names(options: dict[str, Any]) -> None:
     fast = ft.optimize(Sum().eval(), (x, [x]), dynamic_shapes={"x": {0: "rows"}, "others": [("rows", None)]}, **options)
     assert list(fast.ranges) == ["rows"]
     assert torch.equal(fast(torch.ones(3, 6), [torch.ones(3, 6)]), torch.full((3, 6), 2.0))
-    for dims, message in (("rows", "dynamic_shapes="), (3, "dynamic_shapes=3"), (({0: "my rows"}, None), "'my rows'")):
+    for dims, message in (("rows", "='rows'"), (3, "dynamic_shapes=3"), (({0: "my rows"}, None), "'my rows'")):
         with pytest.raises(ModelError, match=message):
             ft.optimize(Sum().eval(), (x, [x]), dynamic_shapes=dims, **options)
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+def test_names_of_dims_may_stand_in_a_named_tuple(options: dict[str, Any]) -> None:
+    class Sum(nn.Module):
+        def forward(self, pair: Pair) -> torch.Tensor:
+            return pair.left + pair.right
+
+    ones = Pair(torch.ones(4, 6), torch.ones(4, 6))
+    fast = ft.optimize(Sum().eval(), (ones,), dynamic_shapes=(Pair({0: "rows"}, {0: "rows"}),), **options)
+    assert list(fast.ranges) == ["rows"]
+    assert torch.equal(fast(ones), torch.full((4, 6), 2.0))
 
 
 def test_what_a_program_has_is_asked_of_one(options: dict[str, Any]) -> None:

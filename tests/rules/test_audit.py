@@ -155,6 +155,12 @@ def test_why_a_right_side_has_no_type_is_one_line() -> None:
     assert "  right: ill-typed: pow(i64[], i64[]) with {}: needs floating-point operands, got i64, i64 (cast" in failure
 
 
+def test_why_no_left_side_has_a_type_is_what_is_wrong_of_most() -> None:
+    """An axis of one scatter that the other does not have is by chance."""
+    failure = audited('a: scatter(scatter(x, i, s, a, "add"), i, t, a, "add") => x').failure
+    assert "the left side has no type: no scatter 'add'" in failure
+
+
 def test_a_part_of_a_guard_that_is_never_true_is_named_with_what_it_met() -> None:
     failure = audited("a: max_pool(x, k, s, p, d, c) => x if rank(x) == 4 and p == ((0, 0), (0, 0))").failure
     assert re.search(r"50 are needed; p == \(\(0, 0\), \(0, 0\)\) was never true, as with p = \(\d", failure)
