@@ -22,8 +22,8 @@ def entry(row: Row, name: str) -> Mapping[str, Any]:
 
 
 def fastest_peer(row: Row) -> str | None:
-    """Name the peer with the least median time, None if none was timed."""
-    timed = {name: entry(row, name)["times"]["median_s"] for name in PEERS if "times" in entry(row, name)}
+    """Name the peer with the least time by the paired ratios, None if none was timed."""
+    timed = {name: entry(row, name)["times"]["ratio"] for name in PEERS if "times" in entry(row, name)}
     return min(timed, key=timed.__getitem__) if timed else None
 
 

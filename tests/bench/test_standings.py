@@ -32,6 +32,13 @@ def test_the_ratio_is_to_the_fastest_of_those_timed() -> None:
     assert standings.ratio(found) == pytest.approx(1.5)
 
 
+def test_the_fastest_is_so_by_the_ratios_of_turns() -> None:
+    found = row("a", eager=3.0, onnxruntime=4.0, ours=2.0)
+    found["contestants"]["onnxruntime"]["times"]["ratio"] = 1.25
+    assert standings.fastest_peer(found) == "onnxruntime"
+    assert standings.ratio(found) == pytest.approx(1.25)
+
+
 def test_ours_without_library_is_compared_by_its_own_times() -> None:
     found = row("a", eager=6.0, ours=2.0, no_library=4.0)
     assert standings.ratio(found, "ours, no library") == pytest.approx(1.5)

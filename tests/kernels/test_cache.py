@@ -52,19 +52,6 @@ def result_of(kernel: CompiledKernel) -> list[float]:
     return data.tolist()
 
 
-class _Nothing(dict[str, CompiledKernel]):
-    """Keeps no kernels: what is compiled next is compiled as in another process."""
-
-    def __setitem__(self, digest: str, kernel: CompiledKernel) -> None:
-        pass
-
-
-@pytest.fixture(autouse=True)
-def other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every compilation be that of a process that has no kernels yet."""
-    monkeypatch.setattr(compiling, "_KERNELS", _Nothing())
-
-
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail if anything is compiled."""

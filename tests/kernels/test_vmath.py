@@ -29,7 +29,7 @@ Emit = Callable[..., Any]
 def run_each(
     emitters: dict[str, Emit], lane: Lane, inputs: list[Array], results: str | None = None
 ) -> dict[str, Array]:
-    """Apply every emitter to the same inputs, in one compiled kernel."""
+    """Apply every emitter to the same inputs, in one compiled kernel; names tell apart what emitters emit."""
     count, outputs = len(inputs[0]), {}
     assert count % lane.lanes == 0
     for name in emitters:
@@ -275,7 +275,7 @@ def test_extrema_with_a_number_are_those_without(dtype: str, lanes: int, bound: 
 
         return emit
 
-    emitters = {f"{op} {side}": constant_on(side, op) for op in ("max", "min") for side in (0, 1)}
+    emitters = {f"{op} {bound} {side}": constant_on(side, op) for op in ("max", "min") for side in (0, 1)}
     results = run_each(emitters, Lane(dtype, lanes), [x])
     expected = run_each(operators("max", "min"), Lane(dtype, lanes), [x, bounds])
     for name, result in results.items():
@@ -303,8 +303,8 @@ def test_each_lane_takes_the_entry_of_its_piece(pieces: int, lanes: int) -> None
         piece = vmath.cast(builder, value, "i32")
         return piecewise.entry(Expr(builder, value), piece, tuple(range(10, 10 + pieces))).value
 
-    results = run_each({"entry": emit}, Lane("f32", lanes), [numbers])
-    np.testing.assert_array_equal(results["entry"], 10 + numbers % pieces)
+    (result,) = run_each({f"entry of {pieces}": emit}, Lane("f32", lanes), [numbers]).values()
+    np.testing.assert_array_equal(result, 10 + numbers % pieces)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
