@@ -192,6 +192,10 @@ def _compiled(given: argparse.Namespace) -> Optimized:
 
 
 def _optimize(given: argparse.Namespace) -> int:
+    from frittata.optimized import page_path
+
+    if given.page:
+        page_path(given.page)  # before what takes long
     fast = _compiled(given)
     if given.measure:
         fast.measure()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from frittata.verify import Verification
 
 _NUMPY = (np.ndarray, np.generic)
+_DOT = (".dot", ".gv")
 
 
 def _is_numpy(value: Any) -> bool:
@@ -275,20 +276,17 @@ class Optimized:
         """
         from frittata.saved import opened
 
-        target = path_of(path)
-        kind = target.suffix.lower()
-        if kind in (".dot", ".gv"):
+        target = page_path(path)
+        if target.suffix.lower() in _DOT:
             from frittata.graphs import to_dot
 
             graph = self.graph()
             graph.graph["name"] = title
             text = to_dot(graph)
-        elif kind not in (".svg", ".png", ".pdf", ".jpg", ".jpeg", ".json"):
+        else:
             from frittata.page import page
 
             text = page(self.report, title)
-        else:
-            raise ModelError(f"cannot show a program as {kind}", do="give a path in .html, .dot or .gv")
         with opened(target) as file:
             file.write(text.encode("utf-8"))
         return target
@@ -325,6 +323,18 @@ class Optimized:
 
 def _to_torch(arrays: Any) -> Any:
     return [tensor_of(array) if isinstance(array, np.ndarray) else array for array in arrays]
+
+
+def page_path(path: Any) -> Path:
+    """Return what a caller gave as a path for `Optimized.show`.
+
+    Raises: ModelError for what is none, and for an ending of another kind of file.
+    """
+    target = path_of(path)
+    kind = target.suffix.lower()
+    if kind in (".svg", ".png", ".pdf", ".jpg", ".jpeg", ".json"):
+        raise ModelError(f"cannot show a program as {kind}", do=f"give a path in .html, {' or '.join(_DOT)}")
+    return target
 
 
 def path_of(path: Any) -> Path:

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -89,13 +89,20 @@ def compile_kernels(
     return [kernels[source.digest] for source in sources]
 
 
+def not_had(sources: Iterable[Compilable[Compiled]], cache: KernelCache | None) -> list[Compilable[Compiled]]:
+    """Return the kernels, equal ones once, that neither this process nor the cache has."""
+    unique = {source.digest: source for source in sources}
+    had = {digest for digest in unique if is_loaded(digest) or (cache is not None and cache.has(digest))}
+    return [source for digest, source in unique.items() if digest not in had]
+
+
 def _compile_unique(
     unique: Mapping[str, Compilable[Compiled]], cache: KernelCache, processes: int | None
 ) -> dict[str, Compiled]:
-    missing = [source for digest, source in unique.items() if not (is_loaded(digest) or cache.has(digest))]
-    count = min(processes or os.cpu_count() or 1, len(missing))
-    if count > 1 and len(missing) >= _FEWEST_TO_FORK and _may_fork():
-        _compile_in_children(missing, cache, count)
+    new = not_had(unique.values(), cache)
+    count = min(processes or os.cpu_count() or 1, len(new))
+    if count > 1 and len(new) >= _FEWEST_TO_FORK and _may_fork():
+        _compile_in_children(new, cache, count)
     # whatever a child has left undone is compiled here, and an error in it raised here
     return {digest: source.compile(cache) for digest, source in unique.items()}
 

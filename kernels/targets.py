@@ -47,7 +47,7 @@ class Runnable(Protocol):
 
     @property
     def newly_compiled(self) -> int:
-        """How many did not come from a cache."""
+        """How many neither this process nor the cache had."""
         ...
 
     @property

@@ -29,18 +29,18 @@ Shape = tuple[int, ...]
 class Dice(np.random.Generator):
     """Random numbers; extents are also drawn from `sizes`: these, their double, what exceeds them.
 
-    A guard such as `shape(x)[-1] % 64 == 0` is seldom met by small primes. Constants are also drawn from and beside
-    `numbers`.
+    A guard such as `shape(x)[-1] % 64 == 0` is seldom met by small primes; one with two may ask it of two axes.
+    Constants are also drawn from and beside `numbers`.
     """
 
-    def __init__(self, seed: tuple[int, ...], sizes: Collection[int] = (), numbers: Collection[float] = ()) -> None:
+    def __init__(self, seed: tuple[int, ...], sizes: Sequence[int] = (), numbers: Collection[float] = ()) -> None:
         super().__init__(np.random.PCG64(seed))
         beside = (m for n in sorted(numbers) for m in (n, n, n - 1, n - 0.5, n + 0.5, n + 1, 2 * n))
         self.numbers = tuple(beside) or NUMBERS
-        large = [size for size in sizes if max(DIMS) < size <= MOST_SIZE]
-        self.dims = (*DIMS, *(dim for size in large for dim in (size, size, size + 1, 2 * size)))
-        # A guard may ask for such an extent on two axes.
-        self.most_elements = max([MOST_ELEMENTS, *(max(16 * size, min(size**2, 16 * MOST_SIZE)) for size in large)])
+        large = sorted(size for size in sizes if max(DIMS) < size <= MOST_SIZE)
+        self.dims = (*DIMS, *(dim for size in sorted(set(large)) for dim in (size, size, size + 1, 2 * size)))
+        together = min(prod(size + 1 for size in large[-2:]), 16 * MOST_SIZE) if len(large) > 1 else 0
+        self.most_elements = max([MOST_ELEMENTS, together, *(16 * size for size in large)])
         self.most_rank = max([MOST_RANK, *(size for size in sizes if size <= max(DIMS))])
 
 

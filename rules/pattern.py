@@ -168,11 +168,15 @@ def numbers_in(rule: Rule) -> set[float]:
     return operands.union(*map(_constants, (*_attributes(rule), *_guards(rule))))
 
 
-def sizes_in(rule: Rule) -> set[int]:
-    """Return the positive integers that the guard of a rule mentions, and the attributes, where small ones are axes."""
-    guards, attrs = (set[float]().union(*map(_constants, found)) for found in (_guards(rule), _attributes(rule)))
-    every = guards | {value for value in attrs if value >= LEAST_SIZE}
-    return {int(value) for value in every if value.is_integer() and value > 0}
+def sizes_in(rule: Rule) -> tuple[int, ...]:
+    """Return the positive integers that the guard of a rule mentions, each as often as it does, and its attributes.
+
+    Small ones among attributes are axes, and left out.
+    """
+    guards = [value for guard in _guards(rule) for value in _constants(guard)]
+    attrs = {value for attr in _attributes(rule) for value in _constants(attr) if value >= LEAST_SIZE}
+    every = (*guards, *sorted(attrs))
+    return tuple(int(value) for value in every if value.is_integer() and value > 0)
 
 
 def _every_node(rule: Rule) -> list[Node]:
@@ -187,6 +191,6 @@ def _guards(rule: Rule) -> list[Expression]:
     return [condition.expression for condition in rule.conditions if condition.expression is not None]
 
 
-def _constants(expression: Expression) -> set[float]:
+def _constants(expression: Expression) -> list[float]:
     every = (node.value for node in ast.walk(expression.tree) if isinstance(node, ast.Constant))
-    return {float(value) for value in every if isinstance(value, int | float)}
+    return [float(value) for value in every if isinstance(value, int | float)]

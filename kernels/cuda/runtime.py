@@ -16,7 +16,7 @@ from frittata.egraph.errors import CompileError, ModelError
 from frittata.egraph.program import Kernel, Program
 from frittata.egraph.terms import TensorType, Term, size_bytes
 from frittata.kernels import lookups
-from frittata.kernels.batch import compile_kernels
+from frittata.kernels.batch import compile_kernels, not_had
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.cuda import device, templates
 from frittata.kernels.cuda.kernel import CudaKernel
@@ -52,10 +52,10 @@ def build(program_: Program, value_by_param: Mapping[str, Array], cache: KernelC
     if device.state() != "device":
         return CudaExecutable(program_, steps, constants, None, len(kernels))
     sources = [PtxSource(kernel, device.capability()) for kernel in kernels]
-    missing = {source.digest for source in sources if cache is None or not cache.has(source.digest)}
+    new = len(not_had(sources, cache))
     pairs = zip(sources, compile_kernels(sources, cache), strict=True)
     compiled = {source.kernel: (source, ptx) for source, ptx in pairs}
-    return CudaExecutable(program_, steps, constants, compiled, len(missing))
+    return CudaExecutable(program_, steps, constants, compiled, new)
 
 
 def written(program_: Program) -> tuple[Step, ...]:

@@ -56,6 +56,11 @@ def test_optimize_prints_the_report_and_writes_the_page(
     assert page.read_text().startswith("<!DOCTYPE html>")
 
 
+def test_a_page_of_another_kind_is_refused_before_the_model_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["optimize", "no_such_file.py:model", "--page", "x.pdf"]) == 1
+    assert "cannot show a program as .pdf\n  to do: give a path in .html, .dot or .gv" in capsys.readouterr().err
+
+
 def test_optimize_prints_json(script: str, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["optimize", script, *options, "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["kernels"]) == 3
