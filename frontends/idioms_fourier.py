@@ -1,8 +1,9 @@
 """Discrete Fourier transforms as products with matrices of cosines and sines, which are folded like any constant.
 
 Short ones are one product. Long ones are split as Cooley and Tukey do it: n = outer * inner values in rows of `inner`,
-transforms down the columns, turns, transforms along the rows. Of one product only those frequencies are computed that
-are read.
+transforms down the columns, turns, transforms along the rows. Where many are transformed at once these are two
+products, the turns within the second. Of one product only those frequencies are computed that are read. Of what is
+real, two neighbours are the parts of one complex number.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from frittata.egraph.errors import UnsupportedOpError
 from frittata.egraph.ops.registry import element, tensor
 from frittata.egraph.terms import Scalar, Term
 from frittata.frontends import idioms, idioms_indices, idioms_windows
-from frittata.frontends.idioms_complex import Complex, conjugate, each, multilinear
+from frittata.frontends.idioms_complex import Complex, as_real, conjugate, each, multilinear
 
 _DIRECT = 128
 """The longest transform that is one product."""
 _LONGEST = 4096
-"""The longest that is, where its length is prime."""
+"""The longest that is, where its length is prime, and the longest that has turns of its own in each second product."""
 
 
 def fourier(x: Complex | Term, axis: int, forward: bool, count: int | None = None) -> Complex:
@@ -33,7 +34,9 @@ def fourier(x: Complex | Term, axis: int, forward: bool, count: int | None = Non
     kept = extent if count is None else count
     axis = idioms.negative_axis(axis, len(x.shape))
     outer = _outer(extent)
-    if outer == 1 and axis == -2:
+    if isinstance(x, Term) and _is_paired(extent, kept):
+        found = _along_last(_of_pairs(_along_last(x, axis), forward, kept), axis)
+    elif outer == 1 and axis == -2:
         found = _product(_turns(kept, extent, extent, forward, _dtype(x)), x)
     else:
         found = _along_last(_of_last(_along_last(x, axis), outer, forward, kept), axis)
@@ -52,6 +55,8 @@ def inverse_of_half(z: Complex, axis: int, extent: int) -> Term:
     """
     z = _along_last(z, axis)
     half, outer = idioms.number(z.shape[-1]), _outer(extent)
+    if _is_paired(extent, half):
+        return idioms.swap(_pairs(z, extent), axis, -1)
     if outer > 1:
         rest = extent - half
         mirrored = conjugate(each(lambda x: idioms_indices.flip(idioms.take_slice(x, -1, 1, 1, rest), [-1]), z))
@@ -90,6 +95,9 @@ def _of_last(x: Complex | Term, outer: int, forward: bool, count: int) -> Comple
     if outer == 1:
         return _product(x, _turns(extent, count, extent, forward, _dtype(x)))
     inner = extent // outer
+    are_numbers = all(isinstance(dim, int) for dim in front)
+    if inner <= _DIRECT and extent <= _LONGEST and are_numbers and math.prod(front) >= inner:
+        return _in_two_products(x, math.prod(front), outer, forward, count)
     columns = fourier(each(lambda part: idioms.reshape(part, (*front, outer, inner)), x), -2, forward)
     turned = multilinear(_times, (columns, _turns(outer, inner, extent, forward, _dtype(x))))
     rows = fourier(turned, -1, forward, -(-count // outer))
@@ -99,6 +107,86 @@ def _of_last(x: Complex | Term, outer: int, forward: bool, count: int) -> Comple
         return idioms.take_slice(whole, -1, 0, 1, count)
 
     return each(flat, rows)
+
+
+def _in_two_products(x: Complex | Term, lines: int, outer: int, forward: bool, count: int) -> Complex:
+    """Transform along the last axis, the parts side by side: down the columns of all lines, then along the rows.
+
+    Units: the matrices take 16 * n * count / outer bytes of float32.
+    """
+    *front, extent = x.shape
+    inner, kept = extent // outer, -(-count // outer)
+    parts = [x.real, x.imag] if isinstance(x, Complex) else [x]
+    given = idioms_windows.concat([idioms.reshape(part, (lines, outer, inner)) for part in parts], -2)
+    dtype = given.dtype
+
+    def iota(axis: int, extent: int) -> Term:
+        return element("iota", axis=axis, extent=extent)
+
+    k1, j1, j2, k2 = iota(-4, outer), iota(-1, outer), iota(-3, inner), iota(-1, kept)
+    down = _parts(_turn(element("mul", k1, j1), outer, forward), -2 if len(parts) > 1 else None, -3)
+    columns = idioms.matmul(_table(down, (outer, 2, len(parts), outer), (2 * outer, len(parts) * outer), dtype), given)
+    k = element("add", iota(-5, outer), element("mul", k2, _integer(outer)))
+    along = _parts(_turn(element("mul", j2, k), extent, forward), -4, -2)
+    matrices = _table(along, (outer, 2, inner, 2, kept), (outer, 2 * inner, 2 * kept), dtype)
+    rows = idioms.permute(idioms.reshape(columns, (lines, outer, 2 * inner)), (1, 0, 2))
+    found = idioms.reshape(idioms.matmul(rows, matrices), (outer, lines, 2, kept))
+    flat = idioms.reshape(idioms.permute(found, (2, 1, 3, 0)), (2, lines, kept * outer))
+    real, imag = (idioms.take_slice(idioms.select(flat, 0, part), -1, 0, 1, count) for part in (0, 1))
+    return each(lambda part: idioms.reshape(part, (*front, count)), Complex(real, imag))
+
+
+def _is_paired(extent: int, count: int) -> bool:
+    """Whether a real transform of which no more than a half is asked is better one of half as many complex numbers."""
+    half = extent // 2
+    outer = _outer(half)
+    if extent % 2 or outer == 1 or count > half + 1:
+        return False
+    whole = _outer(extent)
+    return half // outer + outer < whole + 2 * (extent // whole) * count // extent
+
+
+def _of_pairs(x: Term, forward: bool, count: int) -> Complex:
+    """Transform what is real along the last axis, of which no more than a half is kept.
+
+    With z[j] = x[2 j] + i x[2 j + 1], its transform Z, and Y[k] the conjugate of Z[n / 2 - k]:
+    2 X[k] = Z[k] + Y[k] - i exp(k / n) (Z[k] - Y[k]).
+    """
+    extent = idioms.number(x.shape[-1])
+    half = extent // 2
+    z = fourier(Complex(*(idioms.take_slice(x, -1, start, 2, half) for start in (0, 1))), -1, forward)
+    around = each(lambda part: idioms_windows.concat([part, idioms.take_slice(part, -1, 0, 1, 1)], -1), z)
+    turned = _turned(around, count, extent, forward)
+    return each(lambda part: tensor("mul", part, idioms.scalar(0.5, part.dtype)), _minus(*turned))
+
+
+def _pairs(z: Complex, extent: int) -> Term:
+    """Return the real values whose transform along the last axis begins with z, its first half: see `_of_pairs`.
+
+    Z[k] = X[k] + Y[k] + i exp(k / n) (X[k] - Y[k]), where Y[k] is the conjugate of X[n / 2 - k].
+    """
+    half = extent // 2
+    k = element("iota", axis=-1, extent=half + 1)
+    alone = tensor("build", _is_own_image(k, extent), shape=(half + 1,))
+    z = Complex(z.real, tensor("where", alone, idioms.scalar(0, z.imag.dtype), z.imag))
+    both, across = _turned(z, half, extent, False)
+    found = fourier(each(lambda *parts: tensor("add", *parts), both, across), -1, False)
+    return idioms.reshape(as_real(found), (*found.shape[:-1], extent))
+
+
+def _turned(z: Complex, count: int, extent: int, forward: bool) -> tuple[Complex, Complex]:
+    """Return Z[k] + Y[k] and i exp(k / n) (Z[k] - Y[k]), where Y[k] is the conjugate of Z[n / 2 - k], for some k."""
+    ahead = each(lambda part: idioms.take_slice(part, -1, 0, 1, count), z)
+    back = conjugate(each(lambda part: idioms.take_slice(idioms_indices.flip(part, [-1]), -1, 0, 1, count), z))
+    turn = _turn(element("iota", axis=-1, extent=count), extent, forward)
+    cos, sin = (idioms.cast(tensor("build", part, shape=(count,)), _dtype(z)) for part in turn)
+    turns = Complex(tensor("neg", sin), cos)
+    apart = _minus(ahead, back)
+    return each(lambda *parts: tensor("add", *parts), ahead, back), multilinear(_times, (apart, turns))
+
+
+def _minus(x: Complex, y: Complex) -> Complex:
+    return each(lambda *parts: tensor("sub", *parts), x, y)
 
 
 def _product(x: Complex | Term, y: Complex | Term) -> Complex:
@@ -112,15 +200,35 @@ def _times(x: Term, y: Term) -> Term:
 def _turns(rows: int, columns: int, extent: int, forward: bool, dtype: str) -> Complex:
     """Return exp(-+ 2 pi i j k / extent) in row j and column k."""
     steps = element("mul", element("iota", axis=-2, extent=rows), element("iota", axis=-1, extent=columns))
+    shape = (rows, columns)
+    return Complex(*(_table(part, shape, shape, dtype) for part in _turn(steps, extent, forward)))
+
+
+def _turn(steps: Term, extent: int, forward: bool) -> tuple[Term, Term]:
+    """Return cosine and sine of so many steps, of which `extent` are a whole turn: elements, exactly 0 where due."""
     steps = element("mod", steps, _integer(extent))
     angle = element("mul", element("cast", steps, dtype="f64"), _real((-2 if forward else 2) * math.pi / extent))
     quarters = element("mod", element("mul", steps, _integer(4)), _integer(2 * extent))
 
-    def table(function: Literal["cos", "sin"], root: int) -> Term:
-        exact = element("where", element("eq", quarters, _integer(root)), _real(0), element(function, angle))
-        return idioms.cast(tensor("build", exact, shape=(rows, columns)), dtype)
+    def exact(function: Literal["cos", "sin"], root: int) -> Term:
+        return element("where", element("eq", quarters, _integer(root)), _real(0), element(function, angle))
 
-    return Complex(table("cos", extent), table("sin", 0))
+    return exact("cos", extent), exact("sin", 0)
+
+
+def _parts(turn: tuple[Term, Term], given: int | None, made: int) -> Term:
+    """Return what a part of a product with a turn has of a part of what it turns, by the axes that tell the parts."""
+    cos, sin = turn
+    is_imag = element("eq", element("iota", axis=made, extent=2), _integer(1))
+    if given is None:
+        return element("where", is_imag, sin, cos)
+    is_of_imag = element("eq", element("iota", axis=given, extent=2), _integer(1))
+    crossed = element("where", is_imag, sin, element("neg", sin))
+    return element("where", element("eq", is_imag, is_of_imag), cos, crossed)
+
+
+def _table(e: Term, shape: tuple[int, ...], as_: tuple[int, ...], dtype: str) -> Term:
+    return idioms.cast(idioms.reshape(tensor("build", e, shape=shape), as_), dtype)
 
 
 def _along_last(x: Any, axis: int) -> Any:
