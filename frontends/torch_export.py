@@ -386,7 +386,7 @@ class _Importer:
             if takes_numbers:
                 row, arguments = torch_numbers.meaning(node, row, arguments, partial(self._type, what=name))
             if node in self.selected:
-                mask = self._read(self.selected[node].mask, node)
+                mask = self._read(torch_selected.mask_of(node) or self.selected[node].mask, node)
                 row = torch_selected.meaning(node, row, self.selected[node], mask, self.masks)
             is_rounded = aten.rounds(name)
             if is_rounded is not None and len(arguments) > 1:
