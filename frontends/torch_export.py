@@ -355,6 +355,9 @@ class _Importer:
         if self._is_empty(value):
             self.value_by_node[node] = _EMPTY
             return
+        if name in aten.WRITES_PART and self.value_by_node[node.args[1]] is _EMPTY:  # type: ignore[index]
+            self.value_by_node[node] = self.value_by_node[node.args[0]]  # type: ignore[index]
+            return
         if node.target is operator.getitem:
             source, key = node.args
             assert isinstance(source, torch.fx.Node)
