@@ -454,7 +454,8 @@ def arange(*args: Number | Dim, dtype: str | None = None) -> Term:
     return _steps(first, by, extent, kind)
 
 
-def _linspace(start: Number, end: Number, steps: int, dtype: str | None = None) -> Term:
+def linspace(start: Number, end: Number, steps: int, dtype: str | None = None) -> Term:
+    """Return so many numbers from start to end, both among them; of one step the start."""
     kind = dtype or idioms.float_dtype()
     if not dtypes.is_float(kind):
         return idioms.cast(_linspace_of_integers(int(start), int(end), steps), kind)
@@ -525,6 +526,6 @@ ROWS: dict[str, Row] = {
     "aten.linalg_vector_norm.default": _vector_norm,
     "aten._cdist_forward.default": _distances,
     **{f"aten.arange.{kind}": arange for kind in ("default", "start", "start_step")},
-    "aten.linspace.default": _linspace,
+    "aten.linspace.default": linspace,
 }
 """What each overload means."""

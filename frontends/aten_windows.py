@@ -13,6 +13,7 @@ from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms, idioms_indices, idioms_sampling, idioms_windows
+from frittata.frontends.aten_scalars import linspace
 
 Ints = tuple[int, ...]
 Row = Callable[..., Any]
@@ -289,6 +290,22 @@ def _grid_sample(x: Term, grid: Term, mode: int, padding: int, corners: bool) ->
     return idioms_sampling.grid_sample(x, grid, _GRID_MODES[mode], _GRID_BORDERS[padding], corners, rounds_last=True)
 
 
+def _affine_grid(theta: Term, size: Sequence[int], corners: bool) -> Term:
+    """Return where a matrix for each image leads from the places of a grid; an axis of one place stands at 0.
+
+    Shapes: theta (batch, rank, rank + 1), size (batch, channels, *places), result (batch, *places, rank).
+    """
+    rank = len(size) - 2
+    columns = [idioms.reshape(idioms.select(theta, -1, i), (size[0], *[1] * rank, rank)) for i in range(rank + 1)]
+    total = columns.pop()
+    for i, column in enumerate(columns):  # the last axis first
+        length = size[-1 - i]
+        end = 0 if length == 1 else 1 if corners else (length - 1) / length
+        places = idioms.reshape(linspace(-end, end, length, theta.dtype), (length, *[1] * (i + 1)))
+        total = tensor("add", total, tensor("mul", column, places))
+    return total
+
+
 # ---- layers ----------------------------------------------------------------------------------------------------------
 
 
@@ -406,6 +423,7 @@ ROWS: dict[str, Row] = {
         for kind, row in (("default", _upsample_linear), ("vec", _upsample_linear_vec))
     },
     **{f"aten.grid_sampler{kind}.default": _grid_sample for kind in ("", "_2d")},
+    "aten.affine_grid_generator.default": _affine_grid,
     "aten.conv_transpose1d.default": conv_transpose(1),
     "aten.conv_transpose2d.input": conv_transpose(2),
     "aten.conv_transpose3d.input": conv_transpose(3),

@@ -355,8 +355,10 @@ def matmul(a: Term, b: Term) -> Term:
 def linear(x: Term, weight: Term, bias: Term | None) -> Term:
     """Return x weight^T + bias.
 
-    Shapes: x (*batch, inputs), weight (outputs, inputs), bias (outputs,).
+    Shapes: x (*batch, inputs), weight (outputs, inputs), bias (outputs,) or what stretches to the result.
     """
+    if bias is not None and bias.shape != weight.shape[:-1]:
+        return tensor("add", linear(x, weight, None), bias)
     if len(weight.shape) != 2:
         out = matmul(x, weight)
         return out if bias is None else tensor("add", out, bias)

@@ -355,6 +355,9 @@ class _Importer:
         if self._is_empty(value):
             self.value_by_node[node] = _EMPTY
             return
+        if name in aten.WRITES_PART and self.value_by_node[node.args[1]] is _EMPTY:  # type: ignore[index]
+            self.value_by_node[node] = self.value_by_node[node.args[0]]  # type: ignore[index]
+            return
         if node.target is operator.getitem:
             source, key = node.args
             assert isinstance(source, torch.fx.Node)
@@ -386,7 +389,7 @@ class _Importer:
             if takes_numbers:
                 row, arguments = torch_numbers.meaning(node, row, arguments, partial(self._type, what=name))
             if node in self.selected:
-                mask = self._read(self.selected[node].mask, node)
+                mask = self._read(torch_selected.mask_of(node) or self.selected[node].mask, node)
                 row = torch_selected.meaning(node, row, self.selected[node], mask, self.masks)
             is_rounded = aten.rounds(name)
             if is_rounded is not None and len(arguments) > 1:

@@ -17,9 +17,10 @@ import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
+from frittata.egraph.errors import ModelError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
-from frittata.frontends import idioms, idioms_indices, torch_dims
+from frittata.frontends import idioms, idioms_indices
 
 _INDEX, _PUT = "aten.index.Tensor", ("aten.index_put.default", "aten._unsafe_index_put.default")
 _SUMS = ("aten.sum.default", "aten.sum.dim_IntList", "aten.mean.default", "aten.mean.dim")
@@ -53,7 +54,7 @@ def selections(
         symbols = _symbols(node).union(*map(_symbols, node.all_input_nodes))
         for symbol in symbols:
             touching.setdefault(symbol, []).append(node)
-        mask = _mask(node)
+        mask = mask_of(node)
         if str(target_of(node)) == _INDEX and mask is not None and len(symbols) == 1:
             masks.setdefault(next(iter(symbols)), mask)
     found: dict[torch.fx.Node, Selected] = {}
@@ -74,13 +75,14 @@ def meaning(
 ) -> Callable[..., Any]:
     """Return what a call means on the rows of all places.
 
-    `mask` is what the mask is now; `masks` keeps what each was when it selected.
+    `mask` is what the mask is now, that of the call if it has one; `masks` keeps what each was when it selected.
 
-    Raises: ModelError where rows go back to the places of a mask that is another by then.
+    Raises: ModelError where rows go back to the places of a mask that is another, or is another by then.
     """
-    if _mask(node) is selected.mask and "val" in node.meta:
+    if mask_of(node) is not None and "val" in node.meta:
         if masks.setdefault(selected, mask) is not mask:
-            raise torch_dims.made_of_values()
+            what = "rows that a mask selects go to the places of another mask, and how many there are depends on values"
+            raise ModelError(what, do="select by the same mask, or choose with torch.where")
         return _put if len(node.args) > 2 else _take
     if _symbols(node):
         return row
@@ -98,12 +100,14 @@ def _is_by_rows(node: torch.fx.Node, target: Any, selected: Selected) -> bool:
     if node.op != "call_function" or None in places:
         return False
     if name == _INDEX:
-        return not given and _mask(node) is selected.mask and _place(node, symbol) is not None
+        return not given and mask_of(node) is selected.mask and _place(node, symbol) is not None
     if name in _PUT:
-        at = next((at for at, i in enumerate(node.args[1]) if i is selected.mask), None)  # type: ignore[arg-type]
-        own, mask = node.args[0].meta["val"], selected.mask.meta["val"]  # type: ignore[union-attr]
-        is_row = all(used.meta["val"].ndim <= own.ndim - mask.ndim + 1 for used in given)
-        return _mask(node) is not None and at is not None and is_row and places == [own.ndim - at - mask.ndim]
+        put = mask_of(node)  # `meaning` looks whether it is the same mask, which may be computed twice
+        if put is None or put.meta["val"].shape != selected.mask.meta["val"].shape:
+            return False
+        at, rank, own = node.args[1].index(put), put.meta["val"].ndim, node.args[0].meta["val"]  # type: ignore[union-attr]
+        is_row = all(used.meta["val"].ndim <= own.ndim - rank + 1 for used in given)
+        return is_row and places == [own.ndim - at - rank]
     if not _symbols(node):
         return name in _SUMS
     place, tags = _place(node, symbol), getattr(target, "tags", ())
@@ -114,7 +118,7 @@ def _is_by_rows(node: torch.fx.Node, target: Any, selected: Selected) -> bool:
     return (torch.Tag.pointwise in tags or name in _POINTWISE) and set(places) == {place}
 
 
-def _mask(node: torch.fx.Node) -> torch.fx.Node | None:
+def mask_of(node: torch.fx.Node) -> torch.fx.Node | None:
     """Return the mask, if a call has only that for an index."""
     indices = node.args[1] if len(node.args) > 1 else None
     if node.op != "call_function" or not isinstance(indices, list | tuple):

@@ -162,8 +162,8 @@ def describe(bodies: tuple[Term, ...]) -> Scatter | None:
         return None
     place, value, axis = sent
     work = Scatter(body, hole, place, value, folded, count, axis, shape)
-    is_apart = shapes.dim_at(value.shape, axis) == 1 and shapes.dim_at(place.shape, axis) == 1
-    return work if is_apart and (work.columns == 1 or shapes.dim_at(place.shape, -1) == 1) else None
+    found_at = ((value, axis), (place, axis), (place, -1))
+    return work if all(shapes.dim_at(term.shape, at) == 1 for term, at in found_at) else None
 
 
 def _sent(element: Term, shape: tuple[int, ...], identity: Scalar) -> tuple[Term, Term, int] | None:

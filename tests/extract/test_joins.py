@@ -10,12 +10,15 @@ import pytest
 import frittata as ft
 from frittata.egraph import shapes
 from frittata.egraph.machine import REFERENCE
-from frittata.egraph.program import Join, Kernel, View
+from frittata.egraph.ops.registry import element, tensor
+from frittata.egraph.program import Estimate, Join, Kernel, Output, Program, View
+from frittata.egraph.terms import Scalar, TensorType
 from frittata.extract import choose
 from frittata.extract.exact import solve
 from frittata.extract.integer import Solution
+from frittata.extract.joins import settle
 from frittata.extract.problem import Problem
-from frittata.kernels import runtime
+from frittata.kernels import runtime, templates
 
 X = "x: f32[4, 8]"
 SUMS = """
@@ -108,6 +111,28 @@ def test_parts_lie_where_they_end_up(case: str) -> None:
     for kernel in fast.kernels:
         assert fast.explain(kernel.name).boundaries is not None
     assert fast.graph().number_of_nodes() >= len(program.steps)
+
+
+def test_no_result_lies_in_a_border_nor_where_none_can_be_copied_from() -> None:
+    x = tensor("input", name="x", shape=(3, 4), dtype="f32")
+    a, b = (tensor("input", name=name, shape=(3, 4), dtype="f32") for name in "ab")
+    body = tensor("build", element("exp", element("load", x)), shape=(3, 4))
+    kernels = [Kernel(name, "nest", (Output(name, body),), ("x",), Estimate(0, 0, 0)) for name in "ab"]
+    joined = Join("c", tensor("concat", a, b, axis=-1))
+    bordered = Join("p", tensor("pad", a, low=(1, 1), high=(1, 1), value=Scalar.of(0, "f32")))
+    line, halves = (View("v", "a", TensorType(shape, "f32")) for shape in ((12,), (3, 2, 2)))
+    turned = Join("t", tensor("permute", a, permutation=(1, 0)))
+
+    def wrong(result: str, *joins: Join | View) -> frozenset[str]:
+        program = Program({"x": TensorType((3, 4), "f32")}, {}, (*kernels, *joins), (result,))
+        return settle(program, templates.TEMPLATES, REFERENCE).wrong
+
+    assert wrong("p", bordered) == {"p"}
+    assert not wrong("a", bordered)
+    assert wrong("v", joined, line) == {"c"}
+    assert not wrong("v", joined, halves)
+    assert wrong("a", turned) == {"t"}
+    assert not wrong("t", turned)
 
 
 def test_choices_that_are_made_anew_share_the_time_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

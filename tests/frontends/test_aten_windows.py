@@ -294,6 +294,15 @@ def test_samples_at_places_that_are_no_numbers_and_of_values_that_are_none(
         assert_same(fast(image, grid), sampled(image, grid), 1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:Since version 1.3.0, affine_grid")
+@pytest.mark.parametrize("corners", [True, False])
+@pytest.mark.parametrize("places", [(3, 4), (1, 5), (4, 1), (1, 1), (2, 1, 3)])
+def test_grids_of_affine_maps(places: tuple[int, ...], corners: bool) -> None:
+    """An axis of one place too, where torch's own decomposition makes a tensor that torch.export refuses."""
+    theta = drawn(2, len(places), len(places) + 1)
+    assert "host" not in assert_compiled(lambda t: F.affine_grid(t, [2, 5, *places], corners), theta)
+
+
 def test_samples_in_space_are_torchs() -> None:
     volume, grid = drawn(1, 2, 4, 5, 3), drawn(1, 2, 3, 4, 3)
     assert assert_compiled(lambda x, g: F.grid_sample(x, g, align_corners=True), volume, grid) == ["host"]

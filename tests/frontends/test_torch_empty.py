@@ -52,6 +52,20 @@ def test_empty_parts_of_a_join_are_left_out(name: str) -> None:
     torch.testing.assert_close(fast(*args), source(*args))
 
 
+def _shifted(x: Tensor) -> tuple[Tensor, ...]:
+    y, z = x.clone(), x.clone()
+    y[:, 1:] += x[:, :-1]
+    z.diagonal(-5).fill_(1)
+    z[4:].zero_()
+    return y, z
+
+
+def test_what_is_written_to_an_empty_part_changes_nothing() -> None:
+    fast = ft.optimize(_shifted, (X,), dynamic_shapes=({1: "steps"},), machine=REFERENCE)
+    for x in (X, X[:, :1]):
+        torch.testing.assert_close(fast(x), _shifted(x))
+
+
 REFUSED: dict[str, tuple[Callable[..., Any] | nn.Module, tuple[Tensor, ...], str]] = {
     "a result": (lambda x: (x * 2, x[:0]), (X,), "slice_1 is empty: shape 0x4"),
     "a sum": (lambda x: x[:, :0].exp().sum(1) + x[:, 0], (X,), "slice_1 is empty: shape 3x0(.|\n)*aten.sum"),

@@ -268,6 +268,10 @@ FUNCTIONS: dict[str, tuple[Forward, tuple[Any, ...]]] = {
         ),
         (Z, drawn((2, 4, 5)), drawn((6, 4, 4))),
     ),
+    "a bias for all outputs": (
+        lambda x, w, b: (F.linear(x, w, b), F.linear(x[0], w, b)),
+        (Z, drawn((5, 4)), drawn((1,))),
+    ),
     "products of vectors": (lambda x, y: (x @ y, y @ y, y @ x.T, x.mv(y), y.dot(y), torch.outer(y, y)), (X, Y)),
     "products that broadcast": (lambda x, y: (x @ y, y.mT @ x.mT), (drawn((5, 1, 3, 4)), drawn((2, 4, 3)))),
     "einsum": (lambda x, y: torch.einsum("bij,bkj->bik", x, y), (Z, Z)),

@@ -84,9 +84,18 @@ def of_a_mask_that_changes(x: Tensor, labels: Tensor, *_: Tensor) -> tuple[Tenso
     return chosen.sum(), chosen.mean(0), x[mask].sum(), mask
 
 
+def of_a_mask_made_twice(x: Tensor, labels: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
+    a, b = x.clone(), x.clone()
+    a[labels > 0] = x[labels > 0] * 2
+    b[(x > 0) & (x < 1)] = x[(x > 0) & (x < 1)].exp()
+    return a, b
+
+
 CASES: dict[str, Callable[..., Any]] = {
     function.__name__: function
-    for function in (prompts, farthest, experts, bounds, axes, sums, written, of_a_mask_that_changes)
+    for function in (
+        *(prompts, farthest, experts, bounds, axes, sums, written, of_a_mask_that_changes, of_a_mask_made_twice),
+    )
 }
 
 REFUSED: dict[str, Callable[..., Any]] = {
@@ -96,6 +105,7 @@ REFUSED: dict[str, Callable[..., Any]] = {
     "rows that see each other": lambda x, labels, *_: x.index_put((labels > 0,), x[labels > 0].softmax(0)),
     "rows in another order": lambda x, labels, *_: x.index_put((labels > 0,), x[labels > 0].flip(0)),
     "rows of another mask": lambda x, labels, *_: x.index_put((labels > 0,), x[labels < 1] * 2),
+    "rows of a mask that changed": lambda x, labels, *_: x.index_put((labels > 0,), x[labels.add_(1) > 0] * 2),
     "rows behind one more axis": lambda x, labels, *_: x.index_put((labels > 0,), x[labels > 0][None]),
     "two axes of them": lambda x, _, row, some: (row[:3][some].unsqueeze(0) * row[:3][some].unsqueeze(1)).sum(),
     "a product over them": lambda x, labels, *_: x[labels > 0].T @ x[labels > 0],

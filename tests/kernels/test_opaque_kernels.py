@@ -119,6 +119,23 @@ def test_values_are_written(
     np.testing.assert_array_equal(run("write", body, x, places, source), expected)
 
 
+@pytest.mark.parametrize(
+    ("shape", "at", "given", "axis"),
+    [
+        ((64, 900), (50, 800), (50, 800), -1),
+        ((2, 64, 900), (2, 64, 800), (2, 64, 800), -1),
+        ((5, 7, 6), (7, 1, 1), (7, 6, 2), -3),
+        ((3, 4, 6), (2, 1, 1), (2, 3, 4), -3),
+        ((5, 1, 3), (1, 1, 1), (5, 1, 3), -2),
+        ((5, 3, 3), (4, 1, 3), (4, 3, 3), -3),
+    ],
+)
+def test_values_are_written_by_chunks_of_lines_and_to_parts_of_lines(
+    shape: tuple[int, ...], at: tuple[int, ...], given: tuple[int, ...], axis: int
+) -> None:
+    test_values_are_written(shape, at, given, axis, "i32", "sum")
+
+
 @pytest.mark.parametrize("place", [-1, 5, 2**40])
 def test_a_place_outside_of_the_axis_is_refused(place: int) -> None:
     x, places = np.zeros((3, 5), np.float32), np.zeros((3, 2), np.int64)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from kernel_cases import Array, Case, assert_agrees, at, build, element, fold, load, number, reindex, within
+from kernel_cases import Array, Case, assert_agrees, at, build, element, fold, load, number, reindex, transposed, within
 from torch import Tensor, nn
 
 import frittata as ft
@@ -84,9 +84,12 @@ def test_what_is_sent_is_computed_on_the_way_and_so_is_what_follows() -> None:
 
 def test_places_outside_of_the_axis_that_are_not_looked_up_take_nothing() -> None:
     numbers = element("iota", axis=-2, extent=5)
-    is_there = element("eq", numbers, in_front(load("i", 40, 1, dtype="i64"), (40, 1), -2))
+    index = in_front(load("i", 40, 1, dtype="i64"), (40, 1), -2)
+    beyond = at(element("iota", axis=-2, extent=9), index, -2, 9)
     value = in_front(load("s", 40, 3), (40, 3), -2)
-    run(build(fold("sum", element("where", is_there, value, number(0)), -3, 40), 5, 3))
+    for place in (index, beyond):
+        is_there = element("eq", numbers, place)
+        run(build(fold("sum", element("where", is_there, value, number(0)), -3, 40), 5, 3))
 
 
 def test_blocks_places_and_wide_rows_fall_into_chunks_and_narrow_rows_do_not() -> None:
@@ -127,6 +130,32 @@ def test_other_bodies_are_left_to_other_templates() -> None:
     for wrong in (*others, other((5, 3), "max"), other((5, 3), moves=True), load("x", 5, 3)):
         assert not is_taken(build(wrong, 5, 3))
     assert not is_taken(build(element("add", other((5, 3)), fold("sum", load("x", 6, 5, 3), -3, 6)), 5, 3))
+    assert not is_taken(build(element("cast", other((5, 3)), dtype="f64"), 5, 3))
+    assert not is_taken(build(transposed(other((3, 3))), 3, 3))
+
+
+@pytest.mark.parametrize(
+    ("condition", "otherwise"),
+    [
+        (element("lt", load("i", 6, 1, 1, dtype="i64"), element("iota", axis=-2, extent=5)), number(0)),
+        (element("eq", load("i", 6, 1, 1, dtype="i64"), element("iota", axis=-2, extent=5)), load("o", 1)),
+        (element("eq", load("i", 6, 1, 1), element("iota", axis=-2, extent=5, dtype="f32")), number(0)),
+        (element("eq", load("i", 6, 5, 1, dtype="i64"), element("iota", axis=-2, extent=5)), number(0)),
+        (element("eq", load("i", 6, 1, 3, dtype="i64"), element("iota", axis=-2, extent=5)), number(0)),
+        (element("eq", load("i", 5, 1, dtype="i64"), element("iota", axis=-3, extent=6)), number(0)),
+    ],
+    ids=["another comparison", "another value", "fractions", "a place", "a column", "the axis of the fold"],
+)
+def test_what_is_not_sent_to_places_of_whole_rows_is_left_to_other_templates(condition: Term, otherwise: Term) -> None:
+    folded = fold("sum", element("where", condition, load("u", 3), otherwise), -3, 6)
+    assert SCATTER.estimate((build(folded, 5, 3),), frozenset(), REFERENCE) is None
+
+
+def test_a_fold_of_an_axis_of_the_result_is_left_to_other_templates() -> None:
+    numbers = element("iota", axis=-3, extent=5)
+    is_there = element("eq", load("i", 6, 1, dtype="i64"), numbers)
+    body = build(fold("sum", element("where", is_there, load("s", 6, 3), number(0)), -2, 6), 5, 1, 3)
+    assert SCATTER.estimate((body,), frozenset(), REFERENCE) is None
 
 
 class Mean(nn.Module):
