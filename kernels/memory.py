@@ -33,6 +33,7 @@ from frittata.kernels.simd import (
     lane_picks,
     overload_name,
     part,
+    permute,
     splat,
     transpose,
 )
@@ -185,6 +186,9 @@ def load_strided(
     """Load lane i from `offset + i * stride`; lanes from `count` on repeat the last valid one."""
     if isinstance(stride, int) and stride == 0:
         return load_splat(builder, lane, pointer, offset)
+    if isinstance(stride, int) and stride == -1 and count is None:
+        first = load(builder, lane, pointer, _after(builder, offset, 1 - lane.lanes))
+        return permute(builder, first, [*reversed(range(lane.lanes))])
     is_whole = isinstance(stride, int) and stride > 1 and count is None
     if is_whole and 1 < _every_steps(lane.lanes, stride) < 2 * lane.lanes:
         return _load_every(builder, lane, pointer, as_index(offset), stride)

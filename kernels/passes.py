@@ -27,7 +27,7 @@ from frittata.kernels.packing import WAY_BYTES
 from frittata.kernels.points import Point, Points, asked, place_of, reduction
 from frittata.kernels.processor import processor
 from frittata.kernels.tiles import CACHE_LINE_BYTES
-from frittata.kernels.units import SIMPLE_UNITS, gather_units, load_units, operator_units
+from frittata.kernels.units import PERMUTED_UNITS, SIMPLE_UNITS, gather_units, load_units, operator_units
 
 _TRANSPOSE_UNITS = 5.0
 """What an element costs that is loaded in vectors along a row loop, which are transposed in registers."""
@@ -292,6 +292,8 @@ class Passes:
             return SIMPLE_UNITS
         if point in self.transposed:
             return _TRANSPOSE_UNITS
+        if step == -1:
+            return PERMUTED_UNITS
         if step is not None and 2 <= step <= MOST_COLUMNS and point.term.op == "load":
             return self._column_units(step, step if self.frame.short else self._columns_used(point, step, number))
         offset = self.points.offset(point)

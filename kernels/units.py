@@ -31,9 +31,10 @@ def gather_units(lanes: int, lookups: int = 0) -> float:
 def load_units(offset: Affine, size: int, key: str, lanes: int) -> float:
     """Return what an element of a load from a buffer of `size` costs, in vectors along `key`."""
     values = IndexValues(ir.IRBuilder(), {}, Along(key, lanes, lanes))
-    if values.slope(offset) in (0, 1):
+    slope = values.slope(offset)
+    if slope in (0, 1):
         return SIMPLE_UNITS
-    return PERMUTED_UNITS if values.block(offset, size) is not None else gather_units(lanes)
+    return PERMUTED_UNITS if slope == -1 or values.block(offset, size) is not None else gather_units(lanes)
 
 
 def operator_units(element: Term) -> float:

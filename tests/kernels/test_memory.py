@@ -71,15 +71,16 @@ def test_masked_lanes_leave_memory_alone(dtype: str, count: int, known: bool) ->
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("lanes", [1, 2, 8, 16])
-@pytest.mark.parametrize("stride", [2, 3, 4, 7, 100])
+@pytest.mark.parametrize("stride", [2, 3, 4, 7, 100, -1])
 def test_lanes_of_any_stride_are_loaded(dtype: str, lanes: int, stride: int) -> None:
-    lane, x = Lane(dtype, lanes), np.resize(data(dtype), 2 + stride * (lanes - 1))
+    lane, x = Lane(dtype, lanes), np.resize(data(dtype), 2 + abs(stride) * (lanes - 1))
+    first = 1 if stride > 0 else lanes
 
     def emit(builder: Any, source: Any, result: Any, count: Any) -> None:
-        memory.store(builder, memory.load_strided(builder, lane, source, 1, stride), result, 0)
+        memory.store(builder, memory.load_strided(builder, lane, source, first, stride), result, 0)
 
     expected = np.ones(lanes, x.dtype)
-    expected[:] = x[1::stride]
+    expected[:] = x[first::stride][:lanes]
     np.testing.assert_array_equal(run(emit, f"every {stride} {lane}", dtype, x, lanes, lanes), expected)
 
 
