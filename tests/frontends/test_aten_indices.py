@@ -266,6 +266,7 @@ WRITES: dict[str, tuple[Forward, tuple[Any, ...]]] = {
             x.index_put((i, j), one, accumulate=True),
             x.index_put((i - 3,), one),
             torch.ops.aten.index_put(x, [None, j], v[:, None, :]),
+            torch.ops.aten.index_put(torch.stack([x, -x]), [None, i, None, j], v[:, :1, None]),
         ),
         (X, torch.tensor([0, 2, 1]), torch.tensor([4, 1, 0]), floats(3, 7), torch.tensor(2.0)),
     ),
