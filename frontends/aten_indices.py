@@ -154,7 +154,7 @@ def _cross(x: Term, y: Term, dim: int = -1) -> Term:
 
 def _cross_of_three(x: Term, y: Term, dim: int | None = None) -> Term:
     """Along the first axis of three, where none is given."""
-    return _cross(x, y, x.shape.index(3) if dim is None and 3 in x.shape else dim or 0)
+    return _cross(x, y, x.shape.index(3) if dim is None else dim)
 
 
 def _aminmax(x: Term, dim: int | None = None, keepdim: bool = False) -> tuple[Term, Term]:

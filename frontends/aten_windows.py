@@ -212,6 +212,8 @@ def _nearest(rank: int, exact: bool) -> Callable[[Term, list[int], Sequence[floa
         half = Fraction(int(exact), 2)
         for axis, length, scale in zip(range(-rank, 0), size, scales, strict=True):
             extent = idioms.number(x.shape[axis])
+            if not exact and length in (extent, 2 * extent):  # torch copies each value, whatever the scale
+                scale = None
             step = _ratio(extent, length, scale)
             table = _nearest_table(extent, length, scale, exact)
             x = idioms_windows.nearest(x, axis, table, half * step, step)
@@ -226,12 +228,9 @@ def _nearest_table(extent: int, length: int, scale: float | None, exact: bool) -
     Source: nearest_idx and nearest_exact_idx in ATen/native/UpSample.h.
     """
     places = np.arange(length, dtype=np.float32)
-    if not exact and length == extent:
-        return list(range(extent))
-    if not exact and length == 2 * extent:
-        return [i // 2 for i in range(length)]
-    given = scale is not None and scale > 0
-    step = np.float32(1 / (scale or 1)) if given else np.float32(extent) / np.float32(length)
+    step = np.float32(extent) / np.float32(length)
+    if scale is not None and scale > 0:
+        step = np.float32(1 / scale)
     read = np.floor((places + np.float32(0.5 if exact else 0)) * step)
     return [min(int(at), extent - 1) for at in read]
 
@@ -240,6 +239,8 @@ def _linear(rank: int, align: bool) -> Callable[[Term, list[int], Sequence[float
     def build(x: Term, size: list[int], scales: Sequence[float | None]) -> Term:
         for axis, length, scale in reversed(list(zip(range(-rank, 0), size, scales, strict=True))):
             extent = idioms.number(x.shape[axis])
+            if length == extent:  # torch copies it, whatever the scale
+                continue
             if align:
                 first, step = Fraction(0), Fraction(extent - 1, length - 1) if length > 1 else Fraction(0)
             else:

@@ -174,7 +174,7 @@ READS: dict[str, tuple[Forward, tuple[Any, ...]]] = {
             torch.cross((x * 9).long(), (y * 9).long(), dim=-3),
             *_crossed_anywhere(x.transpose(0, 1), y.transpose(0, 1)),
         ),
-        (X, floats(3, 5, 7)),
+        (X, floats(3, 5, 7).flip(2)),
     ),
     "bags of an embedding": (
         lambda i, w, s: (
@@ -266,6 +266,7 @@ WRITES: dict[str, tuple[Forward, tuple[Any, ...]]] = {
             x.index_put((i, j), one, accumulate=True),
             x.index_put((i - 3,), one),
             torch.ops.aten.index_put(x, [None, j], v[:, None, :]),
+            torch.ops.aten.index_put(torch.stack([x, -x]), [None, i, None, j], v[:, :1, None]),
         ),
         (X, torch.tensor([0, 2, 1]), torch.tensor([4, 1, 0]), floats(3, 7), torch.tensor(2.0)),
     ),
@@ -379,12 +380,14 @@ def test_what_is_read_at_computed_indices_is_what_torch_reads(name: str) -> None
 
 
 BAGS: dict[str, Forward] = {
-    "of different lengths": lambda i, w, _: F.embedding_bag(i, w, torch.arange(2) * 3),
+    "of different lengths": lambda i, w, _: [
+        F.embedding_bag(i, w, begins) for begins in (torch.arange(2) * 3, torch.arange(7) // 2 * 2)
+    ],
     "one is empty": lambda i, w, _: F.embedding_bag(i, w, torch.arange(9).clamp(max=7)),
     "what is after the last is left out": lambda i, w, _: F.embedding_bag(
         i, w, torch.arange(3) * 3, mode="sum", include_last_offset=True
     ),
-    "padding": lambda i, w, _: F.embedding_bag(i, w, torch.arange(7), padding_idx=3),
+    "padding": lambda i, w, _: [F.embedding_bag(i, w, torch.arange(7), padding_idx=at) for at in (3, 0)],
     "padding in a matrix": lambda i, w, _: [
         F.embedding_bag(i[:6].view(2, 3), w, mode=mode, padding_idx=3) for mode in ("sum", "mean")
     ],

@@ -18,6 +18,7 @@ from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.machine import REFERENCE
 from frittata.frontends.torch_export import from_module
 
+aten = torch.ops.aten
 ROW, IMAGE, VOLUME = drawn(2, 4, 11), drawn(2, 4, 7, 9), drawn(1, 4, 5, 6, 7)
 HOLED = IMAGE.clone()
 HOLED[0, 0, 2, 3], HOLED[1, 1, 3, 3], HOLED[1, 2, 0, 0] = torch.nan, torch.inf, -torch.inf
@@ -104,13 +105,23 @@ FUNCTIONS: dict[str, tuple[Forward, Tensor]] = {
         ),
         IMAGE,
     ),
+    "joining of few axes": (
+        lambda x: [join([part, part + 1]) for part in (x, x[0], x[0, 0]) for join in (torch.hstack, torch.vstack)],
+        IMAGE[0, 0],
+    ),
     "moving": (
         lambda x: (x.flip(1, 3), x.roll(2, 1), x.roll((1, -2), (0, 2)), x.roll(5), x.fliplr(), x.flipud()),
         HOLED,
     ),
     "rotating": (lambda x: [torch.rot90(x, k, axes) for k in range(4) for axes in ((2, 3), (1, 2))], IMAGE),
     "windows": (
-        lambda x: (x.unfold(2, 3, 2), x.unfold(0, 2, 1), F.unfold(x, 3, padding=1, stride=2), F.unfold(x[0], 2)),
+        lambda x: (
+            x.unfold(2, 3, 2),
+            x.unfold(0, 2, 1),
+            x[0, 0, 0, 0].unfold(0, 1, 1),
+            F.unfold(x, 3, padding=1, stride=2),
+            F.unfold(x[0], 2),
+        ),
         IMAGE,
     ),
     "repeating": (
@@ -126,6 +137,11 @@ FUNCTIONS: dict[str, tuple[Forward, Tensor]] = {
             F.interpolate(x, scale_factor=2, mode="linear"),
             F.interpolate(x, scale_factor=2),
             F.interpolate(x, 17),
+            aten.upsample_nearest1d(x, [9]),
+            aten._upsample_nearest_exact1d(x, [9], 1.3),
+            aten.upsample_linear1d(x, [9], False),
+            aten.upsample_linear1d(x, [9], False, 1.3),
+            aten.upsample_linear1d(x, [9], True, 1.3),
         ),
         ROW,
     ),
@@ -163,7 +179,7 @@ def test_interpolation_to_a_size_reads_the_places_that_torch_reads(mode: str, si
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("scale", [2, 3, 0.5, 1.5, 1.3, (2.0, 0.7)])
+@pytest.mark.parametrize("scale", [2, 3, 0.5, 1.5, 1.3, (2.0, 0.7), (1.1, 2.1)])
 def test_interpolation_by_a_scale_goes_in_its_own_steps(mode: str, scale: Any) -> None:
     assert_imported(lambda x: F.interpolate(x, scale_factor=scale, mode=mode), IMAGE, tolerance=1e-9)
     assert_imported(
@@ -197,7 +213,7 @@ def test_transposed_convolution_is_that_of_torch(case: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     more = (kernel, stride, padding, extra, groups, True, dilation)
     assert_imported(nn.ConvTranspose2d(inputs, outputs, *more), IMAGE)
-    assert_imported(nn.ConvTranspose1d(inputs, outputs, *more), ROW)
+    assert_imported(nn.ConvTranspose1d(inputs, outputs, *more), ROW[0])
     assert_imported(nn.ConvTranspose3d(inputs, outputs, *more), VOLUME)
 
 
@@ -235,6 +251,10 @@ def test_a_normalization_is_that_of_torch(name: str) -> None:
     make, x = NORMS[name]
     torch.manual_seed(0)
     assert_imported(trained(make()), x)
+
+
+def test_a_root_mean_square_without_an_epsilon_has_that_of_its_dtype() -> None:
+    assert_imported(lambda x: F.rms_norm(x.float() * 1e-4, (9,)), IMAGE, tolerance=1e-6)
 
 
 FUSED: dict[str, tuple[Forward | nn.Module, list[str]]] = {
