@@ -1,9 +1,9 @@
 """Discrete Fourier transforms as products with matrices of cosines and sines, which are folded like any constant.
 
 Short ones are one product. Long ones are split as Cooley and Tukey do it: n = outer * inner values in rows of `inner`,
-transforms down the columns, turns, transforms along the rows. Where many are transformed at once these are two
-products, the turns within the second. Of one product only those frequencies are computed that are read. Of what is
-real, two neighbours are the parts of one complex number.
+transforms down the columns, turns, transforms along the rows: two products if both parts of what is complex lie side by
+side. Of one product only those frequencies are computed that are read. Of what is real, two neighbours are the parts of
+one complex number.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from frittata.frontends.idioms_complex import Complex, as_real, conjugate, each,
 _DIRECT = 128
 """The longest transform that is one product."""
 _LONGEST = 4096
-"""The longest that is, where its length is prime, and the longest that has turns of its own in each second product."""
+"""The longest that is, where its length is prime."""
 
 
 def fourier(x: Complex | Term, axis: int, forward: bool, count: int | None = None) -> Complex:
@@ -95,9 +95,8 @@ def _of_last(x: Complex | Term, outer: int, forward: bool, count: int) -> Comple
     if outer == 1:
         return _product(x, _turns(extent, count, extent, forward, _dtype(x)))
     inner = extent // outer
-    are_numbers = all(isinstance(dim, int) for dim in front)
-    if inner <= _DIRECT and extent <= _LONGEST and are_numbers and math.prod(front) >= inner:
-        return _in_two_products(x, math.prod(front), outer, forward, count)
+    if inner <= _DIRECT:
+        return _in_two_products(x, outer, forward, count)
     columns = fourier(each(lambda part: idioms.reshape(part, (*front, outer, inner)), x), -2, forward)
     turned = multilinear(_times, (columns, _turns(outer, inner, extent, forward, _dtype(x))))
     rows = fourier(turned, -1, forward, -(-count // outer))
@@ -109,31 +108,32 @@ def _of_last(x: Complex | Term, outer: int, forward: bool, count: int) -> Comple
     return each(flat, rows)
 
 
-def _in_two_products(x: Complex | Term, lines: int, outer: int, forward: bool, count: int) -> Complex:
-    """Transform along the last axis, the parts side by side: down the columns of all lines, then along the rows.
-
-    Units: the matrices take 16 * n * count / outer bytes of float32.
-    """
+def _in_two_products(x: Complex | Term, outer: int, forward: bool, count: int) -> Complex:
+    """Transform along the last axis with both parts side by side: down the columns, turned, then along the rows."""
     *front, extent = x.shape
-    inner, kept = extent // outer, -(-count // outer)
+    inner = idioms.number(extent) // outer
+    kept = -(-count // outer)
     parts = [x.real, x.imag] if isinstance(x, Complex) else [x]
-    given = idioms_windows.concat([idioms.reshape(part, (lines, outer, inner)) for part in parts], -2)
-    dtype = given.dtype
+    given = idioms_windows.concat([idioms.reshape(part, (*front, outer, inner)) for part in parts], -2)
+    down = _side_by_side(outer, outer, outer, forward, len(parts), _dtype(x))
+    columns = idioms.matmul(idioms.swap(down), given)
+    real, imag = (idioms.take_slice(columns, -2, start, 1, outer) for start in (0, outer))
+    turned = multilinear(_times, (Complex(real, imag), _turns(outer, inner, idioms.number(extent), forward, _dtype(x))))
+    rows = idioms_windows.concat([turned.real, turned.imag], -1)
+    found = idioms.matmul(rows, _side_by_side(inner, kept, inner, forward, 2, _dtype(x)))
 
-    def iota(axis: int, extent: int) -> Term:
-        return element("iota", axis=axis, extent=extent)
+    def flat(start: int) -> Term:
+        part = idioms.take_slice(found, -1, start, 1, kept)
+        return idioms.take_slice(idioms.reshape(idioms.swap(part), (*front, kept * outer)), -1, 0, 1, count)
 
-    k1, j1, j2, k2 = iota(-4, outer), iota(-1, outer), iota(-3, inner), iota(-1, kept)
-    down = _parts(_turn(element("mul", k1, j1), outer, forward), -2 if len(parts) > 1 else None, -3)
-    columns = idioms.matmul(_table(down, (outer, 2, len(parts), outer), (2 * outer, len(parts) * outer), dtype), given)
-    k = element("add", iota(-5, outer), element("mul", k2, _integer(outer)))
-    along = _parts(_turn(element("mul", j2, k), extent, forward), -4, -2)
-    matrices = _table(along, (outer, 2, inner, 2, kept), (outer, 2 * inner, 2 * kept), dtype)
-    rows = idioms.permute(idioms.reshape(columns, (lines, outer, 2 * inner)), (1, 0, 2))
-    found = idioms.reshape(idioms.matmul(rows, matrices), (outer, lines, 2, kept))
-    flat = idioms.reshape(idioms.permute(found, (2, 1, 3, 0)), (2, lines, kept * outer))
-    real, imag = (idioms.take_slice(idioms.select(flat, 0, part), -1, 0, 1, count) for part in (0, 1))
-    return each(lambda part: idioms.reshape(part, (*front, count)), Complex(real, imag))
+    return Complex(flat(0), flat(kept))
+
+
+def _side_by_side(rows: int, columns: int, extent: int, forward: bool, parts: int, dtype: str) -> Term:
+    """Return the matrix that takes one part or both, one behind the other, to both."""
+    turns = _turns(rows, columns, extent, forward, dtype)
+    lines = [(turns.real, turns.imag), (tensor("neg", turns.imag), turns.real)]
+    return idioms_windows.concat([idioms_windows.concat(line, -1) for line in lines[:parts]], -2)
 
 
 def _is_paired(extent: int, count: int) -> bool:
@@ -200,8 +200,8 @@ def _times(x: Term, y: Term) -> Term:
 def _turns(rows: int, columns: int, extent: int, forward: bool, dtype: str) -> Complex:
     """Return exp(-+ 2 pi i j k / extent) in row j and column k."""
     steps = element("mul", element("iota", axis=-2, extent=rows), element("iota", axis=-1, extent=columns))
-    shape = (rows, columns)
-    return Complex(*(_table(part, shape, shape, dtype) for part in _turn(steps, extent, forward)))
+    tables = (tensor("build", part, shape=(rows, columns)) for part in _turn(steps, extent, forward))
+    return Complex(*(idioms.cast(table, dtype) for table in tables))
 
 
 def _turn(steps: Term, extent: int, forward: bool) -> tuple[Term, Term]:
@@ -214,21 +214,6 @@ def _turn(steps: Term, extent: int, forward: bool) -> tuple[Term, Term]:
         return element("where", element("eq", quarters, _integer(root)), _real(0), element(function, angle))
 
     return exact("cos", extent), exact("sin", 0)
-
-
-def _parts(turn: tuple[Term, Term], given: int | None, made: int) -> Term:
-    """Return what a part of a product with a turn has of a part of what it turns, by the axes that tell the parts."""
-    cos, sin = turn
-    is_imag = element("eq", element("iota", axis=made, extent=2), _integer(1))
-    if given is None:
-        return element("where", is_imag, sin, cos)
-    is_of_imag = element("eq", element("iota", axis=given, extent=2), _integer(1))
-    crossed = element("where", is_imag, sin, element("neg", sin))
-    return element("where", element("eq", is_imag, is_of_imag), cos, crossed)
-
-
-def _table(e: Term, shape: tuple[int, ...], as_: tuple[int, ...], dtype: str) -> Term:
-    return idioms.cast(idioms.reshape(tensor("build", e, shape=shape), as_), dtype)
 
 
 def _along_last(x: Any, axis: int) -> Any:
