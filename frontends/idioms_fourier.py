@@ -109,31 +109,34 @@ def _of_last(x: Complex | Term, outer: int, forward: bool, count: int) -> Comple
 
 
 def _in_two_products(x: Complex | Term, outer: int, forward: bool, count: int) -> Complex:
-    """Transform along the last axis with both parts side by side: down the columns, turned, then along the rows."""
+    """Transform along the last axis with both parts side by side: down the columns, turned, then along the rows.
+
+    The last product is one for each part: often only one is read.
+    """
     *front, extent = x.shape
     inner = idioms.number(extent) // outer
     kept = -(-count // outer)
     parts = [x.real, x.imag] if isinstance(x, Complex) else [x]
     given = idioms_windows.concat([idioms.reshape(part, (*front, outer, inner)) for part in parts], -2)
-    down = _side_by_side(outer, outer, outer, forward, len(parts), _dtype(x))
+    down = idioms_windows.concat(_side_by_side(outer, outer, forward, len(parts), _dtype(x)), -1)
     columns = idioms.matmul(idioms.swap(down), given)
     real, imag = (idioms.take_slice(columns, -2, start, 1, outer) for start in (0, outer))
     turned = multilinear(_times, (Complex(real, imag), _turns(outer, inner, idioms.number(extent), forward, _dtype(x))))
     rows = idioms_windows.concat([turned.real, turned.imag], -1)
-    found = idioms.matmul(rows, _side_by_side(inner, kept, inner, forward, 2, _dtype(x)))
 
-    def flat(start: int) -> Term:
-        part = idioms.take_slice(found, -1, start, 1, kept)
-        return idioms.take_slice(idioms.reshape(idioms.swap(part), (*front, kept * outer)), -1, 0, 1, count)
+    def flat(matrix: Term) -> Term:
+        found = idioms.reshape(idioms.swap(idioms.matmul(rows, matrix)), (*front, kept * outer))
+        return idioms.take_slice(found, -1, 0, 1, count)
 
-    return Complex(flat(0), flat(kept))
+    return Complex(*map(flat, _side_by_side(inner, kept, forward, 2, _dtype(x))))
 
 
-def _side_by_side(rows: int, columns: int, extent: int, forward: bool, parts: int, dtype: str) -> Term:
-    """Return the matrix that takes one part or both, one behind the other, to both."""
-    turns = _turns(rows, columns, extent, forward, dtype)
+def _side_by_side(extent: int, count: int, forward: bool, parts: int, dtype: str) -> tuple[Term, Term]:
+    """Return the matrices that take one part of a short transform or both, one behind the other, to either."""
+    turns = _turns(extent, count, extent, forward, dtype)
     lines = [(turns.real, turns.imag), (tensor("neg", turns.imag), turns.real)]
-    return idioms_windows.concat([idioms_windows.concat(line, -1) for line in lines[:parts]], -2)
+    real, imag = (idioms_windows.concat(part, -2) for part in zip(*lines[:parts], strict=True))
+    return real, imag
 
 
 def _is_paired(extent: int, count: int) -> bool:
