@@ -171,9 +171,11 @@ def numbers_in(rule: Rule) -> set[float]:
 def sizes_in(rule: Rule) -> tuple[int, ...]:
     """Return the positive integers that the guard of a rule mentions, each as often as it does, and its attributes.
 
-    Small ones among attributes are axes, and left out.
+    One that reads several extents may ask a number of two of them. Small ones among attributes are axes, and left out.
     """
     guards = [value for guard in _guards(rule) for value in _constants(guard)]
+    reads = (node for guard in _guards(rule) for node in ast.walk(guard.tree) if isinstance(node, ast.Subscript))
+    guards *= min(len(set(map(ast.unparse, reads))), 2) or 1
     attrs = {value for attr in _attributes(rule) for value in _constants(attr) if value >= LEAST_SIZE}
     every = (*guards, *sorted(attrs))
     return tuple(int(value) for value in every if value.is_integer() and value > 0)

@@ -191,7 +191,7 @@ def test_complex_numbers(name: str) -> None:
     assert_same(ft.optimize(function, args, machine=REFERENCE)(*args), function(*args))
 
 
-@pytest.mark.parametrize("extent", [1, 2, 3, 7, 16, 17, 127, 128, 129, 131, 160, 257, 1024, 1155])
+@pytest.mark.parametrize("extent", [1, 2, 3, 7, 16, 17, 127, 128, 129, 131, 160, 257, 390, 1024, 1048, 1155])
 def test_fourier_transforms(extent: int) -> None:
     def transformed(x: Tensor, z: Tensor) -> tuple[Tensor, ...]:
         half = torch.fft.rfft(x)

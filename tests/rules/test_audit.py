@@ -166,7 +166,7 @@ def test_a_part_of_a_guard_that_is_never_true_is_named_with_what_it_met() -> Non
     assert re.search(r"50 are needed; p == \(\(0, 0\), \(0, 0\)\) was never true, as with p = \(\d", failure)
 
 
-@pytest.mark.parametrize("bounds", [("% 64 == 0", "% 32 == 0"), ("> 64", "> 64")])
+@pytest.mark.parametrize("bounds", [("% 64 == 0", "% 32 == 0"), ("> 64", "> 64"), ("% 64 == 0", "== shape(x)[-1]")])
 def test_a_guard_may_ask_for_large_extents_on_two_axes(bounds: tuple[str, str]) -> None:
     text = "a: relu(x) => x if shape(x)[-1] {} and shape(x)[-2] {}".format(*bounds)
     assert "is wrong" in audited(text).failure
