@@ -28,7 +28,7 @@ def fourier(x: Complex | Term, axis: int, forward: bool, count: int | None = Non
 
     X[k] = sum over j of x[j] exp(-+ 2 pi i j k / n); `forward` has the minus.
 
-    Raises: UnsupportedOpError for a long one of a prime length.
+    Raises: UnsupportedOpError where the length has a large prime factor.
     """
     extent = idioms.number(x.shape[axis])
     kept = extent if count is None else count
@@ -80,7 +80,7 @@ def _outer(extent: int) -> int:
         return 1
     outer = next(n for n in range(math.isqrt(extent), 0, -1) if extent % n == 0)
     if outer == 1 and extent > _LONGEST:
-        raise UnsupportedOpError(f"a Fourier transform of a prime length, {extent}")
+        raise UnsupportedOpError(f"a Fourier transform whose length has the prime factor {extent}")
     return outer
 
 
