@@ -142,11 +142,10 @@ def _side_by_side(extent: int, count: int, forward: bool, parts: int, dtype: str
 def _is_paired(extent: int, count: int) -> bool:
     """Whether a real transform of which no more than a half is asked is better one of half as many complex numbers."""
     half = extent // 2
-    outer = _outer(half)
-    if extent % 2 or outer == 1 or count > half + 1:
+    if extent % 2 or half <= _DIRECT or count > half + 1:
         return False
-    whole = _outer(extent)
-    return half // outer + outer < whole + 2 * (extent // whole) * count // extent
+    outer, whole = _outer(half), _outer(extent)
+    return outer > 1 and half // outer + outer < whole + 2 * (extent // whole) * count // extent
 
 
 def _of_pairs(x: Term, forward: bool, count: int) -> Complex:

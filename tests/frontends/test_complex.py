@@ -15,6 +15,8 @@ from torch import Tensor, nn
 import frittata as ft
 from frittata.egraph.errors import ModelError, StaleParametersError, UnsupportedOpError
 from frittata.egraph.machine import REFERENCE
+from frittata.egraph.ops.registry import tensor
+from frittata.frontends.idioms_fourier import fourier
 
 Forward = Callable[..., Any]
 
@@ -317,6 +319,10 @@ def test_torch_compile_takes_complex_numbers() -> None:
     x, z = floats(3, 8), complexes(3, 5)
     compiled = torch.compile(lambda x, z: torch.fft.irfft(torch.fft.rfft(x) * z), backend="frittata")
     assert_same(compiled(x, z), torch.fft.irfft(torch.fft.rfft(x) * z))
+
+
+def test_an_odd_length_has_a_transform_whatever_factors_its_half_has() -> None:
+    assert fourier(tensor("input", name="x", shape=(1, 8199), dtype="f32"), -1, True, 4100).shape == (1, 4100)
 
 
 @pytest.mark.parametrize(
