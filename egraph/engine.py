@@ -1,11 +1,11 @@
 """Driving egglog: the schema, loading a model in linear time, running rules, reading everything back.
 
 Schema. Sorts T (tensors) and E (elements); one constructor for each operator, arguments first, attributes as interned
-ids. Facts: `ty` the type of a tensor class, `dt` the dtype of an element class, `const` what can be computed before
-run time, `varies` what has a form that depends on an input, `merged_T` and `merged_E` what rules of several results
-may start from (0) and what they made (1). `by_<constructor>` holds the number of the rule that made a node; 0 is the
-import. Terms of the model are named `(tn i)` and `(en i)`, because nested or shared expressions are exponential to
-load.
+ids. Facts: `ty` the type of a tensor class, `dt` the dtype of an element class, `varies` whether a tensor class depends
+on an input (1), or has a form that is known before run time (0, whatever its other forms are), `merged_T` and
+`merged_E` what rules of several results may start from (0) and what they made (1). `by_<constructor>` holds the number
+of the rule that made a node; 0 is the import. Terms of the model are named `(tn i)` and `(en i)`, because nested or
+shared expressions are exponential to load.
 """
 
 from __future__ import annotations
@@ -86,16 +86,17 @@ def _fact_rules(ops: Iterable[Op]) -> str:
         if op.sort == "tensor" and op.operands and all(sort == "tensor" for _, sort in op.operands):
             names = [f"x{i}" for i in range(len(op.operands))]
             given = " ".join([*names, *(f"a{i}" for i in range(len(op.attrs)))])
-            known = " ".join(f"(const {name})" for name in names)
-            out.append(f'(rule ((= e ({op.key} {given})) {known}) ((const e)) :ruleset facts :name "facts#{op.key}")')
+            cases = {"": (" ".join(f"(= (varies {x}) 0)" for x in names), 0)}
+            cases |= {f"_{x}": (f"(= (varies {x}) 1)", 1) for x in names}
             out += [
-                f'(rule ((= e ({op.key} {given})) (varies {x})) ((varies e)) :ruleset facts :name "facts#{op.key}_{x}")'
-                for x in names
+                f"(rule ((= e ({op.key} {given})) {facts}) ((set (varies e) {fact})) :ruleset facts "
+                f':name "facts#{op.key}{name}")'
+                for name, (facts, fact) in cases.items()
             ]
     for key in sorted({op.key for op in ops} & {"t_reshape", "t_permute"}):  # they show every value, so they tell it
         same = f"(= e ({key} x a)) (= e ({key} y a)) (!= x y) (= known (ty x)) (= known (ty y))"
         out.append(f'(rule ({same}) ((union x y)) :ruleset facts :name "facts#{key}_shows_all")')
-    out.append('(rule ((= e (t_full v s))) ((const e)) :ruleset facts :name "facts#full")')
+    out.append('(rule ((= e (t_full v s))) ((set (varies e) 0)) :ruleset facts :name "facts#full")')
     out.append('(rule ((= e (e_const v))) ((set (scalar e) v)) :ruleset facts :name "facts#scalar")')
     return "\n".join(out)
 
@@ -107,8 +108,7 @@ _TABLES = f"""
 (function ty (T) i64 :merge {_AGREE})
 (function dt (E) i64 :merge {_AGREE})
 (function scalar (E) i64 :merge {_AGREE})
-(relation const (T))
-(relation varies (T))
+(function varies (T) i64 :merge (min old new))
 (function merged_T (T) i64 :merge (max old new))
 (function merged_E (E) i64 :merge (max old new))
 """
@@ -125,8 +125,8 @@ ADDENDS = Program(
     0,
     "(relation match_addends (T T i64 i64))\n(relation plan_addends (i64 i64))\n",
     """
-(rule ((= s (t_add x a)) (= s (t_add x b)) (!= a b) (= a (ordering-min a b)) (const a) (const b) (varies x)
-       (= whole (ty s)) (= part (ty a)) (= part (ty b)))
+(rule ((= s (t_add x a)) (= s (t_add x b)) (!= a b) (= a (ordering-min a b))
+       (= (varies x) 1) (= (varies a) 0) (= (varies b) 0) (= whole (ty s)) (= part (ty a)) (= part (ty b)))
       ((match_addends a b whole part)) :ruleset facts :name "facts#addends")
 (rule ((match_addends a b whole part) (plan_addends whole part)) ((union a b)) :ruleset facts :name "facts#cancel")
 """,
@@ -206,9 +206,9 @@ class Engine:
             if isinstance(term.type, TensorType):
                 commands.append(_set("ty", [name], _int(interning.intern(term.type))))
                 if not term.args and constants(term):
-                    commands.append(_insert("const", [name]))
+                    commands.append(_set("varies", [name], _int(0)))
                 elif term in varying:
-                    commands.append(_insert("varies", [name]))
+                    commands.append(_set("varies", [name], _int(1)))
             else:
                 commands.append(_set("dt", [name], _int(interning.intern(term.type.dtype))))
         self._run(commands, "loading the model")

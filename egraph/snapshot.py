@@ -128,7 +128,7 @@ def read(engine: Engine, roots: tuple[Term, ...], rule_names: dict[int, str]) ->
         class_ = class_of("element", row.inputs[0])
         if engine.integer(row.output) >= CONFLICT and not _differ_by_rounding(out.nodes[class_]):
             raise _alarm("constants", out, class_, rule_names)
-    out.constants = {class_of("tensor", row.inputs[0]) for row in rows["const"]}
+    out.constants = {class_of("tensor", row.inputs[0]) for row in rows["varies"] if not engine.integer(row.output)}
     value_by_number = {
         sort: {engine.integer(row.inputs[0]): row.output for row in rows[table]}
         for table, sort in (("tn", "tensor"), ("en", "element"))

@@ -87,8 +87,8 @@ class _Compiler:
         roots = [self._left(binding.pattern) for binding in self.rule.left]
         atoms = [f"(= {_term(binding.name)} {node})" for binding, node in zip(self.rule.left, roots, strict=True)]
         for condition in self.rule.conditions:
-            atoms += [f"(const {_term(name)})" for name in condition.constants]
-            atoms += [f"(varies {_term(name)})" for name in condition.varying]
+            atoms += [f"(= (varies {_term(name)}) 0)" for name in condition.constants]
+            atoms += [f"(= (varies {_term(name)}) 1)" for name in condition.varying]
         for binding in self.rule.right:
             self.result_by_name[binding.name] = self._right(binding.pattern, binding.name not in self.roots)
         actions = [line for built in self.built for line in self._actions(built)]
