@@ -3,7 +3,7 @@
 Short ones are one product. Long ones are split as Cooley and Tukey do it: n = outer * inner values in rows of `inner`,
 transforms down the columns, turns, transforms along the rows: two products if both parts of what is complex lie side by
 side. Of one product only those frequencies are computed that are read. Of what is real, two neighbours are the parts of
-one complex number.
+one complex number. Long ones of prime length are convolutions, as Bluestein does it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-from frittata.egraph.errors import UnsupportedOpError
 from frittata.egraph.ops.registry import element, tensor
 from frittata.egraph.terms import Scalar, Term
 from frittata.frontends import idioms, idioms_indices, idioms_windows
@@ -19,7 +18,7 @@ from frittata.frontends.idioms_complex import Complex, as_real, conjugate, each,
 
 _DIRECT = 128
 """The longest transform that is one product."""
-_LONGEST = 4096
+_LONGEST = 768
 """The longest that is, where its length is prime."""
 
 
@@ -27,8 +26,6 @@ def fourier(x: Complex | Term, axis: int, forward: bool, count: int | None = Non
     """Return the first `count` values, all of them unless given, of the transform along an axis, without a factor.
 
     X[k] = sum over j of x[j] exp(-+ 2 pi i j k / n); `forward` has the minus.
-
-    Raises: UnsupportedOpError where the length has a large prime factor.
     """
     extent = idioms.number(x.shape[axis])
     kept = extent if count is None else count
@@ -36,7 +33,7 @@ def fourier(x: Complex | Term, axis: int, forward: bool, count: int | None = Non
     outer = _outer(extent)
     if isinstance(x, Term) and _is_paired(extent, kept):
         found = _along_last(_of_pairs(_along_last(x, axis), forward, kept), axis)
-    elif outer == 1 and axis == -2:
+    elif outer == 1 and extent <= _LONGEST and axis == -2:
         found = _product(_turns(kept, extent, extent, forward, _dtype(x)), x)
     else:
         found = _along_last(_of_last(_along_last(x, axis), outer, forward, kept), axis)
@@ -57,7 +54,7 @@ def inverse_of_half(z: Complex, axis: int, extent: int) -> Term:
     half, outer = idioms.number(z.shape[-1]), _outer(extent)
     if _is_paired(extent, half):
         return idioms.swap(_pairs(z, extent), axis, -1)
-    if outer > 1:
+    if outer > 1 or extent > _LONGEST:
         rest = extent - half
         mirrored = conjugate(each(lambda x: idioms_indices.flip(idioms.take_slice(x, -1, 1, 1, rest), [-1]), z))
         whole = each(lambda *pair: idioms_windows.concat(pair, -1), z, mirrored)
@@ -75,13 +72,8 @@ def _is_own_image(k: Term, extent: int) -> Term:
 
 
 def _outer(extent: int) -> int:
-    """Return the number of rows in which a transform is split, 1 if it stays one product."""
-    if extent <= _DIRECT:
-        return 1
-    outer = next(n for n in range(math.isqrt(extent), 0, -1) if extent % n == 0)
-    if outer == 1 and extent > _LONGEST:
-        raise UnsupportedOpError(f"a Fourier transform whose length has the prime factor {extent}")
-    return outer
+    """Return the number of rows in which a transform is split, 1 if it is not."""
+    return 1 if extent <= _DIRECT else next(n for n in range(math.isqrt(extent), 0, -1) if extent % n == 0)
 
 
 def _of_last(x: Complex | Term, outer: int, forward: bool, count: int) -> Complex:
@@ -92,6 +84,8 @@ def _of_last(x: Complex | Term, outer: int, forward: bool, count: int) -> Comple
     """
     *front, extent = x.shape
     extent = idioms.number(extent)
+    if outer == 1 and extent > _LONGEST:
+        return _convolved(x, forward, count)
     if outer == 1:
         return _product(x, _turns(extent, count, extent, forward, _dtype(x)))
     inner = extent // outer
@@ -129,6 +123,31 @@ def _in_two_products(x: Complex | Term, outer: int, forward: bool, count: int) -
         return idioms.take_slice(found, -1, 0, 1, count)
 
     return Complex(*map(flat, _side_by_side(inner, kept, forward, 2, _dtype(x))))
+
+
+def _convolved(x: Complex | Term, forward: bool, count: int) -> Complex:
+    """Transform along the last axis by longer transforms.
+
+    With c[j] = exp(j^2 / 2 n):  X[k] = c[k] (sum over j of c[j] x[j] / c[k - j]), since 2 j k = j^2 + k^2 - (k - j)^2.
+
+    Source: Bluestein, A Linear Filtering Approach to the Computation of Discrete Fourier Transform, 1970.
+    """
+    extent = idioms.number(x.shape[-1])
+    length = 1 << (extent + count - 2).bit_length()
+
+    def turns(values: int, forward: bool, dtype: str, wrapped: bool = False) -> Complex:
+        j = element("iota", axis=-1, extent=values)
+        if wrapped:  # what lies before 0 comes last
+            j = element("where", element("lt", j, _integer(count)), j, element("sub", j, _integer(length)))
+        parts = _turn(element("mul", j, j), 2 * extent, forward)
+        return Complex(*(idioms.cast(tensor("build", part, shape=(values,)), dtype) for part in parts))
+
+    given = multilinear(_times, (x, turns(extent, forward, _dtype(x))))
+    padded = each(lambda part: idioms_windows.pad(part, (0,), (length - extent,)), given)
+    factors = fourier(turns(length, not forward, "f64", wrapped=True), -1, True)
+    scaled = each(lambda part: idioms.cast(tensor("mul", part, idioms.scalar(1 / length, "f64")), _dtype(x)), factors)
+    both = multilinear(_times, (fourier(padded, -1, True), scaled))
+    return multilinear(_times, (fourier(both, -1, False, count), turns(count, forward, _dtype(x))))
 
 
 def _side_by_side(extent: int, count: int, forward: bool, parts: int, dtype: str) -> tuple[Term, Term]:

@@ -15,8 +15,6 @@ from torch import Tensor, nn
 import frittata as ft
 from frittata.egraph.errors import ModelError, StaleParametersError, UnsupportedOpError
 from frittata.egraph.machine import REFERENCE
-from frittata.egraph.ops.registry import tensor
-from frittata.frontends.idioms_fourier import fourier
 
 Forward = Callable[..., Any]
 
@@ -193,7 +191,7 @@ def test_complex_numbers(name: str) -> None:
     assert_same(ft.optimize(function, args, machine=REFERENCE)(*args), function(*args))
 
 
-@pytest.mark.parametrize("extent", [1, 2, 3, 7, 16, 17, 127, 128, 129, 131, 390, 1024, 1048, 1155])
+@pytest.mark.parametrize("extent", [1, 2, 3, 7, 16, 17, 127, 128, 129, 131, 390, 773, 1024, 1048, 1155])
 def test_fourier_transforms(extent: int) -> None:
     def transformed(x: Tensor, z: Tensor) -> tuple[Tensor, ...]:
         half = torch.fft.rfft(x)
@@ -321,10 +319,6 @@ def test_torch_compile_takes_complex_numbers() -> None:
     assert_same(compiled(x, z), torch.fft.irfft(torch.fft.rfft(x) * z))
 
 
-def test_an_odd_length_has_a_transform_whatever_factors_its_half_has() -> None:
-    assert fourier(tensor("input", name="x", shape=(1, 8199), dtype="f32"), -1, True, 4100).shape == (1, 4100)
-
-
 @pytest.mark.parametrize(
     ("function", "message"),
     [
@@ -332,7 +326,6 @@ def test_an_odd_length_has_a_transform_whatever_factors_its_half_has() -> None:
         (lambda z: z.index_add(0, torch.tensor([1]), z[:1], alpha=2j), r"index_add.*\(of complex numbers\) x1"),
         (lambda z: z.pow(z), "powers of complex numbers by others"),
         (lambda z: torch.view_as_real(z).prod() * z.prod(), "prod.default"),
-        (lambda z: torch.fft.fft(z.repeat(1, 1663)[:, :4999]), "whose length has the prime factor 4999"),
     ],
 )
 def test_what_has_no_meaning_is_named(function: Forward, message: str) -> None:
