@@ -286,9 +286,8 @@ _GRID_BORDERS = ("zeros", "border", "reflection")
 
 def _grid_sample(x: Term, grid: Term, mode: int, padding: int, corners: bool) -> Term:
     """In space torch makes something else of places that are no number."""
-    if len(x.shape) != 4:
-        raise UnsupportedOpError("samples in space")
-    return idioms_sampling.grid_sample(x, grid, _GRID_MODES[mode], _GRID_BORDERS[padding], corners, rounds_last=True)
+    how = _GRID_MODES[mode], _GRID_BORDERS[padding], corners
+    return idioms_sampling.grid_sample(x, grid, *how, rounds_last=True, nan_beyond=len(x.shape) == 5)
 
 
 def _affine_grid(theta: Term, size: Sequence[int], corners: bool) -> Term:
@@ -423,7 +422,7 @@ ROWS: dict[str, Row] = {
         for rank, name in ((1, "linear1d"), (2, "bilinear2d"), (3, "trilinear3d"))
         for kind, row in (("default", _upsample_linear), ("vec", _upsample_linear_vec))
     },
-    **{f"aten.grid_sampler{kind}.default": _grid_sample for kind in ("", "_2d")},
+    **{f"aten.grid_sampler{kind}.default": _grid_sample for kind in ("", "_2d", "_3d")},
     "aten.affine_grid_generator.default": _affine_grid,
     "aten.conv_transpose1d.default": conv_transpose(1),
     "aten.conv_transpose2d.input": conv_transpose(2),

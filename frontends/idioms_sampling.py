@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import reduce
+from functools import partial, reduce
 from itertools import product
 from math import lcm
 
@@ -119,12 +119,15 @@ CUBIC = -0.75
 """The parameter of the cubic filter in samples at a grid."""
 
 
-def grid_sample(x: Term, grid: Term, mode: str, padding: str, corners: bool, rounds_last: bool = False) -> Term:
+def grid_sample(
+    x: Term, grid: Term, mode: str, padding: str, corners: bool, rounds_last: bool = False, nan_beyond: bool = False
+) -> Term:
     """Read images at places from -1 to 1, the last axis first; `mode` is "nearest", "linear" or "cubic".
 
     Values beyond a border are zeros, those at it ("border") or mirror images ("reflection"). With `corners` -1 and 1
     are the middles of the first and the last value, else their outer ends. What is nearest is looked for before a
-    reflection, or after if it `rounds_last`.
+    reflection, or after if it `rounds_last`. A place that is no number gives none between values, or is one behind the
+    last value if `nan_beyond`.
     Shapes: x (batch, channels, *spatial), grid (batch, *places, rank), result (batch, channels, *places).
 
     Raises: UnsupportedOpError for integers between which is read.
@@ -137,21 +140,30 @@ def grid_sample(x: Term, grid: Term, mode: str, padding: str, corners: bool, rou
     for at, extent in enumerate(extents):
         u = _denormalized(idioms.select(grid, -1, -1 - at), extent, corners)
         if padding == "reflection" and mode == "nearest" and rounds_last:
-            u = _clamped(_mirrored(u, extent, corners), extent)
-        every.append(_taps(u, extent, mode, padding, corners))
+            u = _clamped(_mirrored(u, extent, corners), extent, nan_beyond)
+        every.append(_taps(u, extent, mode, padding, corners, nan_beyond))
     parts: list[Term] = []
     for taps in product(*every):
         value = _read(x, [tap.at for tap in taps])
         inside = [tap.inside for tap in taps if tap.inside is not None]
         weights = [tap.weight for tap in taps if tap.weight is not None]
+        steps: list[Callable[[Term], Term]] = []
         if inside:
-            mask = reduce(lambda a, b: tensor("and", a, b), inside)
-            value = tensor("where", idioms.unsqueeze(mask, 1), value, _like(value, 0))
+            mask = idioms.unsqueeze(reduce(lambda a, b: tensor("and", a, b), inside), 1)
+            steps.append(partial(_where, mask))
         if weights:
-            weight = reduce(lambda a, b: tensor("mul", a, b), weights)
-            value = tensor("mul", value, idioms.unsqueeze(idioms.cast(weight, x.dtype), 1))
-        parts.append(value)
+            weight = idioms.unsqueeze(idioms.cast(reduce(_times, weights), x.dtype), 1)
+            steps.append(partial(_times, weight))
+        parts.append(reduce(lambda found, step: step(found), reversed(steps) if nan_beyond else steps, value))
     return _total(parts)
+
+
+def _where(mask: Term, x: Term) -> Term:
+    return tensor("where", mask, x, _like(x, 0))
+
+
+def _times(x: Term, y: Term) -> Term:
+    return tensor("mul", x, y)
 
 
 @dataclass(frozen=True)
@@ -170,12 +182,12 @@ def _denormalized(u: Term, extent: int, corners: bool) -> Term:
     return tensor("sub", tensor("mul", shifted, _like(u, extent / 2)), _like(u, 0.5))
 
 
-def _taps(u: Term, extent: int, mode: str, padding: str, corners: bool) -> list[_Tap]:
+def _taps(u: Term, extent: int, mode: str, padding: str, corners: bool, nan_beyond: bool) -> list[_Tap]:
     """Return the places of an axis that are read; what is next to no number weighs none."""
     if mode == "nearest":
-        return [_tap(tensor("round", u), None, extent, padding, corners)]
+        return [_tap(tensor("round", u), None, extent, padding, corners, nan_beyond)]
     if mode == "linear" and padding != "zeros":
-        u = _clamped(u if padding == "border" else _mirrored(u, extent, corners), extent)
+        u = _clamped(u if padding == "border" else _mirrored(u, extent, corners), extent, nan_beyond)
         padding = "zeros"  # one beyond the last value has no weight
     floor = tensor("floor", u)
     share = tensor("sub", u, floor)
@@ -185,22 +197,25 @@ def _taps(u: Term, extent: int, mode: str, padding: str, corners: bool) -> list[
     else:
         before, after = (_far(_plus(distance, 1), CUBIC) for distance in (share, rest))
         weights = {-1: before, 0: _near(share, CUBIC), 1: _near(rest, CUBIC), 2: after}
-    return [_tap(_plus(floor, number), weight, extent, padding, corners) for number, weight in weights.items()]
+    return [_tap(_plus(floor, number), one, extent, padding, corners, nan_beyond) for number, one in weights.items()]
 
 
 def _plus(x: Term, value: int) -> Term:
     return tensor("add", x, _like(x, value)) if value else x
 
 
-def _tap(at: Term, weight: Term | None, extent: int, padding: str, corners: bool) -> _Tap:
+def _tap(at: Term, weight: Term | None, extent: int, padding: str, corners: bool, nan_beyond: bool) -> _Tap:
     inside = _within(at, extent) if padding == "zeros" else None
     if padding == "reflection":
         at = _mirrored(at, extent, corners)
-    return _Tap(idioms.cast(_clamped(at, extent), "i64"), inside, weight)
+    return _Tap(idioms.cast(_clamped(at, extent, nan_beyond), "i64"), inside, weight)
 
 
-def _clamped(u: Term, extent: int) -> Term:
-    """Return the nearest place within an axis; that of NaN is the first."""
+def _clamped(u: Term, extent: int, nan_beyond: bool) -> Term:
+    """Return the nearest place within an axis; that of NaN is the first, or the last."""
+    if nan_beyond:
+        last = _like(u, extent - 1)
+        return tensor("where", tensor("le", u, last), tensor("max", u, _like(u, 0)), last)
     return tensor("where", tensor("ge", u, _like(u, 0)), tensor("min", u, _like(u, extent - 1)), _like(u, 0))
 
 

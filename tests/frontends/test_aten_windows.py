@@ -323,9 +323,23 @@ def test_grids_of_affine_maps(places: tuple[int, ...], corners: bool) -> None:
     assert "host" not in assert_compiled(lambda t: F.affine_grid(t, [2, 5, *places], corners), theta)
 
 
-def test_samples_in_space_are_torchs() -> None:
-    volume, grid = drawn(1, 2, 4, 5, 3), drawn(1, 2, 3, 4, 3)
-    assert assert_compiled(lambda x, g: F.grid_sample(x, g, align_corners=True), volume, grid) == ["host"]
+@pytest.mark.parametrize("corners", [True, False])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_samples_in_space(mode: str, padding: str, corners: bool) -> None:
+    """What torch makes of places that are no number is another thing than in a plane."""
+    halves = [(a / 5 * 2 - 1, b / 4 * 2 - 1) for a in range(-3, 9) for b in (-1, 2)]
+    places = torch.tensor([(*place, 0.2) for place in [*PLACES, *halves]] + [(0.1, *place) for place in PLACES])
+    grid = torch.stack([places, places.flip(-1)])[:, None, None].double()
+    volume = drawn(2, 3, 3, 5, 4)
+    volume[0, 0, 0, 0, 0], volume[1, 1, 2, 4, 3] = math.nan, math.inf
+
+    def sampled(x: Tensor, grid: Tensor) -> Tensor:
+        return F.grid_sample(x, grid, mode, padding, corners)
+
+    assert_imported(sampled, volume, grid)
+    if (mode, padding, corners) == ("bilinear", "zeros", False):
+        assert "host" not in assert_compiled(sampled, volume, grid)
 
 
 def test_zeros_around_a_convolution_are_its_own_padding() -> None:
