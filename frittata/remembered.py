@@ -68,7 +68,7 @@ def check_rules(folder: KernelCache, family: Family) -> None:
     Raises: RuleError that shows a counterexample for each unsound rule.
     """
     keys = {rule: _audit_key(rule) for rule in family.rules}
-    new = tuple(rule for rule, key in keys.items() if not (key and folder.has(key)))
+    new = tuple(rule for rule, key in keys.items() if not (key and folder.load(key) is not None))
     for found in audit.check(replace(family, rules=new)):
         if key := keys[found.rule]:
             folder.store(key, b"")
