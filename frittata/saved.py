@@ -100,7 +100,7 @@ def load(path: Path, folder: Path | None) -> tuple[Compilation, tuple[Array, ...
         pipeline = Pipeline("saved", tuple(map(tuple, header["families"])))
         options = Options(**header["options"], machine=machine, cache=folder, pipeline=pipeline)
         own = tuple((name, text) for name, text in header["rules"])
-        own_families = [parse_family(text, f"{path}/{name}", Path(name).stem) for name, text in own]
+        own_families = [parse_family(text, f"{path}/{name}") for name, text in own]
         families = _kept(header["admitted"], own_families)
         choice = Choice(*chosen)
         call = Call.from_dict(model, header["call"])

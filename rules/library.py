@@ -35,7 +35,7 @@ def load_file(path: str | Path) -> Family:
         what = f"the rule file is not text in UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}"
         raise RuleError(what, str(file), "save it as UTF-8") from error
     name = str(file.relative_to(FOLDER.parent)) if file.is_relative_to(FOLDER) else str(file)
-    return parse_family(text, name, file.stem)
+    return parse_family(text, name)
 
 
 def named(name: str, families: Iterable[Family]) -> list[tuple[Family, Rule]]:
