@@ -151,7 +151,7 @@ def compile_model(
     with watch.phase("compile") as stage:
         if options.freeze or (options.freeze is None and isinstance(source, Model)):
             model = detached(model, choice.program, options.form)
-        executable = target.build(choice.program, model.params, cache.kernels_in(folder))
+        executable = target.built(choice.program, model.params, cache.kernels_in(folder))
         stage.ended(ChosenProgram(model, choice.program), len(choice.program.kernels))
     own = tuple((path.name, path.read_text(encoding="utf-8-sig")) for path in options.rules)
     done = Compilation(
@@ -366,7 +366,7 @@ def _times_of(
     program: Program,
 ) -> dict[str, float]:
     """Compile and run a program, one kernel after the other; return the least seconds of each by name."""
-    executable = target.build(replace(program, bands=()), model.params, kernels)
+    executable = target.built(replace(program, bands=()), model.params, kernels)
     seconds = executable.measure(*arrays(program, executable), repeats=_TUNING_REPEATS)
     return dict(zip((kernel.name for kernel in program.kernels), map(float, seconds), strict=True))
 
