@@ -48,6 +48,6 @@ def named(name: str, families: Iterable[Family]) -> list[tuple[Family, Rule]]:
     if not found:
         names = [rule.full_name for _, rule in pairs] + [rule.name for _, rule in pairs]
         near = difflib.get_close_matches(name, names, 3)
-        do = f"did you mean {' or '.join(near)}?" if near else "`frittata rules list` shows all names"
+        do = f"did you mean {' or '.join(near)}?" if near else "`frittata rules list [FILE]` shows the names"
         raise RuleError(f"no rule {name!r}", do=do)
     return found
