@@ -237,9 +237,8 @@ def test_what_is_no_graph_no_shape_and_no_table_is_told() -> None:
 def test_a_converter_may_write_with_tensors() -> None:
     table = {"relu": lambda x: ft.as_tensor(x) * 2 + 1, torch.cosh: ft.ops.tanh}
     graph = fx.symbolic_trace(lambda x: torch.cosh(x.relu()))
-    assert [t.op for t in from_fx(graph, [(2,)], converters=table).model.main.walk()] == [
-        *("input", "full", "mul", "full", "add", "tanh")
-    ]
+    ops = " ".join(term.op for term in from_fx(graph, [(2,)], converters=table).model.main.walk())
+    assert ops == "input full mul full add tanh"
 
 
 def test_the_mode_of_the_modules_that_are_called_counts() -> None:

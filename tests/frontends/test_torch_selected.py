@@ -91,12 +91,8 @@ def of_a_mask_made_twice(x: Tensor, labels: Tensor, *_: Tensor) -> tuple[Tensor,
     return a, b
 
 
-CASES: dict[str, Callable[..., Any]] = {
-    function.__name__: function
-    for function in (
-        *(prompts, farthest, experts, bounds, axes, sums, written, of_a_mask_that_changes, of_a_mask_made_twice),
-    )
-}
+_FUNCTIONS = prompts, farthest, experts, bounds, axes, sums, written, of_a_mask_that_changes, of_a_mask_made_twice
+CASES: dict[str, Callable[..., Any]] = {function.__name__: function for function in _FUNCTIONS}
 
 REFUSED: dict[str, Callable[..., Any]] = {
     "a result": lambda x, labels, *_: x[labels > 0] * 2,
