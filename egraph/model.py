@@ -173,7 +173,8 @@ class Model:
         unknown = [name for name in extent_by_name if name not in names]
         if unknown:
             what = f"no input has a dim {', '.join(unknown)}"
-            raise ModelError(what, do=f"its symbolic dims are {', '.join(names) or 'none'}: bind only those")
+            known = f"its symbolic dims are {', '.join(names)}: bind only those" if names else "it has no symbolic dims"
+            raise ModelError(what, do=known)
         return replace(self, functions={n: _bind_function(f, extent_by_name) for n, f in self.functions.items()})
 
     def rewritten(self, new_term: Callable[[Term, tuple[Term, ...]], Term]) -> Model:

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from frittata.egraph.errors import FrittataError
 from frittata.kernels.cache import KernelCache
 
 
 def folder_of(given: Path | None) -> Path:
-    """Return the folder that the caller names, or the user's."""
+    """Return the folder that the caller names, or the user's.
+
+    Raises: FrittataError if a file has its name. A folder that cannot be written to is no error: nothing is kept there.
+    """
     if given is not None:
-        return Path(given)
+        folder = Path(given)
+        if folder.is_file():
+            raise FrittataError(f"the cache folder {folder} is a file", do="give a folder, or a path where nothing is")
+        return folder
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("frittata"))

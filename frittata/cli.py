@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     extract = commands.add_parser("extract", help="choose from any e-graph, given as JSON in extraction-gym's format")
     extract.add_argument("file", type=Path, metavar="FILE.json", help="the e-graph")
     extract.add_argument(
-        "--time-limit", type=float, default=60.0, metavar="S", help="for everything, in seconds (default 60)"
+        "--time-limit", type=_seconds, default=60.0, metavar="S", help="for everything, in seconds (default 60)"
     )
     extract.set_defaults(run=_extract)
 
@@ -132,7 +132,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         "--reference-machine", action="store_true", help="use the checked-in profile instead of this machine's"
     )
     parser.add_argument(
-        "--time-limit", type=float, default=3.0, metavar="S", help="for the search, in seconds (default 3)"
+        "--time-limit", type=_seconds, default=3.0, metavar="S", help="for the search, in seconds (default 3)"
     )
     _add_cache(parser)
 
@@ -145,6 +145,13 @@ def _dim(text: str) -> tuple[str, int]:
     if not name or not extent.isdecimal() or not int(extent):
         raise argparse.ArgumentTypeError(f"{text!r} is no NAME=N, with N at least 1")
     return name, int(extent)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not seconds >= 0:
+        raise argparse.ArgumentTypeError(f"{text} is no time: give seconds, at least 0")
+    return seconds
 
 
 def _add_cache(parser: argparse.ArgumentParser) -> None:

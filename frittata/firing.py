@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 from frittata.account import Account
@@ -102,7 +101,7 @@ def account_of(account: Account, name: str) -> RuleAccount:
     Raises: RuleError that names the nearest.
     """
     done = account.compilation
-    own = [parse_family(text, name, Path(name).stem) for name, text in done.own_rules]
+    own = [parse_family(text, name) for name, text in done.own_rules]
     (family, rule), *others = library.named(name, (*library.builtin_families(), *own))
     if others:
         every = " or ".join(other.full_name for _, other in ((family, rule), *others))

@@ -175,12 +175,10 @@ def _time(report: Report) -> str:
         (p.name, p.stop, str(p.rounds), str(p.nodes), tables.seconds(p.seconds), tables.seconds(p.between_rounds_s))
         for p in report.phases
     ]
-    info = report.compile
-    compiled = f"{info['distinct']} distinct kernels: {info['compiled']} compiled, {info['cached']} from the cache."
     head = ("phase", "stopped", "rounds", "nodes", "time", "between rounds")
     return (
         f"{_table([*stages], [[*map(tables.seconds, stages.values())]])}<h3>Saturation</h3>"
-        f"{_table(head, phases, numbers=(2, 3, 4, 5))}<p>{escape(compiled)}</p>"
+        f"{_table(head, phases, numbers=(2, 3, 4, 5))}<p>{escape(report.compile_line)}</p>"
     )
 
 

@@ -39,6 +39,7 @@ from frittata.passes import get_pipeline
 from frittata.rules import library
 from frittata.rules.compile import compile_families
 from frittata.rules.groups import find_groups
+from frittata.rules.parse import family_name
 from frittata.rules.pattern import Family, Rule
 from frittata.rules.transform import apply_transforms
 
@@ -81,7 +82,7 @@ class Compilation:
     @property
     def own_families(self) -> set[str]:
         """The names of the caller's families."""
-        return {Path(name).stem for name, _ in self.own_rules}
+        return {family_name(name) for name, _ in self.own_rules}
 
     @property
     def program(self) -> Program:
@@ -150,7 +151,7 @@ def compile_model(
     with watch.phase("compile") as stage:
         if options.freeze or (options.freeze is None and isinstance(source, Model)):
             model = detached(model, choice.program, options.form)
-        executable = target.build(choice.program, model.params, cache.kernels_in(folder))
+        executable = target.built(choice.program, model.params, cache.kernels_in(folder))
         stage.ended(ChosenProgram(model, choice.program), len(choice.program.kernels))
     own = tuple((path.name, path.read_text(encoding="utf-8-sig")) for path in options.rules)
     done = Compilation(
@@ -323,7 +324,7 @@ def saturate_model(
 ) -> Saturation:
     """Saturate the outputs of `main` in the phases of the pipeline; params are known before run time."""
     chosen, watching = options or Options(), watch or Watch()
-    phases = chosen.pipeline.phases((f.name for f in families), [path.stem for path in chosen.rules])
+    phases = chosen.pipeline.phases((f.name for f in families), map(family_name, chosen.rules))
     outputs = model.main.outputs
     programs, over_reals = compile_families(families), chosen.numerics != "exact"
     done = saturate(outputs, programs, phases, lambda term: term.op == "param", watching.stage, over_reals)
@@ -365,7 +366,7 @@ def _times_of(
     program: Program,
 ) -> dict[str, float]:
     """Compile and run a program, one kernel after the other; return the least seconds of each by name."""
-    executable = target.build(replace(program, bands=()), model.params, kernels)
+    executable = target.built(replace(program, bands=()), model.params, kernels)
     seconds = executable.measure(*arrays(program, executable), repeats=_TUNING_REPEATS)
     return dict(zip((kernel.name for kernel in program.kernels), map(float, seconds), strict=True))
 

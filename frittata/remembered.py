@@ -26,6 +26,7 @@ from frittata.kernels.cache import KernelCache
 from frittata.kernels.compile import toolchain
 from frittata.options import Options
 from frittata.rules import audit, pattern
+from frittata.rules.parse import family_name
 from frittata.rules.pattern import Family, Rule
 
 log = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ def key_of(
     parts = (
         archive.fingerprint((*model.main.inputs, *model.main.outputs)),
         len(model.main.inputs),
-        [(path.stem, path.read_text(encoding="utf-8")) for path in options.rules],
+        [(family_name(path), path.read_text(encoding="utf-8")) for path in options.rules],
         (options.numerics, options.disable, options.library, options.target, options.form, options.tune),
         (options.opt_level, options.required, options.pipeline.phases(family.name for family in families)),
         options.time_limit_s,
@@ -68,7 +69,7 @@ def check_rules(folder: KernelCache, family: Family) -> None:
     Raises: RuleError that shows a counterexample for each unsound rule.
     """
     keys = {rule: _audit_key(rule) for rule in family.rules}
-    new = tuple(rule for rule, key in keys.items() if not (key and folder.has(key)))
+    new = tuple(rule for rule, key in keys.items() if not (key and folder.load(key) is not None))
     for found in audit.check(replace(family, rules=new)):
         if key := keys[found.rule]:
             folder.store(key, b"")

@@ -100,7 +100,7 @@ def load(path: Path, folder: Path | None) -> tuple[Compilation, tuple[Array, ...
         pipeline = Pipeline("saved", tuple(map(tuple, header["families"])))
         options = Options(**header["options"], machine=machine, cache=folder, pipeline=pipeline)
         own = tuple((name, text) for name, text in header["rules"])
-        own_families = [parse_family(text, f"{path}/{name}", Path(name).stem) for name, text in own]
+        own_families = [parse_family(text, f"{path}/{name}") for name, text in own]
         families = _kept(header["admitted"], own_families)
         choice = Choice(*chosen)
         call = Call.from_dict(model, header["call"])
@@ -113,7 +113,7 @@ def load(path: Path, folder: Path | None) -> tuple[Compilation, tuple[Array, ...
         raise ModelError(f"{path} is no saved model: {error}", do="give a file that Optimized.save wrote") from error
     kernels = cache.kernels_in(cache.folder_of(folder))
     read_s = time.perf_counter() - start
-    executable = targets.by_name(options.target).build(choice.program, model.params, kernels)
+    executable = targets.by_name(options.target).built(choice.program, model.params, kernels)
     seconds = {"load": read_s, "compile": time.perf_counter() - start - read_s}
     done = Compilation(options, call, model, families, machine, choice, executable, True, Prices(), own, seconds)
     return done, tuple(read)

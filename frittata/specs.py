@@ -35,8 +35,8 @@ def load(spec: str, dims: Mapping[str, int] | None = None) -> tuple[Any, tuple[A
     if dims:
         do = "leave --dim out: it is for a model.onnx or model.txt; the arguments of others have their sizes"
         raise ModelError(f"{spec} has no symbolic dims", do=do)
-    where, separator, name = spec.rpartition(":")
-    if not separator or not where:
+    where, _, name = spec.rpartition(":")
+    if not where or not name:
         raise ModelError(f"{spec!r} does not name a model", do=_HOW)
     module = _file(Path(where)) if where.endswith(".py") else _module(where)
     factory = getattr(module, name, None)
@@ -99,9 +99,11 @@ def _file(path: Path) -> Any:
 
 
 def _place(error: Exception) -> str:
-    """Return where an error was raised, as `file:line`."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    """Return where the caller's code raised an error, or cannot be read, as `file:line`."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}"
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return "" if frame.filename == __file__ else f"{frame.filename}:{frame.lineno}"
 
 
 def _module(name: str) -> Any:

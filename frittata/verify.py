@@ -191,7 +191,7 @@ def _run(done: Compilation, chosen: Program, arrays: Sequence[Array]) -> tuple[A
     if chosen is done.program:
         return done.executable(*arrays)
     kernels = cache.kernels_in(cache.folder_of(done.options.cache))
-    return targets.by_name(done.options.target).build(chosen, done.model.params, kernels)(*arrays)
+    return targets.by_name(done.options.target).built(chosen, done.model.params, kernels)(*arrays)
 
 
 def _kernels(done: Compilation, arrays: Sequence[Array]) -> Iterator[Comparison]:

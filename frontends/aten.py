@@ -41,10 +41,13 @@ def _arithmetic(op: str) -> Row:
 def _add(op: str, logic: str) -> Row:
     def row(x: Operand, y: Operand, alpha: Number = 1) -> Term:
         kind, (left, right) = idioms.widened(x, y)
-        if kind == "bool" and alpha == 1 and logic:
-            return tensor(logic, left, right)
+        if isinstance(alpha, float) and not dtypes.is_float(kind):
+            raise ModelError(f"alpha={alpha} beside {kind}", do="give an integer, as torch asks for")
         if alpha != 1:
-            right = tensor("mul", right, idioms.cast(idioms.scalar(alpha, kind), right.dtype))
+            factor = idioms.cast(idioms.scalar(alpha, kind), right.dtype)
+            right = tensor("and" if kind == "bool" else "mul", right, factor)
+        if kind == "bool" and logic:
+            return tensor(logic, left, right)
         return idioms.cast(tensor(op, left, right), kind)
 
     return row
@@ -180,17 +183,17 @@ def _lerp(x: Term, y: Term, weight: Operand) -> Term:
     return tensor("where", tensor("lt", tensor("abs", near), idioms.scalar(0.5, x.dtype)), from_x, from_y)
 
 
-def _wide(x: Term) -> str:
-    """The dtype in which torch adds up: integers and bools widen."""
-    return x.dtype if dtypes.is_float(x.dtype) else "i64"
+def _total(fold: str, of_truth: str) -> Row:
+    def row(x: Term, axes: Any = None, keepdim: bool = False, dtype: str | None = None) -> Term:
+        kind = dtype or idioms.summed_dtype(x)
+        if kind == "bool":
+            return _any(of_truth)(x, axes, keepdim)
+        return idioms.within(kind, lambda wide: idioms.reduce(wide, fold, axes, keepdim), x)
+
+    return row
 
 
-def _sum(x: Term, axes: list[int] | None = None, keepdim: bool = False, dtype: str | None = None) -> Term:
-    return idioms.reduce(idioms.cast(x, dtype or _wide(x)), "sum", axes, keepdim)
-
-
-def _prod(x: Term, axis: int | None = None, keepdim: bool = False, dtype: str | None = None) -> Term:
-    return idioms.reduce(idioms.cast(x, dtype or _wide(x)), "prod", axis, keepdim)
+_sum, _prod = _total("sum", "max"), _total("prod", "min")
 
 
 def _mean(x: Term, axes: list[int] | None = None, keepdim: bool = False, dtype: str | None = None) -> Term:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from frittata.egraph import dtypes
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.interpret import evaluate
 from frittata.egraph.ops.registry import tensor
@@ -163,8 +162,7 @@ def _aminmax(x: Term, dim: int | None = None, keepdim: bool = False) -> tuple[Te
 
 def _running(op: str) -> Callable[..., Term]:
     def row(x: Term, axis: int, dtype: str | None = None) -> Term:
-        kind = dtype or (x.dtype if dtypes.is_float(x.dtype) else "i64")
-        return idioms_indices.running(idioms.cast(x, kind), op, axis)
+        return idioms.within(dtype or idioms.summed_dtype(x), lambda wide: idioms_indices.running(wide, op, axis), x)
 
     return row
 

@@ -155,16 +155,18 @@ def _batch_norm(
 
 
 def _softmax(x: Term, axis: int, dtype: str | bool | None = None) -> Term:
+    def meaning(x: Term) -> Term:
+        if not x.shape:
+            return idioms.reshape(tensor("softmax", idioms.reshape(x, (1,)), axis=-1), ())
+        return tensor("softmax", x, axis=idioms.negative_axis(axis, len(x.shape)))
+
     kind = dtype if isinstance(dtype, str) else x.dtype
-    x = idioms.cast(x, kind if dtypes.is_float(kind) else idioms.float_dtype())
-    if not x.shape:
-        return idioms.reshape(tensor("softmax", idioms.reshape(x, (1,)), axis=-1), ())
-    return tensor("softmax", x, axis=idioms.negative_axis(axis, len(x.shape)))
+    return idioms.within(kind if dtypes.is_float(kind) else idioms.float_dtype(), meaning, x)
 
 
 def _log_softmax(x: Term, axis: int, dtype: str | bool | None = None) -> Term:
-    x = idioms.cast(x, dtype if isinstance(dtype, str) else x.dtype)
-    return idioms.log_softmax(x, axis)
+    kind = dtype if isinstance(dtype, str) else x.dtype
+    return idioms.within(kind, lambda wide: idioms.log_softmax(wide, axis), x)
 
 
 def _attention(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import prod
@@ -51,6 +51,16 @@ def filled(value: Number, shape: Shape, dtype: DType) -> Term:
 def cast(x: Term, dtype: DType) -> Term:
     """Convert to `dtype` if it is another one."""
     return x if x.dtype == dtype else tensor("cast", x, dtype=dtype)
+
+
+def within(dtype: DType, meaning: Callable[[Term], Term], x: Term) -> Term:
+    """Return what a meaning makes of x in a dtype: x and the result are rounded to it, what lies between is wide."""
+    return cast(meaning(cast(cast(x, dtype), dtypes.wide(dtype))), dtype)
+
+
+def summed_dtype(x: Term) -> DType:
+    """Return the dtype in which torch adds up: integers and bools widen."""
+    return x.dtype if dtypes.is_float(x.dtype) else "i64"
 
 
 def as_float(x: Term) -> Term:

@@ -406,6 +406,9 @@ def running_extreme(x: Term, op: str, axis: int) -> tuple[Term, Term]:
 
     A NaN stays, and stands where the last NaN does.
     """
+    if x.dtype == "bool":
+        values, places = running_extreme(idioms.cast(x, "i32"), op, axis)
+        return idioms.cast(values, "bool"), places
     values = running(x, op, axis)
     if not x.shape:
         return values, idioms.scalar(0, "i64")

@@ -83,6 +83,9 @@ def _decomposed(program: torch.export.ExportedProgram, table: Mapping[Any, Any])
         elif "user_output" in line:
             what = "the module writes one value to two of its buffers or arguments, which torch cannot export"
             do = "write a copy to one of them: x.copy_(y.clone())"
+        elif "output has alias annotations" in line:
+            name = line.partition("annotations: ")[2].partition("(")[0]
+            what, do = f"torch cannot export {name}, which writes to its operand", "call what returns a new tensor"
         raise ModelError(what, do=do) from error
     finally:
         program.constants.update(kept)

@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 from frittata.egraph import shapes
 from frittata.egraph.errors import FrittataError, ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
-from frittata.egraph.terms import Term
+from frittata.egraph.terms import Term, Type
 from frittata.frontends import aten, narrow
 from frittata.frontends.arrays.tensor import Tensor
 from frittata.frontends.torch_dtypes import DTYPE_BY_TORCH, dtype_of
@@ -125,7 +125,7 @@ class _Call:
     key: int
     convert: Converter
     what: str
-    name: str
+    target: Target
     module: torch.nn.Module | None = None
     __name__: ClassVar[str] = "converted"  # as fx prints it
     _given: pytree.TreeSpec = field(init=False)
@@ -138,16 +138,29 @@ class _Call:
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)] + list(self._tensor_by_name().values())
         return pytree.tree_unflatten(torch.ops.frittata.convert(tensors, self.key), self._returned)
 
+    def itself(self, tensors: Sequence[torch.Tensor]) -> tuple[list[Type], pytree.TreeSpec] | None:
+        """Return what the call returns of tensors without values, with no converter; None where torch cannot tell."""
+        args, kwargs, own = self._taken(tensors)
+        called: Any
+        try:
+            if self.module is not None:  # a copy, with what it has of tensors: a call may change it
+                parts = self._tensor_by_name()
+                called = copy.deepcopy(self.module, {id(part): own[name] for name, part in parts.items()})
+            else:
+                called = getattr(torch.Tensor, self.target) if isinstance(self.target, str) else self.target
+            leaves, spec = pytree.tree_flatten(called(*args, **kwargs))
+            return [_unknown(leaf, "").type for leaf in leaves if isinstance(leaf, torch.Tensor)], spec
+        except Exception:  # it may have a converter because torch cannot follow it
+            return None
+
     def apply(self, terms: Sequence[Term]) -> tuple[Term, ...]:
         """Ask the converter.
 
         Raises: ModelError if it returns anything but terms.
         """
-        own = self._tensor_by_name()
-        values = iter(terms[: len(terms) - len(own)])
-        args, kwargs = pytree.tree_unflatten([next(values) if x is _TENSOR else x for x in self._leaves], self._given)
+        args, kwargs, own = self._taken(terms)
         if self.module is not None:
-            args = (Parts(self.module, dict(zip(own, terms[len(terms) - len(own) :], strict=True))), *args)
+            args = (Parts(self.module, own), *args)
         try:
             results, self._returned = pytree.tree_flatten(self.convert(*args, **kwargs))
         except FrittataError as error:
@@ -155,12 +168,33 @@ class _Call:
             raise
         except Exception as error:  # the caller's code: torch.export would say that it cannot follow the module
             do = "it gets and returns terms: call functions of frittata.ops, or numpy's of frittata.as_tensor(x)"
-            raise ModelError(f"a converter raised {type(error).__name__}: {error}", self.what, do) from error
+            raise ModelError(f"{self._converter} raised {type(error).__name__}: {error}", self.what, do) from error
         made = [result.term if isinstance(result, Tensor) else result for result in results]
         for result in made:
             if not isinstance(result, Term):
-                raise ModelError(f"a converter returned {result!r}", self.what, "return terms")
+                raise ModelError(f"{self._converter} returned {result!r}", self.what, "return terms")
         return tuple(made)
+
+    def check(self, results: Sequence[Term], types: Sequence[Type], spec: pytree.TreeSpec) -> None:
+        """Compare what the converter returned with what the call returns itself.
+
+        Raises: ModelError if shapes, dtypes or the number of tensors differ.
+        """
+        found, law = _shown([term.type for term in results], self._returned), _shown(types, spec)
+        if found != law:
+            what = f"{self._converter} returned {found}, and the call returns {law}"
+            raise ModelError(what, self.what, "return as many tensors, of the same shapes and dtypes")
+
+    @property
+    def _converter(self) -> str:
+        return f"converter {getattr(self.convert, '__name__', self.convert)}"
+
+    def _taken(self, values: Sequence[Any]) -> tuple[Any, Any, dict[str, Any]]:
+        """Put values in the places of tensors: positional arguments, those by name, and the module's own."""
+        names = self._tensor_by_name()
+        given = iter(values)
+        args, kwargs = pytree.tree_unflatten([next(given) if x is _TENSOR else x for x in self._leaves], self._given)
+        return args, kwargs, dict(zip(names, given, strict=True))
 
     def _tensor_by_name(self) -> dict[str, torch.Tensor]:
         if self.module is None:
@@ -184,12 +218,21 @@ def _convert(tensors: Sequence[torch.Tensor], call: int) -> list[torch.Tensor]:
 
 @_convert.register_fake
 def _(tensors: Sequence[torch.Tensor], call: int) -> list[torch.Tensor]:
+    asked = _call_by_key[call]
     given = [_unknown(x, f"?{i}") for i, x in enumerate(tensors)]
-    results = narrow.applied(_call_by_key[call].apply, [given], {}, lambda: [None])
+    itself = asked.itself(tensors)
+    results = narrow.applied(asked.apply, [given], {}, lambda: [kind.dtype for kind in itself[0]] if itself else [None])
+    if itself:
+        asked.check(results, *itself)
     return [torch.empty(shapes.concrete(term.shape), dtype=_TORCH_BY_DTYPE[term.dtype]) for term in results]
 
 
 aten.ROWS["frittata.convert.default"] = lambda terms, key: _call_by_key[key].apply(terms)
+
+
+def _shown(types: Sequence[Type], spec: pytree.TreeSpec) -> str:
+    text = ", ".join(map(str, types))
+    return text if spec.is_leaf() else f"a structure of {text}"
 
 
 def _unknown(value: torch.Tensor, name: str) -> Term:
@@ -208,7 +251,7 @@ def _converted(source: torch.fx.GraphModule, table: Mapping[Target, Converter]) 
         convert = table.get(node.target if module is None else type(module)) if node.op in _CALLS else None
         if convert is not None:
             key = next(_keys)
-            calls[key] = _Call(key, convert, _described(node, source), str(node.target), module)
+            calls[key] = _Call(key, convert, _described(node, source), node.target, module)
             node.op, node.target = "call_function", calls[key]
     module = torch.fx.GraphModule(source, graph)
     for part in (module, *module.modules()):  # what fx makes anew is in no mode: what the graph calls has one
@@ -216,7 +259,7 @@ def _converted(source: torch.fx.GraphModule, table: Mapping[Target, Converter]) 
             part.training = False
     for call in calls.values():
         if call.module is not None:  # GraphModule keeps what call_module nodes name, and these are gone
-            module.add_submodule(call.name, call.module)
+            module.add_submodule(call.target, call.module)
     _call_by_key.update(calls)
     try:
         yield module

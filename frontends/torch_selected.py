@@ -30,10 +30,10 @@ _POINTWISE = ("aten.to.dtype", "aten._to_copy.default", "aten.floor_divide.defau
 
 @dataclass(frozen=True)
 class Selected:
-    """A mask, and the symbol of how many places it lets through."""
+    """A mask, and the symbols of how many places it lets through: one for each time that it is computed."""
 
     mask: torch.fx.Node
-    symbol: Any
+    symbols: frozenset[Any]
 
     @property
     def places(self) -> Any:
@@ -48,26 +48,28 @@ def selections(
 
     `nodes` are what is computed, `target_of` says which operators they call.
     """
-    touching: dict[Any, list[torch.fx.Node]] = {}
+    touched: dict[torch.fx.Node, set[Any]] = {}
+    together: dict[Any, set[Any]] = {}  # symbols that meet in a call
     masks: dict[Any, torch.fx.Node] = {}
     for node in nodes:
-        symbols = _symbols(node).union(*map(_symbols, node.all_input_nodes))
-        for symbol in symbols:
-            touching.setdefault(symbol, []).append(node)
+        touched[node] = symbols = _symbols(node).union(*map(_symbols, node.all_input_nodes))
+        joined = symbols.union(*(together.get(symbol, ()) for symbol in symbols))
+        together.update(dict.fromkeys(joined, joined))
         mask = mask_of(node)
         if str(target_of(node)) == _INDEX and mask is not None and len(symbols) == 1:
             masks.setdefault(next(iter(symbols)), mask)
     found: dict[torch.fx.Node, Selected] = {}
     for symbol, mask in masks.items():
-        selected = Selected(mask, symbol)
-        if all(_is_by_rows(node, target_of(node), selected) for node in touching[symbol]):
-            found.update(dict.fromkeys(touching[symbol], selected))
+        selected = Selected(mask, frozenset(together[symbol]))
+        touching = [node for node, symbols in touched.items() if symbols & selected.symbols]
+        if found.keys().isdisjoint(touching) and all(_is_by_rows(n, target_of(n), selected) for n in touching):
+            found.update(dict.fromkeys(touching, selected))
     return found
 
 
 def extents(selected: Iterable[Selected], known: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return extents with those of what masks select, as if they selected all places."""
-    return {**known, **{one.symbol: one.places.xreplace(known) for one in selected}}
+    return {**known, **{symbol: one.places.xreplace(known) for one in selected for symbol in one.symbols}}
 
 
 def meaning(
@@ -81,12 +83,12 @@ def meaning(
     """
     if mask_of(node) is not None and "val" in node.meta:
         if masks.setdefault(selected, mask) is not mask:
-            what = "rows that a mask selects go to the places of another mask, and how many there are depends on values"
+            what = "rows that a mask selects meet those, or the places, of another, and their number depends on values"
             raise ModelError(what, do="select by the same mask, or choose with torch.where")
         return _put if len(node.args) > 2 else _take
     if _symbols(node):
         return row
-    after = _place(node.all_input_nodes[0], selected.symbol)
+    after = _place(node.all_input_nodes[0], selected)
     assert after is not None
     kept, is_mean = masks[selected], "mean" in str(node.target)
     return lambda x, *rest, **named: _summed(row, kept, after, is_mean, x, *rest, **named)
@@ -94,23 +96,23 @@ def meaning(
 
 def _is_by_rows(node: torch.fx.Node, target: Any, selected: Selected) -> bool:
     """Whether a call computes each row of what is selected by itself, puts all back, or adds them up."""
-    symbol, name = selected.symbol, str(target)
+    name = str(target)
     given = [used for used in node.all_input_nodes if _symbols(used)]
-    places = [_place(used, symbol) for used in given]
+    places = [_place(used, selected) for used in given]
     if node.op != "call_function" or None in places:
         return False
-    if name == _INDEX:
-        return not given and mask_of(node) is selected.mask and _place(node, symbol) is not None
-    if name in _PUT:
-        put = mask_of(node)  # `meaning` looks whether it is the same mask, which may be computed twice
-        if put is None or put.meta["val"].shape != selected.mask.meta["val"].shape:
+    if name == _INDEX or name in _PUT:
+        mask = mask_of(node)  # `meaning` looks whether it is the same mask, which may be computed twice
+        if mask is None or mask.meta["val"].shape != selected.mask.meta["val"].shape:
             return False
-        at, rank, own = node.args[1].index(put), put.meta["val"].ndim, node.args[0].meta["val"]  # type: ignore[union-attr]
+        if name == _INDEX:
+            return not given and _place(node, selected) is not None
+        at, rank, own = node.args[1].index(mask), mask.meta["val"].ndim, node.args[0].meta["val"]  # type: ignore[union-attr]
         is_row = all(used.meta["val"].ndim <= own.ndim - rank + 1 for used in given)
         return is_row and places == [own.ndim - at - rank]
     if not _symbols(node):
         return name in _SUMS
-    place, tags = _place(node, symbol), getattr(target, "tags", ())
+    place, tags = _place(node, selected), getattr(target, "tags", ())
     if name == "aten.unsqueeze.default" or torch.Tag.reduction in tags:
         return place is not None
     if name == "aten.linear.default":
@@ -133,11 +135,13 @@ def _symbols(node: torch.fx.Node) -> set[Any]:
     return {symbol for value in values if isinstance(value, known) for symbol in free_unbacked_symbols(value)}
 
 
-def _place(node: torch.fx.Node, symbol: Any) -> int | None:
+def _place(node: torch.fx.Node, selected: Selected) -> int | None:
     """Return how many axes stand after the rows of what is selected; None if it is something else."""
-    value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor) or value.is_complex() or _symbols(node) != {symbol}:
+    value, symbols = node.meta.get("val"), _symbols(node)
+    is_one = len(symbols) == 1 and symbols <= selected.symbols
+    if not isinstance(value, torch.Tensor) or value.is_complex() or not is_one:
         return None
+    (symbol,) = symbols
     counts = [sympy.sympify(dim).has(symbol) for dim in value.shape]
     if sum(counts) != 1 or sympy.sympify(value.shape[counts.index(True)]) != symbol:
         return None

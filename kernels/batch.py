@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 from frittata.egraph.errors import CompileError
 from frittata.kernels import driver
 from frittata.kernels.cache import KernelCache
-from frittata.kernels.compile import CompiledKernel, compile_kernel, is_loaded, kernel_digest
+from frittata.kernels.compile import CompiledKernel, compile_kernel, find_kernel, kernel_digest
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +46,12 @@ class Compilable(Protocol[Compiled]):
         """The content key."""
         ...
 
+    def find(self, cache: KernelCache | None) -> Compiled | None:
+        """Return what this process or the cache has of it."""
+        ...
+
     def compile(self, cache: KernelCache | None) -> Compiled:
-        """Compile it in this process, or load it.
+        """Compile it in this process, unless it is found.
 
         Raises: CompileError.
         """
@@ -68,43 +72,36 @@ class KernelSource:
         """The content key of the kernel."""
         return kernel_digest(self.source, self.key)
 
+    def find(self, cache: KernelCache | None) -> CompiledKernel | None:
+        """Return the kernel that this process or the cache has."""
+        return find_kernel(self.name, self.digest, cache)
+
     def compile(self, cache: KernelCache | None) -> CompiledKernel:
-        """Compile it in this process, or load it."""
+        """Compile it in this process, unless it is found."""
         return compile_kernel(self.source, self.name, self.namespace, key=self.key, cache=cache)
 
 
 def compile_kernels(
     sources: Sequence[Compilable[Compiled]], cache: KernelCache | None = None, processes: int | None = None
-) -> list[Compiled]:
+) -> tuple[list[Compiled], int]:
     """Compile kernels, equal ones once, in as many processes as there are processors unless told.
+
+    Return them, and how many were compiled because neither this process nor the cache had them.
 
     Raises: CompileError if a compiler refuses one of them.
     """
-    unique = {source.digest: source for source in sources}
     if cache is None:
         with TemporaryDirectory(prefix="frittata-") as folder:
-            kernels = _compile_unique(unique, KernelCache(Path(folder)), processes)
-    else:
-        kernels = _compile_unique(unique, cache, processes)
-    return [kernels[source.digest] for source in sources]
-
-
-def not_had(sources: Iterable[Compilable[Compiled]], cache: KernelCache | None) -> list[Compilable[Compiled]]:
-    """Return the kernels, equal ones once, that neither this process nor the cache has."""
+            return compile_kernels(sources, KernelCache(Path(folder)), processes)
     unique = {source.digest: source for source in sources}
-    had = {digest for digest in unique if is_loaded(digest) or (cache is not None and cache.has(digest))}
-    return [source for digest, source in unique.items() if digest not in had]
-
-
-def _compile_unique(
-    unique: Mapping[str, Compilable[Compiled]], cache: KernelCache, processes: int | None
-) -> dict[str, Compiled]:
-    new = not_had(unique.values(), cache)
+    found = {digest: kernel for digest, source in unique.items() if (kernel := source.find(cache)) is not None}
+    new = {digest: source for digest, source in unique.items() if digest not in found}
     count = min(processes or os.cpu_count() or 1, len(new))
     if count > 1 and len(new) >= _FEWEST_TO_FORK and _may_fork():
-        _compile_in_children(new, cache, count)
+        _compile_in_children(list(new.values()), cache, count)
     # whatever a child has left undone is compiled here, and an error in it raised here
-    return {digest: source.compile(cache) for digest, source in unique.items()}
+    found.update((digest, source.compile(cache)) for digest, source in new.items())
+    return [found[source.digest] for source in sources], len(new)
 
 
 def _compile_in_children(sources: Sequence[Compilable[Any]], cache: KernelCache, count: int) -> None:

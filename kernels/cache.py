@@ -37,10 +37,6 @@ class KernelCache:
             return None
         return payload
 
-    def has(self, key: str) -> bool:
-        """Return whether there is an entry, damaged or not."""
-        return self._path(key).is_file()
-
     def store(self, key: str, payload: bytes) -> None:
         """Keep `payload` under `key`; other processes see all of it or nothing."""
         path = self._path(key)

@@ -64,21 +64,25 @@ def compile_kernel(
     Raises: CompileError if numba or LLVM refuses the source.
     """
     digest = kernel_digest(source, key)
-    kernel = _KERNELS.get(digest)
-    is_kept = cache is not None and cache.has(digest)
+    kernel = find_kernel(name, digest, cache)
     if kernel is None:
-        stored = cache.load(digest) if cache else None
-        loaded = load_kernel(name, digest, stored) if stored is not None else None
-        is_kept = loaded is not None
-        kernel = _KERNELS[digest] = loaded or _compile(source, name, digest, namespace)
-    if cache and not is_kept:
-        cache.store(digest, kernel.object_code)
+        kernel = _KERNELS[digest] = _compile(source, name, digest, namespace)
+        if cache:
+            cache.store(digest, kernel.object_code)
     return kernel
 
 
-def is_loaded(digest: str) -> bool:
-    """Whether this process has a kernel."""
-    return digest in _KERNELS
+def find_kernel(name: str, digest: str, cache: KernelCache | None) -> CompiledKernel | None:
+    """Return a kernel that this process or `cache` has; afterwards both have it."""
+    kernel = _KERNELS.get(digest)
+    stored = cache.load(digest) if cache else None
+    if kernel is None and stored is not None:
+        kernel = load_kernel(name, digest, stored)
+        if kernel is not None:
+            _KERNELS[digest] = kernel
+    elif kernel is not None and cache and stored is None:
+        cache.store(digest, kernel.object_code)
+    return kernel
 
 
 def kernel_digest(source: str, key: str) -> str:

@@ -25,6 +25,7 @@ from frittata.kernels.index_values import IndexValues
 from frittata.kernels.lowered import Array, Pack
 from frittata.kernels.stores import BODIES, stored_at
 from frittata.kernels.strides import view_of
+from frittata.kernels.units import apart
 
 Index = Mapping[int, Affine]
 BINDERS = CONTRACTIONS | {"fold"}
@@ -308,7 +309,7 @@ def loads_at(
 def apart_beside(product: Term, bodies: tuple[Term, ...], place: Index, values: IndexValues) -> int:
     """Return how many loads of bodies, beside those of a product, are made lane by lane."""
     loads = loads_of(*(body.args[0] for body in bodies), index=place, beside=product)
-    return values.apart(offset for _, offset in loads)
+    return apart(values, (offset for _, offset in loads))
 
 
 def _offset(leaf: Term, index: Index) -> Affine | None:

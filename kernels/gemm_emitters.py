@@ -22,6 +22,7 @@ from frittata.kernels.packing import RegisterTile, pitch
 from frittata.kernels.processor import processor
 from frittata.kernels.simd import I64, Builder, Index, Lane, Value
 from frittata.kernels.tiles import Accumulators, emit_window_tile, unroll_for
+from frittata.kernels.units import apart
 
 Emit = Callable[..., None]
 
@@ -316,7 +317,7 @@ def _tail(builder: Builder, at: Value, columns: int, lanes: int) -> tuple[Value,
 def moves_along(side: Side, key: str, lanes: int) -> bool:
     """Whether an operand reads consecutive elements, or always the same, along a variable."""
     values = IndexValues(ir.IRBuilder(), {}, Along(key, lanes, lanes))
-    return not values.apart(offset for _, offset in loads_of(side.element, index=side.index))
+    return not apart(values, (offset for _, offset in loads_of(side.element, index=side.index)))
 
 
 def stores_columns(offset: Affine, lanes: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from math import gcd
 
@@ -60,10 +60,6 @@ class IndexValues:
                 return None
             total += growth * factor
         return total
-
-    def apart(self, offsets: Iterable[Affine | None]) -> int:
-        """Return how many of the loads at some offsets are made lane by lane; None stands for clamped ones."""
-        return sum(offset is None or self.slope(offset) not in (-1, 0, 1) for offset in offsets)
 
     def steps(self, at: Affine) -> tuple[int, ...] | None:
         """Return by how much an expression is larger in each lane than in lane 0, None if that is not known."""

@@ -27,7 +27,7 @@ from frittata.kernels.packing import WAY_BYTES
 from frittata.kernels.points import Point, Points, asked, place_of, reduction
 from frittata.kernels.processor import processor
 from frittata.kernels.tiles import CACHE_LINE_BYTES
-from frittata.kernels.units import PERMUTED_UNITS, SIMPLE_UNITS, gather_units, load_units, operator_units
+from frittata.kernels.units import ONE_LOAD_UNITS, SIMPLE_UNITS, gather_units, load_units, operator_units
 
 _TRANSPOSE_UNITS = 5.0
 """What an element costs that is loaded in vectors along a row loop, which are transposed in registers."""
@@ -288,12 +288,10 @@ class Passes:
         if point.term.op not in ("load", "iota"):
             return operator_units(point.term)
         step = self.points.step(point, LANES)
-        if step in (0, 1):
-            return SIMPLE_UNITS
         if point in self.transposed:
             return _TRANSPOSE_UNITS
-        if step == -1:
-            return PERMUTED_UNITS
+        if step in ONE_LOAD_UNITS:
+            return ONE_LOAD_UNITS[step]
         if step is not None and 2 <= step <= MOST_COLUMNS and point.term.op == "load":
             return self._column_units(step, step if self.frame.short else self._columns_used(point, step, number))
         offset = self.points.offset(point)

@@ -19,7 +19,7 @@ from frittata.egraph.slices import sliced
 from frittata.egraph.terms import TensorType, Term
 from frittata.kernels import lookups, templates
 from frittata.kernels.bands import NOTHING, Banded, lower_bands, together
-from frittata.kernels.batch import KernelSource, compile_kernels, not_had
+from frittata.kernels.batch import KernelSource, compile_kernels
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.compile import CompiledKernel
 from frittata.kernels.constants import Constants, part_of
@@ -42,9 +42,9 @@ def build(program_: Program, value_by_param: Mapping[str, Array], cache: KernelC
     kernels = [low for low in lowered if isinstance(low, LoweredKernel)]
     every = list(dict.fromkeys([*kernels, *(called for band in banded for called in band.called)]))
     sources = [KernelSource(k.source, k.name, k.namespace, k.key) for k in every]
-    new = len(not_had(sources, cache))
-    compiled = dict(zip(every, compile_kernels(sources, cache), strict=True))
-    return Executable(program_, lowered, banded, compiled, Constants(program_, value_by_param), new)
+    compiled, new = compile_kernels(sources, cache)
+    by_kernel = dict(zip(every, compiled, strict=True))
+    return Executable(program_, lowered, banded, by_kernel, Constants(program_, value_by_param), new)
 
 
 def lower_kernels(program_: Program) -> tuple[tuple[Lowered, ...], tuple[Banded, ...]]:
@@ -165,7 +165,7 @@ class Executable:
 
     @property
     def distinct_kernels(self) -> int:
-        """How many of them differ: `newly_compiled` were compiled for this program, the others were had before."""
+        """How many of them differ: `newly_compiled` were compiled for this program, the others found."""
         return len({compiled.digest for compiled in self._compiled.values()})
 
     @property

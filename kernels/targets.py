@@ -64,6 +64,9 @@ class Runnable(Protocol):
         ...
 
 
+_PARTS = ("__call__", *(part for part in vars(Runnable) if not part.startswith("_")))
+
+
 @dataclass(frozen=True)
 class Target:
     """Something to compile for.
@@ -79,6 +82,18 @@ class Target:
     source: Callable[[Kernel], str] = plain_source
     machine: Machine | None = None
     keeps_device_arrays: bool = False
+
+    def built(self, program: Program, value_by_param: Mapping[str, Array], cache: KernelCache) -> Runnable:
+        """Make a program run.
+
+        Raises: FrittataError that names what the result lacks of a `Runnable`; what `build` raises.
+        """
+        made = self.build(program, value_by_param, cache)
+        missing = [part for part in _PARTS if not hasattr(made, part)]
+        if missing:
+            what = f"target {self.name!r} built a {type(made).__name__} without {', '.join(missing)}"
+            raise FrittataError(what, do="give it all that frittata.kernels.targets.Runnable has")
+        return made
 
 
 def _cuda_templates(form: str, library: bool) -> tuple[Template, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from llvmlite import ir
 
 from frittata.egraph.indexing import Affine
@@ -15,6 +17,8 @@ PERMUTED_UNITS = 0.6
 """A load whose lanes lie in one block, in another order."""
 EXTREME_UNITS = 1.2
 """A maximum or a minimum of floats that finds every NaN and signed zero."""
+ONE_LOAD_UNITS = {0: SIMPLE_UNITS, 1: SIMPLE_UNITS, -1: PERMUTED_UNITS}
+"""What a vector takes that is one load, by how much its index grows from lane to lane: backwards it is turned over."""
 _ROUNDED_UNITS = {"bf16": 8.0, "f16": 2.0}
 """What rounding to halves takes; no instruction rounds to bfloat16 as numpy does. Measured on Zen 5: 4 M values."""
 _GATHER_STEPS = 1.5
@@ -32,9 +36,14 @@ def load_units(offset: Affine, size: int, key: str, lanes: int) -> float:
     """Return what an element of a load from a buffer of `size` costs, in vectors along `key`."""
     values = IndexValues(ir.IRBuilder(), {}, Along(key, lanes, lanes))
     slope = values.slope(offset)
-    if slope in (0, 1):
-        return SIMPLE_UNITS
-    return PERMUTED_UNITS if slope == -1 or values.block(offset, size) is not None else gather_units(lanes)
+    if slope in ONE_LOAD_UNITS:
+        return ONE_LOAD_UNITS[slope]
+    return PERMUTED_UNITS if values.block(offset, size) is not None else gather_units(lanes)
+
+
+def apart(values: IndexValues, offsets: Iterable[Affine | None]) -> int:
+    """Return how many of the loads at some offsets are made lane by lane; None stands for clamped ones."""
+    return sum(offset is None or values.slope(offset) not in ONE_LOAD_UNITS for offset in offsets)
 
 
 def operator_units(element: Term) -> float:

@@ -35,7 +35,7 @@ def load_file(path: str | Path) -> Family:
         what = f"the rule file is not text in UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}"
         raise RuleError(what, str(file), "save it as UTF-8") from error
     name = str(file.relative_to(FOLDER.parent)) if file.is_relative_to(FOLDER) else str(file)
-    return parse_family(text, name, file.stem)
+    return parse_family(text, name)
 
 
 def named(name: str, families: Iterable[Family]) -> list[tuple[Family, Rule]]:
@@ -48,6 +48,6 @@ def named(name: str, families: Iterable[Family]) -> list[tuple[Family, Rule]]:
     if not found:
         names = [rule.full_name for _, rule in pairs] + [rule.name for _, rule in pairs]
         near = difflib.get_close_matches(name, names, 3)
-        do = f"did you mean {' or '.join(near)}?" if near else "`frittata rules list` shows all names"
+        do = f"did you mean {' or '.join(near)}?" if near else "`frittata rules list [FILE]` shows the names"
         raise RuleError(f"no rule {name!r}", do=do)
     return found

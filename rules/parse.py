@@ -16,6 +16,7 @@ import ast
 import re
 from dataclasses import dataclass
 from math import inf
+from pathlib import Path
 from typing import get_args
 
 from frittata.egraph.phases import LEVELS
@@ -34,12 +35,17 @@ _ONE_KERNEL = re.compile(r"\[\s*one\s+kernel\s*\]\s*$")
 _LEVEL = re.compile(r"(?:^|\s)\[\s*([A-Za-z_]\w*)\s*(?:\(([^)]*)\))?\s*(?:unless\s+([\w-]+)\s*)?\]\s*$")
 
 
-def parse_family(text: str, file_name: str = "<rules>", family_name: str = "user") -> Family:
-    """Read the rules of one file.
+def family_name(file_name: str | Path) -> str:
+    """Return the name of the family in a file: `folder/my.rules` -> my."""
+    return Path(file_name).stem
+
+
+def parse_family(text: str, file_name: str) -> Family:
+    """Read the rules of one file, whose name the family has.
 
     Raises: RuleError with file, line, column, the line and a caret.
     """
-    source = Source(file_name, text)
+    source, family = Source(file_name, text), family_name(file_name)
     default: Sort = "tensor"
     opt_level = 0
     rules: list[Rule] = []
@@ -48,7 +54,7 @@ def parse_family(text: str, file_name: str = "<rules>", family_name: str = "user
     for span in source.logical_lines():
         directive = _DIRECTIVE.match(source.slice(span))
         if directive is None:
-            added = _rules(source, span, family_name, default)
+            added = _rules(source, span, family, default)
             for rule in added:
                 if rule.name in line_by_name:
                     what = f"a rule named {rule.name!r} stands in line {line_by_name[rule.name]} already"
@@ -66,7 +72,7 @@ def parse_family(text: str, file_name: str = "<rules>", family_name: str = "user
     for name, start in start_by_unless.items():
         if name not in line_by_name:
             raise source.error(start, f"unless {name!r} names no rule of this file", nearest(name, line_by_name))
-    return Family(family_name, tuple(rules), opt_level)
+    return Family(family, tuple(rules), opt_level)
 
 
 def _sort(source: Source, offset: int, text: str) -> Sort:

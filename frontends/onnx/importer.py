@@ -104,8 +104,8 @@ def _checked_dims(dims: Mapping[str, Any], model: ModelProto) -> dict[str, int]:
     named = dict.fromkeys(dim.dim_param for dim in axes if dim.dim_param)
     unknown = sorted(str(name) for name in dims if name not in named)
     if unknown:
-        known = f"its symbolic dims are {', '.join(named)}" if named else "it has no symbolic dims"
-        raise ModelError(f"dims={{...}}: no input has a dim {', '.join(unknown)}", do=f"{known}: bind only those")
+        known = f"its symbolic dims are {', '.join(named)}: bind only those" if named else "it has no symbolic dims"
+        raise ModelError(f"dims={{...}}: no input has a dim {', '.join(unknown)}", do=known)
     return {name: _checked_extent(extent, f"dims={{{name!r}: ...}}") for name, extent in dims.items()}
 
 

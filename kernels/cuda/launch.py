@@ -60,17 +60,21 @@ class PtxSource:
         key = [self.capability, kernel.dtypes, kernel.status_words, kernel.threads, kernel.resident, _versions()]
         return kernel_digest(self.source, json.dumps(key))
 
+    def find(self, cache: KernelCache | None) -> bytes | None:
+        """Return the PTX that the cache has."""
+        return cache.load(self.digest) if cache else None
+
     def compile(self, cache: KernelCache | None) -> bytes:
-        """Compile it, or load what was compiled before.
+        """Compile it, unless it is found.
 
         Raises: CompileError if there is no compiler, or if it refuses the source.
         """
-        stored = cache.load(self.digest) if cache else None
-        if stored is None:
-            stored = device.ptx(self.kernel, self.capability).encode()
+        ptx = self.find(cache)
+        if ptx is None:
+            ptx = device.ptx(self.kernel, self.capability).encode()
             if cache:
-                cache.store(self.digest, stored)
-        return stored
+                cache.store(self.digest, ptx)
+        return ptx
 
     def entry(self, ptx: bytes) -> str:
         """Return the name of the kernel in its PTX."""

@@ -16,7 +16,7 @@ from frittata.egraph.errors import CompileError, ModelError
 from frittata.egraph.program import Kernel, Program
 from frittata.egraph.terms import TensorType, Term, size_bytes
 from frittata.kernels import lookups
-from frittata.kernels.batch import compile_kernels, not_had
+from frittata.kernels.batch import compile_kernels
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.cuda import device, templates
 from frittata.kernels.cuda.kernel import CudaKernel
@@ -52,9 +52,8 @@ def build(program_: Program, value_by_param: Mapping[str, Array], cache: KernelC
     if device.state() != "device":
         return CudaExecutable(program_, steps, constants, None, len(kernels))
     sources = [PtxSource(kernel, device.capability()) for kernel in kernels]
-    new = len(not_had(sources, cache))
-    pairs = zip(sources, compile_kernels(sources, cache), strict=True)
-    compiled = {source.kernel: (source, ptx) for source, ptx in pairs}
+    ptx, new = compile_kernels(sources, cache)
+    compiled = {source.kernel: (source, text) for source, text in zip(sources, ptx, strict=True)}
     return CudaExecutable(program_, steps, constants, compiled, new)
 
 
@@ -186,7 +185,7 @@ class CudaExecutable:
     @property
     def distinct_kernels(self) -> int:
         """How many of them differ."""
-        return len({step.source for step in self.lowered if isinstance(step, CudaKernel)})
+        return len({step for step in self.lowered if isinstance(step, CudaKernel)})
 
     @property
     def arena_bytes(self) -> int:

@@ -26,7 +26,7 @@ from frittata.kernels.roofline import with_traffic
 from frittata.kernels.stencil_emitter import StencilCode
 from frittata.kernels.stencil_schedule import StencilPlan, efficiency, plan
 from frittata.kernels.stencils import describe
-from frittata.kernels.units import gather_units, operator_units
+from frittata.kernels.units import apart, gather_units, operator_units
 
 _FILL_UNITS = 1.5
 _SHARE = 0.95
@@ -152,7 +152,7 @@ def _fill_units(plan: StencilPlan) -> float:
     work = plan.work
     values = IndexValues(ir.IRBuilder(), {}, Along("u", plan.lanes))
     loads = loads_of(work.image, index=work.at)
-    gathered = values.apart(offset for _, offset in loads if offset is not None)
+    gathered = apart(values, (offset for _, offset in loads if offset is not None))
     return _FILL_UNITS + _cost(work.image) + gathered * gather_units(plan.lanes)
 
 

@@ -22,7 +22,7 @@ from frittata.kernels.lowered import Array, LoweredKernel, PackedConstant, Scrat
 from frittata.kernels.packing import aligned_zeros, fill_panels
 from frittata.kernels.processor import processor
 from frittata.kernels.roofline import balance
-from frittata.kernels.units import gather_units
+from frittata.kernels.units import apart, gather_units
 from frittata.kernels.winograd import TiledConvolution, TiledPlan, describe, plan
 from frittata.kernels.winograd_emitter import TiledCode
 
@@ -157,8 +157,8 @@ def _image_units(plan: TiledPlan) -> float:
     """Return what the image takes beside plain loads: its values are computed for each tile that depends on them."""
     work = plan.work
     values = IndexValues(ir.IRBuilder(), {}, Along("c", plan.lanes, plan.lanes))
-    apart = values.apart(offset for _, offset in loads_of(work.image, index=work.at))
-    each = _cost(work.image) - registry.get("load", "element").cost + apart * gather_units(plan.lanes)
+    gathered = apart(values, (offset for _, offset in loads_of(work.image, index=work.at)))
+    each = _cost(work.image) - registry.get("load", "element").cost + gathered * gather_units(plan.lanes)
     return each * work.tiles * work.planes * work.inputs * plan.panel_parts
 
 

@@ -17,7 +17,7 @@ from frittata.rules.parse import parse_family
 
 
 def saturated(*roots: Term, rules: str, over_reals: bool) -> Saturation:
-    programs = compile_families((parse_family(rules, "my.rules", "my"),))
+    programs = compile_families((parse_family(rules, "my.rules"),))
     phase = Phase("all", ("my",))
     return saturate(roots, programs, (phase,), lambda term: term.op == "param", over_reals=over_reals)
 

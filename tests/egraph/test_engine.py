@@ -67,7 +67,7 @@ def test_a_rule_of_two_results_merges_neighbours_and_ends(count: int, tmp_path: 
     [("p = log(exp(p)), q = log(exp(q))", 6), ("z = concat(x, y, -1), p = log(exp(p)), q = tanh(q)", 6)],
 )
 def test_a_rule_of_two_results_that_merges_nothing_matches_all_pairs(right: str, count: int) -> None:
-    programs = compile_families((parse_family(f"both: p = relu(x), q = relu(y) => {right}", "mine.rules", "mine"),))
+    programs = compile_families((parse_family(f"both: p = relu(x), q = relu(y) => {right}", "mine.rules"),))
     x = tensor("input", name="x", shape=(3,), dtype="f32")
     roots = tuple(tensor("relu", tensor(op, x)) for op in ("exp", "tanh", "neg"))
     (phase,) = saturate(roots, programs, (Phase("all", ("mine",)),), lambda term: False).phases
@@ -80,6 +80,6 @@ def test_rules_that_match_in_pairs_what_others_make_stop() -> None:
     rules = f"{pair}\nfirst: relu(x) => exp(x)\nsecond: relu(x) => tanh(x)"
     x = tensor("input", name="x", shape=(3,), dtype="f32")
     roots = tensor("exp", x), tensor("tanh", x)
-    programs = compile_families((parse_family(rules, "mine.rules", "mine"),))
+    programs = compile_families((parse_family(rules, "mine.rules"),))
     (phase,) = saturate(roots, programs, (Phase("all", ("mine",)),), lambda term: False).phases
     assert phase.stop is StopReason.NODES and phase.nodes < 100_000

@@ -29,7 +29,7 @@ def leaf(name: str, *shape: int, op: str = "input") -> Term:
 
 
 def saturated(*roots: Term, extra: str = "", levels: tuple[str, ...] = ("exact", "reassoc")) -> Saturation:
-    families = builtin_families() + ((parse_family(extra, "extra", "extra"),) if extra else ())
+    families = builtin_families() + ((parse_family(extra, "extra"),) if extra else ())
     families = tuple(replace(f, rules=tuple(r for r in f.rules if r.level.kind in levels)) for f in families)
     phase = Phase("all", tuple(family.name for family in families), node_limit=5000)
     return saturate(roots, compile_families(families), (phase,), lambda term: term.op == "param")

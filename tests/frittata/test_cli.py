@@ -27,6 +27,9 @@ def wrong():
 
 def fails():
     raise KeyError("oops")
+
+def taking(x):
+    return x
 """
 
 ONNX = """<ir_version: 8, opset_import: ["" : 18]>
@@ -80,6 +83,8 @@ def test_a_model_comes_from_a_function_in_a_file(
     assert "return (module, args)" in capsys.readouterr().err
     assert main(["optimize", f"{file}:fails", *options]) == 1
     assert "fails() raised KeyError: 'oops'" in capsys.readouterr().err
+    assert main(["optimize", f"{file}:taking", *options]) == 1
+    assert f"taking() missing 1 required positional argument: 'x'\n  where: {file}:taking\n" in capsys.readouterr().err
     assert main(["optimize", f"{file}:modell", *options]) == 1
     assert "it has fails, model" in capsys.readouterr().err
 
@@ -92,6 +97,8 @@ def test_a_model_comes_from_a_function_in_a_file(
         (["optimize", "nothing.onnx"], "there is no such file"),
         (["optimize", "nothing.py:f", "--dim", "n=3"], "nothing.py:f has no symbolic dims"),
         (["optimize", "nothing"], "does not name a model"),
+        (["optimize", "nothing.py:"], "does not name a model"),
+        (["cache", "--cache", __file__], "is a file"),
         (["optimize", "no.such.module:f"], "cannot import no.such.module"),
         (["rules", "check", "nothing"], "families are"),
         (["rules", "show", "relu-relus"], "did you mean"),
@@ -134,7 +141,7 @@ def test_a_script_has_data_and_dims_and_is_saved(
     assert main(["optimize", str(path), *options, "--dim", "n=3", "--save", str(saved)]) == 0
     assert f"written to {saved}" in capsys.readouterr().out
     assert frittata.load(saved)(np.ones((3, 2), np.float32)).tolist() == [[2, 3]] * 3
-    for dims, said in (([], "--dim NAME=N"), (["--dim", "m=3"], "no input has a dim m"), (["--dim", "n=3"], "")):
+    for dims, said in (([], "--dim NAME=N"), (["--dim", "m=3"], "symbolic dims are n: bind"), (["--dim", "n=3"], "")):
         assert main(["optimize", str(path), *options, *dims]) == bool(said)
         assert said in capsys.readouterr().err
 
@@ -146,11 +153,26 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"frittata {version('frittata')}\n" == f"frittata {frittata.__version__}\n"
 
 
-def test_wrong_usage_is_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["optimise"], "invalid choice"),
+        (["extract", "graph.json", "--time-limit", "nan"], "nan is no time: give seconds, at least 0"),
+        (["optimize", "model.txt", "--time-limit", "-1"], "-1 is no time"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
-        main(["optimise"])
+        main(arguments)
     assert raised.value.code == 2
-    assert "invalid choice" in capsys.readouterr().err
+    assert said in capsys.readouterr().err
+
+
+def test_what_python_cannot_read_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "unclosed_of_a_user.py"
+    file.write_text("\ndef model(\n")
+    assert main(["optimize", f"{file}:model"]) == 1
+    assert f"where: {file}:2\n" in capsys.readouterr().err
 
 
 def test_a_sound_file_passes_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

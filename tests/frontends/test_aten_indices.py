@@ -317,7 +317,7 @@ ORDERS: dict[str, tuple[Forward, tuple[Any, ...]]] = {
         (X,),
     ),
     "places of running extremes": (
-        lambda x, i: (x.cummax(-1), x.cummin(0), i.cummax(1), i.cummin(-1), x.sum().cummax(0)),
+        lambda x, i: (x.cummax(-1), x.cummin(0), i.cummax(1), i.cummin(-1), x.sum().cummax(0), (i > 3).cummax(1)),
         (SPECIAL, ints(9, 6, 8)),
     ),
     "sorting": (

@@ -213,6 +213,15 @@ def test_what_torch_rounds_in_its_own_way_is_left_to_torch() -> None:
 
 
 @pytest.mark.parametrize("dtype", HALVES)
+def test_a_dtype_of_a_sum_is_that_of_what_is_summed(dtype: torch.dtype) -> None:
+    """In torch each value is rounded, then the sum; of a mean only the result is."""
+    ints = torch.tensor([[2049, 2051, 2049], [-257, 3, 12]])
+    for x in (ints, ints.double(), ints.float()):
+        check(lambda x: (x.sum(1, dtype=dtype), x.sum(dtype=dtype), x.cumsum(1, dtype=dtype)), x)
+        check(lambda x: (x.prod(0, dtype=dtype), x.mean(1, dtype=dtype)), x)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
 def test_limits_are_those_of_the_dtype(dtype: torch.dtype) -> None:
     odd = torch.tensor([1.5, torch.inf, -torch.inf, torch.nan, 65504.0]).to(dtype).repeat(4)
     check(lambda x: (torch.nan_to_num(x), torch.nan_to_num(x, 1.0, 2.0), x.cumsum(0), x.cummax(0)[0]), odd)

@@ -71,6 +71,8 @@ ERRORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str, str]] = {
     "complex numbers": (lambda x: torch.complex(x, x).tanh(), (X,), r"tanh.*\(of complex numbers\)", "without them"),
     "no shape": (lambda x: torch.linalg.lstsq(x.T, x.T).solution, (X,), "linalg_lstsq.*no shape", "other operators"),
     "a number": (lambda x: x * torch.equal(x, x), (X,), "aten.equal.*depends on values", "other operators"),
+    "a meaning in place": (lambda x: x.clone().polygamma_(1), (X,), "cannot export aten::polygamma_", "new tensor"),
+    "a fraction of truth": (lambda x: torch.add(x > 0, x > 0, alpha=1.5), (X,), "alpha=1.5 beside bool", "an integer"),
     "a number that is a result": (lambda x: x[0, 0].item(), (X,), "made of the values", "leave it a tensor"),
     "a size": (lambda x: x.repeat(x[0, 0].int().item(), 1), (X,), "made of the values", "leave it a tensor"),
     "sizes of parts": (

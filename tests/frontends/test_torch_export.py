@@ -230,6 +230,8 @@ FUNCTIONS: dict[str, tuple[Forward, tuple[Any, ...]]] = {
     "integers and floats": (lambda i, x: (i + x, i * x, torch.maximum(i.double(), x)), (INTS, X)),
     "a scalar tensor does not widen": (lambda x, s: (x * s, s * 2, s + x), (SINGLE, torch.tensor(0.5))),
     "any and all over none": (lambda b, x: (b.any(()), x.all(()), b.any((0,)), x.all((0, 1)), x.any((), True)), (B, X)),
+    "bools and alpha": (lambda b, x: [torch.add(b, x > 0, alpha=alpha) for alpha in (0, 2, False, True)], (B, X)),
+    "truths in sums": (lambda b, x: (torch.sum(b, dtype=torch.bool), x.sum(1, dtype=torch.bool), b.prod(0)), (B, X)),
     "bools": (lambda b, x: (b & (x > 0), b | b, ~b, b * x, b.float(), b.any(), b.all(1), b.sum(0), b + b), (B, X)),
     "comparisons": (lambda x, y: (x < y, x <= 0, x > y, x >= 0.5, x == x, x != y), (X, Y)),
     "where": (lambda x, y: (torch.where(x > y, x, y), torch.where(x > 0, x, 0.0), torch.where(x > 0, 1.5, x)), (X, Y)),

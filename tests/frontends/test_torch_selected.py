@@ -88,15 +88,12 @@ def of_a_mask_made_twice(x: Tensor, labels: Tensor, *_: Tensor) -> tuple[Tensor,
     a, b = x.clone(), x.clone()
     a[labels > 0] = x[labels > 0] * 2
     b[(x > 0) & (x < 1)] = x[(x > 0) & (x < 1)].exp()
-    return a, b
+    b[labels > 0] += torch.where(a[labels > 0] > 0, a[labels > 0], x[labels > 0])
+    return a, b, (a[labels > 0] * x[labels > 0]).sum(0), x[labels > 0].sum(0) - a[labels < 1].sum(0)
 
 
-CASES: dict[str, Callable[..., Any]] = {
-    function.__name__: function
-    for function in (
-        *(prompts, farthest, experts, bounds, axes, sums, written, of_a_mask_that_changes, of_a_mask_made_twice),
-    )
-}
+_FUNCTIONS = prompts, farthest, experts, bounds, axes, sums, written, of_a_mask_that_changes, of_a_mask_made_twice
+CASES: dict[str, Callable[..., Any]] = {function.__name__: function for function in _FUNCTIONS}
 
 REFUSED: dict[str, Callable[..., Any]] = {
     "a result": lambda x, labels, *_: x[labels > 0] * 2,
@@ -105,6 +102,9 @@ REFUSED: dict[str, Callable[..., Any]] = {
     "rows that see each other": lambda x, labels, *_: x.index_put((labels > 0,), x[labels > 0].softmax(0)),
     "rows in another order": lambda x, labels, *_: x.index_put((labels > 0,), x[labels > 0].flip(0)),
     "rows of another mask": lambda x, labels, *_: x.index_put((labels > 0,), x[labels < 1] * 2),
+    "rows of two masks": lambda x, labels, *_: (x[labels > 0] * x[labels < 1]).sum(),
+    "rows of a mask before and after": lambda x, labels, *_: (x[labels > 0] * x[labels.neg_() > 0]).sum(),
+    "places of two masks": lambda x, labels, *_: (x[labels > 0].unsqueeze(0) * x[labels > 0].unsqueeze(1)).sum(),
     "rows of a mask that changed": lambda x, labels, *_: x.index_put((labels > 0,), x[labels.add_(1) > 0] * 2),
     "rows behind one more axis": lambda x, labels, *_: x.index_put((labels > 0,), x[labels > 0][None]),
     "two axes of them": lambda x, _, row, some: (row[:3][some].unsqueeze(0) * row[:3][some].unsqueeze(1)).sum(),

@@ -82,12 +82,12 @@ def test_a_cached_kernel_is_not_compiled_again(tmp_path: Path, request: pytest.F
 def test_a_process_has_each_kernel_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "_KERNELS", {})
     first = compile_number(9.5, KernelCache(tmp_path / "first"))
-    again, [there], alone = (
+    again, ([there], new), alone = (
         compile_number(9.5, KernelCache(tmp_path / "second")),
         compile_kernels([number_source(9.5)], KernelCache(tmp_path / "third")),
         compile_number(9.5),
     )
-    assert first is again is there is alone
+    assert first is again is there is alone and new == 0
     assert [len(entries(tmp_path / name)) for name in ("first", "second", "third")] == [1, 1, 1]
 
 
@@ -103,17 +103,26 @@ def test_nothing_but_entries_is_left_in_the_folder(tmp_path: Path) -> None:
     assert [path.suffix for path in entries(tmp_path)] == [".kernel"]
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "other"])
-def test_a_damaged_entry_is_made_again(tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize(
+    ("damage", "has_kernel"), [("empty", False), ("cut", False), ("flipped", False), ("other", False), ("cut", True)]
+)
+def test_a_damaged_entry_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str, has_kernel: bool
+) -> None:
     cache = KernelCache(tmp_path)
-    digest = compile_number(6.5, cache).digest
+    made = compile_number(6.5, cache)
+    digest = made.digest
     [entry] = entries(tmp_path)
     content = bytearray(entry.read_bytes())
     content[len(content) // 2] ^= 1
     entry.write_bytes({"empty": b"", "cut": content[:100], "flipped": content, "other": b"x" * 500}[damage])
     assert cache.load(digest) is None
-    assert result_of(compile_number(6.5, cache)) == [0, 0, 0, 6.5]
-    assert cache.load(digest) is not None
+    with monkeypatch.context() as patch:
+        if has_kernel:
+            patch.setattr(compiling, "_KERNELS", {digest: made})
+        [kernel], new = compile_kernels([number_source(6.5)], cache)
+    assert result_of(kernel) == [0, 0, 0, 6.5] and new == (not has_kernel)
+    assert cache.load(digest) == kernel.object_code
 
 
 def test_an_entry_that_is_no_object_code_is_made_again(tmp_path: Path) -> None:
@@ -159,9 +168,9 @@ def test_source_that_does_not_compile_is_an_error_with_its_name(source: str) -> 
 @pytest.mark.parametrize("processes", [1, 3])
 def test_many_kernels_are_compiled_and_equal_ones_once(tmp_path: Path, processes: int) -> None:
     numbers = [20.5, 21.5, 22.5, 20.5, 23.5, 24.5, 25.5]
-    kernels = compile_kernels([number_source(n) for n in numbers], KernelCache(tmp_path), processes)
+    kernels, new = compile_kernels([number_source(n) for n in numbers], KernelCache(tmp_path), processes)
     assert [result_of(kernel)[3] for kernel in kernels] == numbers
-    assert len(entries(tmp_path)) == len(set(numbers))
+    assert len(entries(tmp_path)) == len(set(numbers)) == new
     assert kernels[0].address == kernels[3].address
 
 
@@ -183,7 +192,7 @@ def test_children_compile_the_next_that_none_has_begun(tmp_path: Path, monkeypat
     whole: Any = vars(compiling)["_compile"]
     monkeypatch.setattr(compiling, "_compile", lambda *given: here.append(given[1]) or whole(*given))
     numbers = [50.5, 51.5, 52.5, 53.5, 54.5]
-    kernels = compile_kernels([number_source(n) for n in numbers], KernelCache(tmp_path), processes=2)
+    kernels, _ = compile_kernels([number_source(n) for n in numbers], KernelCache(tmp_path), processes=2)
     assert [result_of(kernel)[3] for kernel in kernels] == numbers
     assert not here
 
@@ -213,7 +222,7 @@ def test_a_child_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(compiling, "_compile", hang)
     numbers = [60.5, 61.5, 62.5, 63.5]
-    kernels = compile_kernels([number_source(n) for n in numbers], KernelCache(tmp_path), processes=2)
+    kernels, _ = compile_kernels([number_source(n) for n in numbers], KernelCache(tmp_path), processes=2)
     assert [result_of(kernel)[3] for kernel in kernels] == numbers
 
 
@@ -231,7 +240,7 @@ def test_children_for_which_others_wait_are_no_error(
     before = signal.signal(signal.SIGCHLD, handler)
     try:
         numbers = [70.5, 71.5, 72.5, 73.5]
-        kernels = compile_kernels([number_source(n) for n in numbers], KernelCache(tmp_path), processes=2)
+        kernels, _ = compile_kernels([number_source(n) for n in numbers], KernelCache(tmp_path), processes=2)
     finally:
         signal.signal(signal.SIGCHLD, before)
     assert [result_of(kernel)[3] for kernel in kernels] == numbers
@@ -265,7 +274,7 @@ def test_an_interrupt_leaves_no_children(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_many_kernels_are_compiled_without_a_cache() -> None:
     numbers = [30.5, 31.5, 32.5, 33.5, 34.5]
-    kernels = compile_kernels([number_source(n) for n in numbers], processes=2)
+    kernels, _ = compile_kernels([number_source(n) for n in numbers], processes=2)
     assert [result_of(kernel)[3] for kernel in kernels] == numbers
 
 

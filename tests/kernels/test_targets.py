@@ -67,6 +67,23 @@ def test_a_target_has_a_name_and_functions(wrong: dict[str, Any], message: str) 
         targets.register(none)
 
 
+def test_what_a_target_builds_can_tell_of_itself(tmp_path: Path) -> None:
+    class Half:
+        program, lowered, steps = None, (), 1
+
+        def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+            raise NotImplementedError
+
+    given: dict[str, Any] = {"name": "half", "machine": REFERENCE, "build": lambda *_: Half()}
+    targets.register(replace(targets.CPU, **given))
+    try:
+        lacks = "a Half without distinct_kernels, newly_compiled, arena_bytes, measure"
+        with pytest.raises(FrittataError, match=f"target 'half' built {lacks}"):
+            ft.optimize(MODEL, target="half", cache=tmp_path)
+    finally:
+        targets.unregister("half")
+
+
 @pytest.mark.parametrize("name", ["cpu", "cuda"])
 def test_targets_of_the_package_stay(name: str) -> None:
     with pytest.raises(FrittataError, match="comes with the package"):

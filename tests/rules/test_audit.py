@@ -22,7 +22,7 @@ RULES = [rule for family in builtin_families() for rule in family.rules]
 
 
 def audited(text: str, most: int = 0) -> AuditResult:
-    (rule,) = parse_family(text, "my.rules", "my").rules
+    (rule,) = parse_family(text, "my.rules").rules
     return audit(rule, most=most)
 
 
@@ -182,7 +182,7 @@ def test_a_guard_that_nothing_satisfies_is_given_up_early(monkeypatch: pytest.Mo
         return holds(expression, env)
 
     monkeypatch.setattr(facts, "holds", counted)
-    (rule,) = parse_family("a: relu(x) => relu(x) if rank(x) > 90", "my.rules", "my").rules
+    (rule,) = parse_family("a: relu(x) => relu(x) if rank(x) > 90", "my.rules").rules
     assert audit(rule, attempts=800).failure and 100 <= len(tested) <= 400
 
 
@@ -209,7 +209,7 @@ def test_attributes_that_operands_share_are_drawn_again_where_they_do_not_fit(te
     ],
 )
 def test_attribute_that_is_an_axis_and_a_tuple_fits_nothing(text: str) -> None:
-    (rule,) = parse_family(text, "my.rules", "my").rules
+    (rule,) = parse_family(text, "my.rules").rules
     assert audit(rule, attempts=3000).instances == 0
 
 
@@ -281,7 +281,7 @@ def test_verdict_does_not_depend_on_the_name() -> None:
 
 
 def test_check_looks_longer_than_an_audit() -> None:
-    family = parse_family("a: relu(relu(x)) => relu(x)", "my.rules", "my")
+    family = parse_family("a: relu(relu(x)) => relu(x)", "my.rules")
     assert [found.instances for found in check(family)] == [300]
 
 
@@ -291,7 +291,7 @@ def test_row_that_is_not_there_is_not_taken_out() -> None:
 
 
 def test_guard_that_is_hardly_ever_true_fails_the_audit() -> None:
-    (rule,) = parse_family("a: relu(relu(x)) => relu(x) if shape(x) == (2, 3, 5, 4)", "my.rules", "my").rules
+    (rule,) = parse_family("a: relu(relu(x)) => relu(x) if shape(x) == (2, 3, 5, 4)", "my.rules").rules
     found = audit(rule, attempts=20_000)
     assert found.counterexample is None
     assert "instances satisfy the guard" in found.failure
@@ -299,25 +299,25 @@ def test_guard_that_is_hardly_ever_true_fails_the_audit() -> None:
 
 @pytest.mark.parametrize("guard", ["shape(x)[9] == 2", "rank(x) // 0 == 1"])
 def test_guard_that_never_has_a_value_says_why(guard: str) -> None:
-    family = parse_family(f"a: relu(relu(x)) => relu(x) if {guard}", "my.rules", "my")
+    family = parse_family(f"a: relu(relu(x)) => relu(x) if {guard}", "my.rules")
     with pytest.raises(RuleError, match=r"only 0 instances .*; .*(out of range|by zero)[^$]*loosen the guard"):
         check(family, attempts=5000)
 
 
 @pytest.mark.parametrize("text", ["softmax(x, 1) => x", "reduce_sum(x, 5) => x", "slice(x, 0, 0, 1, 2) => x"])
 def test_axis_that_is_not_negative_is_told(text: str) -> None:
-    (rule,) = parse_family(f"a: {text}", "my.rules", "my").rules
+    (rule,) = parse_family(f"a: {text}", "my.rules").rules
     assert "count axes from the right: -1 is the last" in audit(rule, attempts=1000).failure
 
 
 def test_guard_on_constants_that_are_not_drawn_says_what_is() -> None:
-    family = parse_family("sort element\na: x * const(c) => x if value(c) * 3 == 1", "my.rules", "my")
+    family = parse_family("sort element\na: x * const(c) => x if value(c) * 3 == 1", "my.rules")
     with pytest.raises(RuleError, match="constants from halves up to 10, powers of two up to 65536, and at and beside"):
         check(family, attempts=1000)
 
 
 def test_check_names_the_place_of_a_wrong_rule() -> None:
-    family: Family = parse_family("ok: relu(relu(x)) => relu(x)\nbad: relu(x) => gelu(x)", "my.rules", "my")
+    family: Family = parse_family("ok: relu(relu(x)) => relu(x)\nbad: relu(x) => gelu(x)", "my.rules")
     with pytest.raises(RuleError, match=r"my\.rules:2:1"):
         check(family)
 

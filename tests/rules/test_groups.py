@@ -117,4 +117,4 @@ def test_what_no_kernel_can_compute_is_an_error_that_names_the_rule(optimize: Op
 )
 def test_ill_formed_groups_are_refused(text: str, message: str) -> None:
     with pytest.raises(RuleError, match=message):
-        parse_family(text, "mine.rules", "mine")
+        parse_family(text, "mine.rules")

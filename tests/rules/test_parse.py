@@ -13,7 +13,7 @@ X = Variable("x", "tensor")
 
 
 def family(text: str) -> Family:
-    return parse_family(text, "my.rules", "my")
+    return parse_family(text, "my.rules")
 
 
 def rule(text: str) -> Rule:

@@ -20,7 +20,7 @@ def model(*outputs: Term) -> Model:
 
 
 def rules(text: str) -> tuple[Rule, ...]:
-    return parse_family(text, "my.rules", "my").rules
+    return parse_family(text, "my.rules").rules
 
 
 def test_replaces_everywhere() -> None:
