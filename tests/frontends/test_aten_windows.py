@@ -396,7 +396,7 @@ def places_of_maxima(x: Tensor) -> Any:
         F.max_pool2d(x, 2, return_indices=True),
         F.max_pool2d(x[0], 3, (2, 1), 1, (1, 2), ceil_mode=True, return_indices=True),
         F.max_pool1d(x[0], 3, 2, 1, return_indices=True),
-        F.max_pool3d(x, 2, 2, 1, ceil_mode=True, return_indices=True),
+        F.max_pool3d(x, 3, 2, 1, ceil_mode=True, return_indices=True),
         F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), [2, 2], output_size=x.shape[-2:]),
     )
 
