@@ -117,8 +117,7 @@ def _written(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
     for at, argument in enumerate(schema.arguments if schema is not None else ()):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = node.args[at] if at < len(node.args) else node.kwargs.get(argument.name)
-            if isinstance(value, torch.fx.Node):
-                yield value
+            yield from (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.fx.Node))
 
 
 def _memory(node: torch.fx.Node) -> Any:

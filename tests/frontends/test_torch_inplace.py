@@ -136,12 +136,17 @@ def test_the_import_computes_what_eager_does(function: Callable[[Tensor], Tensor
 
 
 @pytest.mark.parametrize(("extent", "step"), [(5, 2), (6, 4)])
-def test_a_change_through_windows_that_leave_values_out_is_refused(extent: int, step: int) -> None:
+@pytest.mark.parametrize(
+    "change", [lambda y: y.mul_(3), lambda y: torch.add(y, 1, out=y), lambda y: torch.ops.aten._foreach_neg_([y])]
+)
+def test_a_change_through_windows_that_leave_values_out_is_refused(
+    extent: int, step: int, change: Callable[[Tensor], object]
+) -> None:
     """Torch's functional form makes zeros of what is behind the last and between them."""
 
     def changed(x: Tensor) -> Tensor:
         y = x * 2
-        y.unfold(-1, 2, step).transpose(0, 1).chunk(2)[0].unfold(-1, 2, 1).mul_(3)
+        change(y.unfold(-1, 2, step).transpose(0, 1).chunk(2)[0].unfold(-1, 2, 1))
         return y
 
     with pytest.raises(ModelError, match="windows of unfold that leave some of it out"):
