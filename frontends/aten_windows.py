@@ -212,7 +212,8 @@ def _nearest(rank: int, exact: bool) -> Callable[[Term, list[int], Sequence[floa
         half = Fraction(int(exact), 2)
         for axis, length, scale in zip(range(-rank, 0), size, scales, strict=True):
             extent = idioms.number(x.shape[axis])
-            if not exact and length in (extent, 2 * extent):  # torch copies each value, whatever the scale
+            if rank == 2 and not exact and length in (extent, 2 * extent):
+                # Of images, torch copies each value, whatever the scale; of a volume only with the channels last.
                 scale = None
             step = _ratio(extent, length, scale)
             table = _nearest_table(extent, length, scale, exact)

@@ -12,7 +12,7 @@ from torch._decomp import decomposition_table
 from frittata.egraph.errors import ModelError, SharedMemoryError
 from frittata.frontends import aten, torch_running
 from frittata.frontends.torch_extern import is_left_to_torch
-from frittata.frontends.torch_inplace import in_place_calls
+from frittata.frontends.torch_inplace import check_windows, in_place_calls
 from frittata.frontends.torch_origins import source_of
 
 _EINSUM = "aten.einsum.default"
@@ -28,6 +28,7 @@ def prepared(program: torch.export.ExportedProgram) -> torch.export.ExportedProg
     ]
     if all(str(target) in aten.ROWS or _is_python(target) or str(target) in aten.SAYS_NOTHING for target in targets):
         return program
+    check_windows(program.graph.nodes)
     table = {**decomposition_table, **torch.export.default_decompositions()}
     whole = {*aten.ROWS, *(str(node.target) for node in program.graph.nodes if is_left_to_torch(node))}
     if any(map(_changes, targets)) and any(map(_is_of_one, program.graph.nodes)):

@@ -2,15 +2,20 @@
 
 `y = relu_(x)` means `y = relu(x)`, and from there on `x` means `y`, as long as `x` was freshly made by the call before
 and nobody looks at its memory through a view. Where that is not so, torch has to make the graph functional, which
-traces the model again and takes seconds.
+traces the model again and takes seconds. One kind of change it gets wrong, and is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils import _pytree as pytree
+
+from frittata.egraph.errors import ModelError
 
 _FRESH = frozenset(
     f"aten.{name}"
@@ -86,3 +91,42 @@ def _keeps_dtype(node: torch.fx.Node) -> bool:
     """Whether all tensors have one dtype: in place, the result is cast to that of the first."""
     values = (used.meta.get("val") for used in node.all_input_nodes)
     return len({value.dtype for value in values if isinstance(value, torch.Tensor)}) == 1
+
+
+def check_windows(nodes: Iterable[torch.fx.Node]) -> None:
+    """Refuse writes through `unfold` where it leaves values out: torch's functional form makes zeros of them.
+
+    Raises: ModelError.
+    """
+    views = set[torch.fx.Node]()
+    for node in nodes:
+        source = node.args[0] if node.args else None
+        is_of_view = isinstance(source, torch.fx.Node) and source in views and _memory(source) == _memory(node)
+        if is_of_view or (str(node.target) == "aten.unfold.default" and _leaves_values(*node.args)):
+            views.add(node)
+        if not views.isdisjoint(_written(node)):
+            raise ModelError(
+                "a tensor is changed through windows of unfold that leave some of it out, which torch cannot export",
+                do="change slices of the tensor, or unfold as much of it as the windows cover",
+            )
+
+
+def _written(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
+    """Yield the operands that a call writes to."""
+    schema = getattr(node.target, "_schema", None)
+    for at, argument in enumerate(schema.arguments if schema is not None else ()):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = node.args[at] if at < len(node.args) else node.kwargs.get(argument.name)
+            yield from (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.fx.Node))
+
+
+def _memory(node: torch.fx.Node) -> Any:
+    """Return what tells the memory of a call's first tensor from others."""
+    tensors = (leaf for leaf in pytree.tree_leaves(node.meta.get("val")) if isinstance(leaf, torch.Tensor))
+    return next((StorageWeakRef(tensor.untyped_storage()) for tensor in tensors), None)
+
+
+def _leaves_values(x: Any, axis: Any, size: Any, step: Any) -> bool:
+    """Whether windows leave values between them or at the end."""
+    shape = x.meta["val"].shape
+    return len(shape) > 0 and (step > size or not statically_known_true((shape[axis] - size) % step == 0))

@@ -455,7 +455,7 @@ class _Importer:
 _RANDOM = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"}
 )
-_NOT_FOLDED = _RANDOM | LAYERS | {"ReduceLogSumExp", "Unique"}
+_NOT_FOLDED = _RANDOM | LAYERS | {"QuantizeLinear", "ReduceLogSumExp", "Unique"}
 """Operators that give another result each time, and those that ONNX's reference computes otherwise than it says."""
 
 _ONNX_BY_DTYPE = {name: kind for kind, name in DTYPE_BY_ONNX.items()}

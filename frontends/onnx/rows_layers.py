@@ -327,7 +327,8 @@ def _layer_norm(
     results: int = 1,
 ) -> Any:
     extent, shape = _normalized(x, axis)
-    weights = (idioms.filled(0, (extent,), x.dtype) if w is None else _vector(w, extent) for w in (scale, shift))
+    inner = x.shape[axis:]
+    weights = (idioms.filled(0, (extent,), x.dtype) if w is None else _vector(w, inner) for w in (scale, shift))
     out = idioms.reshape(tensor("layer_norm", idioms.reshape(x, shape), *weights, eps=epsilon), x.shape)
     if results == 1:
         return out
@@ -336,15 +337,17 @@ def _layer_norm(
     return out, idioms.mean(x, axes, True), tensor("rsqrt", deviation)
 
 
-def _vector(weight: Term, extent: int) -> Term:
-    if shapes.size(weight.shape) != extent:
-        raise UnsupportedOpError(f"a weight of shape {weight.shape} for {extent} values")
-    return idioms.reshape(weight, (extent,))
+def _vector(weight: Term, shape: Shape) -> Term:
+    """Return a weight as it is spread over the axes that are normalized, as one axis."""
+    lead, own = weight.shape[: -len(shape)], weight.shape[-len(shape) :]
+    if any(dim != 1 for dim in lead):
+        raise UnsupportedOpError(f"a weight of {weight.type} for values of shape {shapes.fmt(shape)}")
+    return idioms.reshape(idioms.expand(idioms.reshape(weight, own), shape), (-1,))
 
 
 def _rms_norm(x: Term, scale: Term, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> Term:
-    extent, shape = _normalized(x, axis)
-    out = tensor("rms_norm", idioms.reshape(x, shape), _vector(scale, extent), eps=epsilon)
+    _, shape = _normalized(x, axis)
+    out = tensor("rms_norm", idioms.reshape(x, shape), _vector(scale, x.shape[axis:]), eps=epsilon)
     return idioms.reshape(out, x.shape)
 
 

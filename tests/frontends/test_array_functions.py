@@ -436,6 +436,8 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "torch": (lambda x: __import__("torch").relu(x), "torch.relu"),
     "an array of an array": (lambda x: np.asarray(x) + 1, r"numpy.asarray(.|\n)*frittata.as_tensor"),
     "einsum": (lambda x: np.einsum("ij,jk->ik", x, x), "j has extents"),
+    "einsum of too few": (lambda x: np.einsum("ij,jk->ik", x), "of 1 operands"),
+    "axes that einsum would drop": (lambda x: np.einsum("...j->j", x), "the result has 'j'"),
 }
 
 

@@ -38,7 +38,7 @@ FUNCTIONS: dict[str, tuple[Forward, Tensor]] = {
         HOLED,
     ),
     "average pools": (
-        lambda x: (F.avg_pool2d(x, 2), F.avg_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 2, divisor_override=3)),
+        lambda x: (F.avg_pool2d(x, 2), F.avg_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 2, divisor_override=-3)),
         HOLED,
     ),
     "average pools that count": (
@@ -87,7 +87,7 @@ FUNCTIONS: dict[str, tuple[Forward, Tensor]] = {
         HOLED,
     ),
     "rings of what is left": (
-        lambda x: [F.pad(x, pads, mode="circular") for pads in ((-1, 2), (2, -1), (-1, -1))],
+        lambda x: [F.pad(x, pads, mode="circular") for pads in ((-1, 2), (2, -1), (-1, -1), (11, 0))],
         ROW,
     ),
     "borders of one side": (
@@ -137,6 +137,7 @@ FUNCTIONS: dict[str, tuple[Forward, Tensor]] = {
             F.interpolate(x, scale_factor=2, mode="linear"),
             F.interpolate(x, scale_factor=2),
             F.interpolate(x, 17),
+            F.interpolate(x, scale_factor=1.05),
             aten.upsample_nearest1d(x, [9]),
             aten._upsample_nearest_exact1d(x, [9], 1.3),
             aten.upsample_linear1d(x, [9], False),
@@ -145,7 +146,14 @@ FUNCTIONS: dict[str, tuple[Forward, Tensor]] = {
         ),
         ROW,
     ),
-    "trilinear": (lambda x: (F.interpolate(x, scale_factor=2, mode="trilinear"), F.interpolate(x, (3, 7, 14))), VOLUME),
+    "trilinear": (
+        lambda x: (
+            F.interpolate(x, scale_factor=2, mode="trilinear"),
+            F.interpolate(x, (3, 7, 14)),
+            F.interpolate(x, scale_factor=1.1),
+        ),
+        VOLUME,
+    ),
     "same padding, uneven": (
         lambda x: (
             F.conv2d(x, torch.ones(3, 4, 2, 4, dtype=torch.float64), padding="same"),
@@ -402,7 +410,7 @@ def places_of_maxima(x: Tensor) -> Any:
         F.max_pool2d(x, 2, return_indices=True),
         F.max_pool2d(x[0], 3, (2, 1), 1, (1, 2), ceil_mode=True, return_indices=True),
         F.max_pool1d(x[0], 3, 2, 1, return_indices=True),
-        F.max_pool3d(x, 2, 2, 1, ceil_mode=True, return_indices=True),
+        F.max_pool3d(x, 3, 2, 1, ceil_mode=True, return_indices=True),
         F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), [2, 2], output_size=x.shape[-2:]),
     )
 

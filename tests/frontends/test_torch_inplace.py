@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from frittata.egraph.errors import ModelError
 from frittata.frontends.torch_export import from_module
 from frittata.frontends.torch_inplace import in_place_calls
 
@@ -93,6 +94,15 @@ def a_letter_for_each_axis_is_a_view(x: Tensor) -> tuple[Tensor, ...]:
     return z, y * 3, torch.einsum("ij,kj->ik", y, x)
 
 
+def through_windows(x: Tensor) -> Tensor:
+    """Through those that cover an axis; the last are a copy."""
+    y = x * 2
+    y.unfold(1, 2, 2)[:, 1].neg_()
+    y.unfold(1, 2, 3).transpose(0, 1).flatten().neg_()
+    y.unfold(1, 2, 1).contiguous().neg_()
+    return y
+
+
 def another_dtype(x: Tensor) -> Tensor:
     return (x * 2).add_(torch.arange(4, dtype=torch.float64))
 
@@ -112,7 +122,7 @@ RENAMED: dict[Callable[..., object], int] = {
 }
 LEFT = [
     *(a_view_is_taken_before, through_a_view, a_view_between_two, another_dtype),
-    *(dropout_returns_its_operand, dropout_is_changed, a_letter_for_each_axis_is_a_view),
+    *(dropout_returns_its_operand, dropout_is_changed, a_letter_for_each_axis_is_a_view, through_windows),
 ]
 
 
@@ -123,6 +133,24 @@ def test_the_import_computes_what_eager_does(function: Callable[[Tensor], Tensor
     found = from_module(Of(function).eval(), (x,)).model.interpret(x.numpy())
     for one, other in zip(found, expected if isinstance(expected, tuple) else (expected,), strict=True):
         np.testing.assert_allclose(one, other.numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("extent", "step"), [(5, 2), (6, 4)])
+@pytest.mark.parametrize(
+    "change", [lambda y: y.mul_(3), lambda y: torch.add(y, 1, out=y), lambda y: torch.ops.aten._foreach_neg_([y])]
+)
+def test_a_change_through_windows_that_leave_values_out_is_refused(
+    extent: int, step: int, change: Callable[[Tensor], object]
+) -> None:
+    """Torch's functional form makes zeros of what is behind the last and between them."""
+
+    def changed(x: Tensor) -> Tensor:
+        y = x * 2
+        change(y.unfold(-1, 2, step).transpose(0, 1).chunk(2)[0].unfold(-1, 2, 1))
+        return y
+
+    with pytest.raises(ModelError, match="windows of unfold that leave some of it out"):
+        from_module(Of(changed).eval(), (torch.ones(3, extent),))
 
 
 @pytest.mark.parametrize("function", [*RENAMED, *LEFT], ids=lambda function: function.__name__)

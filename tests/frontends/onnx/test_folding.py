@@ -66,6 +66,18 @@ def test_layers_of_what_is_known_are_computed_by_their_rows(name: str, options: 
     agrees(model_of(nodes, operands, {}, 13), operands, lambda x: x + law)
 
 
+def test_known_values_beyond_all_integers_are_quantized_to_the_bound() -> None:
+    nodes = [
+        helper.make_node("Constant", [], ["wide"], value=numpy_helper.from_array(np.array([3e9, -3e9, 4], np.float32))),
+        helper.make_node("QuantizeLinear", ["wide", "scale"], ["bytes"]),
+        helper.make_node("Cast", ["bytes"], ["found"], to=1),
+        helper.make_node("Add", ["x", "found"], ["y0"]),
+    ]
+    operands = {"x": np.zeros(3, np.float32)}
+    model = model_of(nodes, operands, {"scale": np.array(2, np.float32)}, 13)
+    agrees(model, operands, lambda x: x + np.float32([255, 0, 2]))
+
+
 def test_known_indices_out_of_range_are_refused() -> None:
     nodes = [
         helper.make_node("GatherElements", ["a", "i"], ["found"], axis=1),

@@ -459,6 +459,13 @@ def test_axes_that_are_none_are_refused(name: str, operands: dict[str, Array], o
         from_onnx(one(name, operands, **options))
 
 
+def test_weights_of_a_normalization_are_spread_over_its_axes() -> None:
+    operands = {"x": drawn(2, 3, 3), "W": drawn(3), "B": drawn(3, 1)}
+    agrees(one("LayerNormalization", operands, axis=1), operands)
+    with pytest.raises(UnsupportedOpError, match=r"a weight of f32\[3, 1\] for values of shape 3"):
+        from_onnx(one("LayerNormalization", operands))
+
+
 def test_an_axis_that_is_left_out_by_an_empty_name_is_the_usual_one() -> None:
     nodes = [helper.make_node("DFT", ["x", *rest], ["y0"]) for rest in ((), ("", ""))]
     short, long = (from_onnx(model_of([node], {"x": drawn(2, 8, 2)}, {}, 20)).model for node in nodes)
@@ -483,10 +490,11 @@ def test_empty_parts_are_joined() -> None:
         helper.make_node("Slice", ["x", "two", "one", "one"], ["c"]),
         helper.make_node("Neg", ["c"], ["d"]),
         helper.make_node("Shape", ["d"], ["shape"]),
-        helper.make_node("Concat", ["a", "c", "b", "d"], ["e"], axis=-1),
+        helper.make_node("Compress", ["x", "none"], ["f"], axis=1),
+        helper.make_node("Concat", ["a", "c", "b", "d", "f"], ["e"], axis=-1),
         helper.make_node("Expand", ["e", "rest"], ["y0"]),
     ]
-    known = {"sizes": ints(0, 3), "two": ints(2), "one": ints(1), "rest": ints(2, 1, 3)}
+    known = {"sizes": ints(0, 3), "two": ints(2), "one": ints(1), "rest": ints(2, 1, 3), "none": np.zeros(2, bool)}
     operands = {"x": drawn(1, 3)}
     agrees(model_of(nodes, operands, known, 17), operands)
     with pytest.raises(ModelError, match=r"c is empty: shape 1x0"):
