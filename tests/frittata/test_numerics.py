@@ -78,12 +78,16 @@ def absorbed(x: torch.Tensor) -> torch.Tensor:
     return x < (torch.full((7,), 1e-5) + 300)
 
 
+def absorbed_factor(x: torch.Tensor) -> torch.Tensor:
+    return x < torch.full((7,), 1.25) * 1e-45  # which is rounded to the least number again
+
+
 def tolerated(x: torch.Tensor) -> torch.Tensor:
     return torch.isclose(x, torch.ones(7), atol=300)
 
 
-@pytest.mark.parametrize("function", [absorbed, tolerated])
-def test_a_sum_of_numbers_that_is_one_of_them_gathers_nothing(function: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("function", [absorbed, absorbed_factor, tolerated])
+def test_a_sum_or_product_of_numbers_that_is_one_of_them_gathers_nothing(function: Any, tmp_path: Path) -> None:
     x = torch.tensor([0.0, 299.5, 300.5, 301.5, -299.5, -298.0, math.nan])
     fast = ft.optimize(function, (x,), machine=REFERENCE, cache=tmp_path)
     assert torch.equal(fast(x), function(x))

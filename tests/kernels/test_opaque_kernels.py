@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,11 @@ from frittata.egraph.errors import IndexRangeError, LoweringError
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.ops import indices, orders, registry
 from frittata.egraph.program import Estimate, Kernel, Output, Program
+from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import TensorType, Term
 from frittata.kernels import runtime, templates
+from frittata.kernels.orders import Ordering, describe
+from frittata.kernels.processor import processor
 
 NUMBERS = ("f32", "f64", "i32", "i64")
 SPECIAL = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.0, 2.0, 1e-44])
@@ -166,3 +170,27 @@ def test_others_are_left_to_other_templates(op: str) -> None:
     assert template.estimate(bodies, frozenset(), REFERENCE) is None
     with pytest.raises(LoweringError, match="template takes one"):
         template.lower("kernel", bodies, frozenset())
+
+
+def test_what_is_cheaper_is_done_and_priced() -> None:
+    def work(rows: int, extent: int, count: int) -> Ordering:
+        found = describe((call("argtopk", {"x": np.zeros((rows, extent), np.float32)}, -1, count, False),))
+        assert found is not None
+        return found
+
+    lanes = processor().width // 4
+    assert work(3, 1000, 1000).units == 3 * 5 * 4 * (1000 + 256) * lanes  # four digits
+    assert work(2, 1000, 1).units == pytest.approx(2 * lanes * (250 + 31 + 32 * math.log(1000)))
+    assert [work(1, 1000, count).inserts for count in (1, 20, 100, 1000)] == [True, True, False, False]
+    assert not work(1, 100_000, 200).inserts and work(1, 20, 20).inserts
+    units = [work(1, 1000, count).units for count in range(1, 1001)]
+    assert units == sorted(units)
+
+
+def test_only_orders_of_values_are_described() -> None:
+    x = {"x": np.zeros((3, 5), np.float32)}
+    one = call("argsort", x, -1, False)
+    assert describe((one,)) is not None
+    assert describe((one, one)) is None and describe((call("relu", x),)) is None
+    unknown = registry.make("input", "tensor", (), ("x", (Sym("n"), 5), "f32"))
+    assert describe((registry.make("argsort", "tensor", (unknown,), (-1, False)),)) is None
