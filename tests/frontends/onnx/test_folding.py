@@ -75,7 +75,7 @@ def test_known_values_beyond_all_integers_are_quantized_to_the_bound() -> None:
     ]
     operands = {"x": np.zeros(3, np.float32)}
     model = model_of(nodes, operands, {"scale": np.array(2, np.float32)}, 13)
-    agrees(model, operands, lambda x: x + np.float32([255, 0, 2]))
+    agrees(model, operands, lambda x: x + np.array([255, 0, 2], np.float32))
 
 
 def test_known_indices_out_of_range_are_refused() -> None:
