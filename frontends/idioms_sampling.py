@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial, reduce
+from functools import reduce
 from itertools import product
 from math import lcm
 
@@ -147,23 +147,21 @@ def grid_sample(
         value = _read(x, [tap.at for tap in taps])
         inside = [tap.inside for tap in taps if tap.inside is not None]
         weights = [tap.weight for tap in taps if tap.weight is not None]
-        steps: list[Callable[[Term], Term]] = []
-        if inside:
-            mask = idioms.unsqueeze(reduce(lambda a, b: tensor("and", a, b), inside), 1)
-            steps.append(partial(_where, mask))
+        if not nan_beyond:
+            value = _kept(value, inside)
         if weights:
-            weight = idioms.unsqueeze(idioms.cast(reduce(_times, weights), x.dtype), 1)
-            steps.append(partial(_times, weight))
-        parts.append(reduce(lambda found, step: step(found), reversed(steps) if nan_beyond else steps, value))
+            weight = reduce(lambda a, b: tensor("mul", a, b), weights)
+            value = tensor("mul", value, idioms.unsqueeze(idioms.cast(weight, x.dtype), 1))
+        parts.append(_kept(value, inside) if nan_beyond else value)
     return _total(parts)
 
 
-def _where(mask: Term, x: Term) -> Term:
-    return tensor("where", mask, x, _like(x, 0))
-
-
-def _times(x: Term, y: Term) -> Term:
-    return tensor("mul", x, y)
+def _kept(value: Term, inside: Sequence[Term]) -> Term:
+    """Return a value where all conditions hold, elsewhere 0."""
+    if not inside:
+        return value
+    mask = reduce(lambda a, b: tensor("and", a, b), inside)
+    return tensor("where", idioms.unsqueeze(mask, 1), value, _like(value, 0))
 
 
 @dataclass(frozen=True)

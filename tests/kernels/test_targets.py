@@ -72,7 +72,7 @@ def test_what_a_target_builds_can_tell_of_itself(tmp_path: Path) -> None:
         program, lowered, steps = None, (), 1
 
         def __call__(self, *arrays: Any) -> tuple[Any, ...]:
-            raise NotImplementedError
+            return arrays
 
     given: dict[str, Any] = {"name": "half", "machine": REFERENCE, "build": lambda *_: Half()}
     targets.register(replace(targets.CPU, **given))
