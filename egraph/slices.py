@@ -7,7 +7,7 @@ So the steps of a recurrence, each of which reads a row of its own, are compiled
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from frittata.egraph import shapes
@@ -20,7 +20,7 @@ Index = tuple[Affine, ...]
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """A part of a buffer, under a shape of its own, and the number of its first element.
 
     It has the axes of the buffer, of which the first begin with `least`; or one, if it is `flat`.
@@ -31,29 +31,38 @@ class _Part:
     least: tuple[int, ...]
     flat: bool
 
-    def index(self, at: Index, extents: tuple[int, ...]) -> Index:
-        """Return the index into the part of an element of the buffer."""
+    def view(self, term: Term) -> IndexMap:
+        """Return what a view of the buffer shows of the part."""
+        (leaf,), map_ = term.args[0].args, term.attrs[0]
+        at = _index(leaf, map_)
         if self.flat:
-            return (flatten(at, extents) + -self.start,)
-        return tuple(axis + -low for axis, low in zip(at, self.least, strict=True))
+            index = (flatten(at, shapes.concrete(leaf.shape)) + -self.start,)
+        else:
+            index = tuple(axis + -low for axis, low in zip(at, self.least, strict=True))
+        return IndexMap(self.shape, map_.result, index)
 
 
-def sliced(bodies: tuple[Term, ...], is_whole: Callable[[Term], bool]) -> tuple[tuple[Term, ...], dict[Term, int]]:
-    """Return bodies over the parts of buffers that they read, and the number of the element with which each begins.
+def parts_of(every: Iterable[Term], is_whole: Callable[[Term], bool]) -> dict[Term, Part]:
+    """Return the part of its buffer that is read of each load that is read by views alone, of all terms of bodies.
 
-    A part is contiguous. Operands that are `is_whole` stay, and so do those that are not read by views alone, whose
-    first element is read, or whose index may be out of range.
+    It is contiguous. There is none for operands that are `is_whole`, and where the first element is read, or the index
+    may be out of range.
     """
-    views: dict[Term, list[Term] | None] = {}
-    for term in walk(*bodies):
+    views: dict[Term, list[IndexMap] | None] = {}
+    for term in every:
         for arg in term.args:
             if arg.op == "load" and not is_whole(arg.args[0]):
                 known = views.setdefault(arg, [])
                 if term.op != "reindex":
                     views[arg] = None
                 elif known is not None:
-                    known.append(term)
-    part_by_load = {load: part for load, found in views.items() if found and (part := _part(load, found)) is not None}
+                    known.append(term.attrs[0])
+    return {load: part for load, found in views.items() if found and (part := _part(load, found)) is not None}
+
+
+def sliced(bodies: tuple[Term, ...], is_whole: Callable[[Term], bool]) -> tuple[tuple[Term, ...], dict[Term, int]]:
+    """Return bodies over the parts of buffers that they read, and the number of the element with which each begins."""
+    part_by_load = parts_of(walk(*bodies), is_whole)
     if not part_by_load:
         return bodies, {}
 
@@ -61,23 +70,20 @@ def sliced(bodies: tuple[Term, ...], is_whole: Callable[[Term], bool]) -> tuple[
         part = part_by_load.get(term.args[0]) if term.op == "reindex" else None
         if part is None:
             return term if args == term.args else registry.make(term.op, term.sort, args, term.attrs)
-        (leaf,) = term.args[0].args
-        index = part.index(_index(leaf, term), shapes.concrete(leaf.shape))
-        name, _, dtype = leaf.attrs
+        name, _, dtype = term.args[0].args[0].attrs
         load = registry.element("load", registry.make("input", "tensor", (), (name, part.shape, dtype)))
-        return registry.element("reindex", load, map=IndexMap(part.shape, term.attrs[0].result, index))
+        return registry.element("reindex", load, map=part.view(term))
 
     return rebuild_all(bodies, replace), {load.args[0]: part.start for load, part in part_by_load.items()}
 
 
-def _part(load: Term, views: Sequence[Term]) -> _Part | None:
+def _part(load: Term, maps: Sequence[IndexMap]) -> Part | None:
     """Return the part that views show of a buffer, None if it is to stay as it is."""
     (leaf,) = load.args
-    maps = [view.attrs[0] for view in views]
     if any(isinstance(dim, Sym) for dim in (*leaf.shape, *(dim for m in maps for dim in (*m.source, *m.result)))):
         return None
     extents = shapes.concrete(leaf.shape)
-    axes = [*zip(*(_index(leaf, view) for view in views), strict=True)]
+    axes = [*zip(*(_index(leaf, map_) for map_ in maps), strict=True)]
     spans = [_span(axis) for axis in axes]
     if any(low < 0 or high >= extent for (low, high), extent in zip(spans, extents, strict=True)):
         return None
@@ -92,7 +98,7 @@ def _part(load: Term, views: Sequence[Term]) -> _Part | None:
     )
     if start == 0:
         return None
-    return _Part((stop - start + 1,) if flat else tuple(high - low + 1 for low, high in spans), start, least, flat)
+    return Part((stop - start + 1,) if flat else tuple(high - low + 1 for low, high in spans), start, least, flat)
 
 
 def _span(values: Sequence[Affine]) -> tuple[int, int]:
@@ -100,8 +106,8 @@ def _span(values: Sequence[Affine]) -> tuple[int, int]:
     return int(min(low for low, _ in bounds)), int(max(high for _, high in bounds))
 
 
-def _index(leaf: Term, view: Term) -> Index:
+def _index(leaf: Term, view: IndexMap) -> Index:
     """Return the index into a buffer that a view shows; an axis of one place has none."""
-    sources = dict(zip(range(-len(view.attrs[0].sources), 0), view.attrs[0].sources, strict=True))
+    sources = dict(zip(range(-len(view.sources), 0), view.sources, strict=True))
     axes = enumerate(leaf.shape, -len(leaf.shape))
     return tuple(Affine() if extent == 1 else sources[axis] for axis, extent in axes)

@@ -12,7 +12,7 @@ from typing import Any
 from frittata.egraph import terms
 from frittata.egraph.indexing import IndexMap
 from frittata.egraph.program import Estimate, Kernel, Program
-from frittata.egraph.slices import sliced
+from frittata.egraph.slices import parts_of
 from frittata.egraph.terms import Scalar, Term
 
 _LEAST_S = 1e-9
@@ -68,18 +68,22 @@ def structure(bodies: tuple[Term, ...], is_constant: Callable[[Term], bool]) -> 
     That is the names of operands, where in them the parts begin that are read, most numbers, and which place of an axis
     is read where only one is. Constants are known before run time.
     """
-    bodies, _ = sliced(bodies, is_constant)
+    every = [*terms.walk(*bodies)]
+    part_by_load = parts_of(every, is_constant)
+    shape_by_leaf = {load.args[0]: part.shape for load, part in part_by_load.items()}
     place_by_index: dict[int, int] = {}
     position: dict[Term, int] = {}
     rows: list[Any] = []
-    for term in terms.walk(*bodies):
+    for term in every:
         position[term] = len(position)
         if term.op == "input":
-            rows.append((term.type, is_constant(term)))
+            rows.append((shape_by_leaf.get(term, term.shape), term.dtype, is_constant(term)))
         elif term.op == "const":
             rows.append((term.op, term.type, _as_priced(term.attrs[0])))
         elif term.op == "reindex":
-            rows.append((term.op, _as_read(term.attrs[0], place_by_index), position[term.args[0]]))
+            part = part_by_load.get(term.args[0])
+            view = term.attrs[0] if part is None else part.view(term)
+            rows.append((term.op, _as_read(view, place_by_index), position[term.args[0]]))
         else:
             rows.append((term.op, term.attrs, *(position[arg] for arg in term.args)))
     return (*rows, *(position[body] for body in bodies))

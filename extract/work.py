@@ -40,8 +40,7 @@ class Works:
             nodes, total = 1 << len(self._weights), weight
             self._weights.append(weight)
             for bits, work in sorted(args, key=lambda arg: arg[1], reverse=True):
-                more = bits & ~nodes
-                total += work if more == bits else sum(self._weights[bit] for bit in _set_bits(more))
+                total += work - sum(self._weights[bit] for bit in _set_bits(bits & nodes))
                 nodes |= bits
             self._known[term] = nodes, total
         return self._known[term]
