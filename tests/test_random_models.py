@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from random_models import Sample, models, operators
 
 import frittata as ft
@@ -89,7 +89,7 @@ def test_every_operator_can_be_drawn() -> None:
 
 def test_a_failure_prints_the_model_as_script() -> None:
     @seed(0)
-    @settings(max_examples=200, suppress_health_check=ALL_CHECKS, report_multiple_bugs=False)
+    @settings(max_examples=200, phases=[Phase.generate, Phase.shrink], suppress_health_check=ALL_CHECKS)
     @given(sample=models())
     def wrong(sample: Sample) -> None:
         assert all(term.op != "add" for term in sample.model.main.walk())
