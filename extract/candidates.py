@@ -20,7 +20,7 @@ from frittata.egraph.machine import Machine
 from frittata.egraph.ops import externs, registry
 from frittata.egraph.ops.elements import CONTRACTIONS
 from frittata.egraph.places import JOINS, can_be_placed
-from frittata.egraph.program import HOST, Estimate, Template, is_in_place, least_s, operands_of, takes_opaque
+from frittata.egraph.program import HOST, Estimate, Template, is_in_place, operands_of
 from frittata.egraph.shapes import Shape
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import Term, size_bytes
@@ -39,7 +39,8 @@ from frittata.extract.cuts import (
 )
 from frittata.extract.evaluated import always_evaluated
 from frittata.extract.layouts import computed
-from frittata.extract.prices import Prices, structure
+from frittata.extract.prices import Prices
+from frittata.extract.pricing import Pricing, Spread
 from frittata.extract.views import Views, is_view, leaf_of
 from frittata.extract.work import Works
 
@@ -82,6 +83,22 @@ class Candidate:
         return self.estimate.seconds
 
 
+@dataclass(frozen=True, eq=False)
+class Offer:
+    """A candidate before its price: `structure` has the number of what that depends on, None if it costs nothing.
+
+    `more_s` is what it costs beside, in seconds.
+    """
+
+    bodies: tuple[tuple[int, Term], ...]
+    loads: frozenset[int]
+    structure: int | None
+    template: str = ""
+    rules: frozenset[int] = frozenset()
+    binders: frozenset[int] = frozenset()
+    more_s: float = 0.0
+
+
 VIEW = "view"
 """The template of a candidate that only renames memory."""
 
@@ -104,9 +121,10 @@ class Enumerator:
     _partial: dict[tuple[int, Shape], list[Body]] = field(default_factory=dict[tuple[int, Shape], list[Body]])
     _number: dict[tuple[int, Shape], int] = field(default_factory=dict[tuple[int, Shape], int])
     _unfinished: list[tuple[int, Shape]] = field(default_factory=list[tuple[int, Shape]])
-    _prices: dict[Any, tuple[str, Estimate] | None] = field(default_factory=dict[Any, "tuple[str, Estimate] | None"])
+    _offers: dict[int, list[Offer]] = field(default_factory=dict[int, list[Offer]])
 
     def __post_init__(self) -> None:
+        self._pricing = Pricing(self.templates, self.machine, self.prices, self._is_constant)
         self._settled = self.cuts.must | self.constants
         self._storable = self.cuts.may - self.free
         self.evaluated = always_evaluated(self.snapshot, self.free)
@@ -116,42 +134,66 @@ class Enumerator:
 
     def candidates(self, class_: int) -> list[Candidate]:
         """Return the candidates of a tensor class, cheapest first, none dominated."""
-        shape = self.snapshot.tensor_type(class_).shape
-        out: list[Candidate] = []
-        for node in self.snapshot.nodes[class_]:
-            if node.op == "build" and node.attrs[0] == shape:
-                for body in self.bodies_of(node.args[0], shape):
-                    out.extend(self._candidates_of(class_, shape, body, node.rule))
-            elif node.sort == "tensor" and registry.get(node.op).opaque:
-                out.extend(self._calls(class_, node))
-            elif node.op in JOINS:
-                out.extend(self._joins(class_, node))
-        return _undominated(out)
+        return _undominated([c for c in map(self._priced, self.offers(class_)) if c is not None])
 
-    def _joins(self, class_: int, node: Node) -> Iterable[Candidate]:
+    def _priced(self, offer: Offer) -> Candidate | None:
+        template, estimate = offer.template, Estimate(0.0, 0.0, 0.0)
+        if offer.structure is not None:
+            price = self._pricing.price(offer.structure)
+            if price is None:
+                return None
+            template, estimate = price
+        estimate = replace(estimate, seconds=estimate.seconds + offer.more_s)
+        return Candidate(offer.bodies, offer.loads, template, estimate, offer.rules, offer.binders)
+
+    def price(self, roots: Iterable[int], spread: Spread) -> None:
+        """Price in several processes what may be asked for of the classes that roots are computed from."""
+        seen, stack = set[int](), [*roots]
+        while stack:
+            class_ = stack.pop()
+            if class_ not in seen:
+                seen.add(class_)
+                stack += {load for offer in self.offers(class_) for load in offer.loads} - self.free - seen
+        self._pricing.price_all(spread)
+
+    def offers(self, class_: int) -> list[Offer]:
+        """Return all candidates of a tensor class without their prices."""
+        if class_ not in self._offers:
+            shape = self.snapshot.tensor_type(class_).shape
+            out = self._offers[class_] = list[Offer]()
+            for node in self.snapshot.nodes[class_]:
+                if node.op == "build" and node.attrs[0] == shape:
+                    for body in self.bodies_of(node.args[0], shape):
+                        out.extend(self._offers_of(class_, shape, body, node.rule))
+                elif node.sort == "tensor" and registry.get(node.op).opaque:
+                    out.extend(self._calls(class_, node))
+                elif node.op in JOINS:
+                    out.extend(self._joins(class_, node))
+        return self._offers[class_]
+
+    def _joins(self, class_: int, node: Node) -> Iterable[Offer]:
         """Offer to write the parts of a concatenation, or what has a border, in place."""
         parts = frozenset(node.args)
         if len(parts) < len(node.args) or class_ in parts or parts & self.free:
             return
         body = registry.make(node.op, "tensor", tuple(leaf_of(self.snapshot, arg) for arg in node.args), node.attrs)
         if can_be_placed(body) and (self._takes_gaps or _is_contiguous(body)):
-            yield Candidate(((class_, body),), parts, JOIN, Estimate(0.0, 0.0, 0.0), frozenset((node.rule,)))
+            yield Offer(((class_, body),), parts, None, JOIN, frozenset((node.rule,)))
 
     @cached_property
     def _takes_gaps(self) -> bool:
         """Whether some template reads and writes what lies apart."""
         return any(map(is_in_place, self.templates))
 
-    def _calls(self, class_: int, node: Node) -> Iterable[Candidate]:
+    def _calls(self, class_: int, node: Node) -> Iterable[Offer]:
         """Offer to run an opaque operator as it is, with all results of the same call."""
         if class_ in node.args:
             return
         leaves = tuple(leaf_of(self.snapshot, arg) for arg in node.args)
         call = [(class_, node), *((c, n) for c, n in self._siblings.get(_call_key(node), ()) if c != class_)]
         bodies = tuple((c, registry.make(n.op, "tensor", leaves, n.attrs)) for c, n in dict(call).items())
-        price = self._price(tuple(body for _, body in bodies))
-        if price is not None:
-            yield Candidate(bodies, frozenset(node.args) - self.free, *price, frozenset((node.rule,)))
+        loads = frozenset(node.args) - self.free
+        yield Offer(bodies, loads, self._structure_of(bodies), rules=frozenset((node.rule,)))
 
     @cached_property
     def _siblings(self) -> dict[Any, list[tuple[int, Node]]]:
@@ -163,31 +205,28 @@ class Enumerator:
                     found.setdefault(_call_key(node), []).append((class_, node))
         return found
 
-    def _candidates_of(self, class_: int, shape: Shape, body: Body, rule: int) -> Iterable[Candidate]:
+    def _offers_of(self, class_: int, shape: Shape, body: Body, rule: int) -> Iterable[Offer]:
         if class_ in body.reads:
             return
         built = registry.make("build", "tensor", (body.term,), (shape,))
         rules = body.rules | {rule}
         loads = body.loads - self.free
+        own = ((class_, built),)
         if is_view(built):
-            yield Candidate(((class_, built),), body.loads, VIEW, Estimate(0.0, 0.0, 0.0), rules, body.binders)
+            yield Offer(own, body.loads, None, VIEW, rules, body.binders)
             return
-        price = self._price((built,))
-        if price is None:
-            return
-        yield Candidate(((class_, built),), loads, *price, rules, body.binders)
+        yield Offer(own, loads, self._structure_of(own), "", rules, body.binders)
         stored = [c for c in body.inlined if not self._is_only_for(c, class_)]
         for count in range(1, min(len(stored), 2) + 1):
             chosen = stored[:count]
             if any(self._is_only_for(c, other) for c in chosen for other in chosen if c != other):
                 continue  # what is computed from it is at hand, too
-            bodies = (
-                (class_, built),
-                *((c, registry.make("build", "tensor", (body.inlined[c],), (shape,))) for c in chosen),
-            )
-            price = self._price(tuple(b for _, b in bodies))
-            if price is not None and not loads & set(chosen):
-                yield Candidate(bodies, loads, price[0], self._with_stores(price[1], chosen), rules, body.binders)
+            if not loads & set(chosen):
+                more = ((c, registry.make("build", "tensor", (body.inlined[c],), (shape,))) for c in chosen)
+                bodies = (*own, *more)
+                more_s = sum(map(self._bytes, chosen)) / self.machine.l3_bytes_per_s
+                # the stores may be hidden behind arithmetic, but must never look free
+                yield Offer(bodies, loads, self._structure_of(bodies), "", rules, body.binders, more_s)
 
     def _is_only_for(self, tensor: int, other: int) -> bool:
         """Whether a tensor is used for computing the other, or is it, and for nothing else."""
@@ -205,28 +244,8 @@ class Enumerator:
                     found.setdefault(node.args[0], set()).add(class_)
         return found
 
-    def _with_stores(self, estimate: Estimate, stored: list[int]) -> Estimate:
-        """Add the time of storing more: hidden behind arithmetic or not, it must never look free."""
-        more = sum(map(self._bytes, stored)) / self.machine.l3_bytes_per_s
-        return Estimate(estimate.seconds + more, estimate.flops, estimate.bytes)
-
-    def _price(self, bodies: tuple[Term, ...]) -> tuple[str, Estimate] | None:
-        """Ask every template, once for each structure: equal layers share the answer."""
-        key = structure(bodies, self._is_constant)
-        if key not in self._prices:
-            constants = frozenset(leaf.attrs[0] for leaf in operands_of(*bodies) if self._is_constant(leaf))
-            best: tuple[str, Estimate] | None = None
-            is_opaque = registry.get(bodies[0].op).opaque
-            for template in (t for t in self.templates if takes_opaque(t) == is_opaque):
-                if best is not None and self.prices.bounds(least_s(template, bodies, self.machine)) >= best[1].seconds:
-                    continue
-                predicted = template.estimate(bodies, constants, self.machine)
-                if predicted is not None:
-                    estimate = self.prices.corrected(template.name, bodies, constants, predicted)
-                    if best is None or estimate.seconds < best[1].seconds:
-                        best = template.name, estimate
-            self._prices[key] = best
-        return self._prices[key]
+    def _structure_of(self, bodies: tuple[tuple[int, Term], ...]) -> int:
+        return self._pricing.structure(tuple(body for _, body in bodies))
 
     def _is_constant(self, leaf: Term) -> bool:
         return int(leaf.attrs[0][1:]) in self.constants

@@ -24,6 +24,7 @@ from frittata.extract.greedy import completed, greedy
 from frittata.extract.integer import Solution
 from frittata.extract.joins import Settlement, settle
 from frittata.extract.prices import Prices
+from frittata.extract.pricing import Spread
 from frittata.extract.problem import Problem, restricted
 from frittata.extract.views import view_offset
 
@@ -84,17 +85,18 @@ def extract(
     rule_names: dict[int, str],
     time_limit_s: float = 3.0,
     prices: Prices | None = None,
+    spread: Spread | None = None,
 ) -> Extraction:
     """Choose the program for `outputs`, which are terms of the imported model.
 
-    `prices` are what kernels were found to take.
+    `prices` are what kernels were found to take. With `spread` candidates are priced in several processes.
 
     Raises: ExtractionError if some output has no legal program.
     """
     start = time.perf_counter()
     folder = Folder(snapshot)
     roots = [snapshot.class_by_term[term] for term in outputs]
-    problem, _ = enumerate_candidates(snapshot, folder, inputs, roots, templates, machine, prices)
+    problem, _ = enumerate_candidates(snapshot, folder, inputs, roots, templates, machine, prices, spread)
 
     def tried(problem: Problem[Candidate], solution: Solution) -> _Tried:
         program = build_program(snapshot, folder, rule_names, inputs, roots, problem, solution)
@@ -159,6 +161,7 @@ def enumerate_candidates(
     templates: tuple[Template, ...],
     machine: Machine,
     prices: Prices | None = None,
+    spread: Spread | None = None,
 ) -> tuple[Problem[Candidate], frozenset[int]]:
     """Return the problem of choice for the classes `roots`, and the classes that cost nothing to have.
 
@@ -171,7 +174,7 @@ def enumerate_candidates(
 
     def found(cuts: Cuts, wanted: groups.Parts) -> Problem[Candidate]:
         enumerator = Enumerator(snapshot, templates, machine, constants, free, groups.fused(cuts, wanted), known)
-        return groups.admitted(collect(enumerator, roots), wanted)
+        return groups.admitted(collect(enumerator, roots, spread), wanted)
 
     with contextlib.suppress(ExtractionError):
         return found(find_cuts(snapshot, roots), parts), free

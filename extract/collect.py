@@ -11,18 +11,23 @@ from frittata.egraph.ops.elements import CONTRACTIONS
 from frittata.egraph.snapshot import Snapshot
 from frittata.extract.candidates import Candidate, Enumerator
 from frittata.extract.cuts import FOLDS
+from frittata.extract.pricing import Spread
 from frittata.extract.problem import Problem, derive
 
 _MOST_LEVELS = 3
 """So many classes deep is looked for the folds and contractions that a class is computed from."""
 
 
-def collect(enumerator: Enumerator, roots: Iterable[int]) -> Problem[Candidate]:
+def collect(enumerator: Enumerator, roots: Iterable[int], spread: Spread | None = None) -> Problem[Candidate]:
     """Enumerate the candidates of every class that some candidate loads, from the roots on.
+
+    With `spread` they are priced in several processes.
 
     Raises: ExtractionError if a root cannot be produced.
     """
     problem: Problem[Candidate] = Problem(frozenset(roots) - enumerator.free)
+    if spread is not None:
+        enumerator.price(problem.roots, spread)
     seen: set[int] = set()
     known: set[frozenset[Any]] = set()
     stack = sorted(problem.roots)

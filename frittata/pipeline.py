@@ -32,6 +32,7 @@ from frittata.frontends.calls import Call
 from frittata.instruments import ChosenProgram, Watch
 from frittata.kernels import targets
 from frittata.kernels.cache import KernelCache
+from frittata.kernels.children import spread
 from frittata.kernels.targets import Runnable, Target
 from frittata.options import Numerics, Options
 from frittata.parameters import detached, readers
@@ -349,6 +350,7 @@ def extract_model(
             saturation.rule_names,
             options.time_limit_s,
             prices,
+            spread,
         )
     except ExtractionError as error:
         limits = dict.fromkeys(p.stop.value for p in saturation.phases if p.stop is not StopReason.SATURATED)

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import signal
 import subprocess
 import sys
-import threading
-import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +12,7 @@ import numpy as np
 import pytest
 
 from frittata.egraph.errors import CompileError
-from frittata.kernels import batch, driver
+from frittata.kernels import children
 from frittata.kernels import compile as compiling
 from frittata.kernels.batch import KernelSource, compile_kernels
 from frittata.kernels.cache import KernelCache
@@ -27,8 +22,6 @@ from frittata.kernels.memory import store
 from frittata.kernels.simd import Lane, constant
 
 SOURCE = "def set_number(table, chunk):\n    put(table, argument(table, 1) + chunk)\n"
-
-of_children = pytest.mark.skipif(sys.platform != "linux", reason="kernels are compiled by children on Linux only")
 
 
 def number_source(number: float) -> KernelSource:
@@ -174,102 +167,16 @@ def test_many_kernels_are_compiled_and_equal_ones_once(tmp_path: Path, processes
     assert kernels[0].address == kernels[3].address
 
 
-def test_children_compile_the_next_that_none_has_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One child is given up at once: the other compiles all, and this process only loads."""
-    monkeypatch.setattr(batch, "_may_fork", lambda: True)
-    begun = os.fork
-
-    def fork() -> int:
-        child = begun()
-        if not child and fork.children:  # type: ignore[attr-defined]
-            os._exit(1)
-        fork.children += 1  # type: ignore[attr-defined]
-        return child
-
-    fork.children = 0  # type: ignore[attr-defined]
-    monkeypatch.setattr(os, "fork", fork)
+@pytest.mark.skipif(sys.platform != "linux", reason="children are forked on Linux alone")
+def test_children_compile_and_this_process_only_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "_may_fork", lambda: True)
     here: list[str] = []
     whole: Any = vars(compiling)["_compile"]
     monkeypatch.setattr(compiling, "_compile", lambda *given: here.append(given[1]) or whole(*given))
     numbers = [50.5, 51.5, 52.5, 53.5, 54.5]
-    kernels, _ = compile_kernels([number_source(n) for n in numbers], KernelCache(tmp_path), processes=2)
+    kernels, new = compile_kernels([number_source(n) for n in numbers], KernelCache(tmp_path), processes=2)
     assert [result_of(kernel)[3] for kernel in kernels] == numbers
-    assert not here
-
-
-@of_children
-def test_a_process_whose_workers_sleep_may_fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    workers, deadline = driver.workers(), time.monotonic() + 60
-    count = sum(thread.name.startswith("frittata") for thread in threading.enumerate())
-    while len(workers.asleep) < count and time.monotonic() < deadline:
-        time.sleep(2 * driver.BURST_S)
-    may_fork: Any = vars(batch)["_may_fork"]
-    for others, may in ((0, True), (1, False)):
-        monkeypatch.setattr(threading, "active_count", lambda others=others: 1 + count + others)
-        assert may_fork() is may
-
-
-def test_a_child_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "_may_fork", lambda: True)
-    monkeypatch.setattr(batch, "_PATIENCE_S", 0.2)
-    parent = os.getpid()
-    whole: Any = vars(compiling)["_compile"]
-
-    def hang(*given: Any) -> CompiledKernel:
-        if os.getpid() != parent:
-            time.sleep(60)
-        return whole(*given)
-
-    monkeypatch.setattr(compiling, "_compile", hang)
-    numbers = [60.5, 61.5, 62.5, 63.5]
-    kernels, _ = compile_kernels([number_source(n) for n in numbers], KernelCache(tmp_path), processes=2)
-    assert [result_of(kernel)[3] for kernel in kernels] == numbers
-
-
-def wait_for_any(*_: Any) -> None:
-    with suppress(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
-
-
-@of_children
-@pytest.mark.parametrize("handler", [signal.SIG_IGN, wait_for_any], ids=["nobody", "others"])
-def test_children_for_which_others_wait_are_no_error(
-    handler: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(batch, "_may_fork", lambda: True)
-    before = signal.signal(signal.SIGCHLD, handler)
-    try:
-        numbers = [70.5, 71.5, 72.5, 73.5]
-        kernels, _ = compile_kernels([number_source(n) for n in numbers], KernelCache(tmp_path), processes=2)
-    finally:
-        signal.signal(signal.SIGCHLD, before)
-    assert [result_of(kernel)[3] for kernel in kernels] == numbers
-
-
-@of_children
-def test_an_interrupt_leaves_no_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    children: list[int] = []
-    whole = vars(batch)["_compile_in_child"]
-
-    def noted(*given: Any) -> int:
-        children.append(whole(*given))
-        return children[-1]
-
-    def interrupt(_: float) -> None:
-        raise KeyboardInterrupt
-
-    class Clock:
-        monotonic, sleep = time.monotonic, staticmethod(interrupt)
-
-    monkeypatch.setattr(batch, "_may_fork", lambda: True)
-    monkeypatch.setattr(batch, "_compile_in_child", noted)
-    monkeypatch.setattr(batch, "time", Clock)
-    with pytest.raises(KeyboardInterrupt):
-        compile_kernels([number_source(n) for n in (80.5, 81.5, 82.5, 83.5)], KernelCache(tmp_path), processes=2)
-    assert len(children) == 2
-    for child in children:
-        with pytest.raises(ProcessLookupError):
-            os.kill(child, 0)
+    assert not here and new == len(numbers)
 
 
 def test_many_kernels_are_compiled_without_a_cache() -> None:

@@ -1,0 +1,101 @@
+"""Work that forked processes do: kernels are compiled in them, and candidates priced."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from math import inf
+from tempfile import TemporaryFile
+from typing import IO, Any
+
+from frittata.kernels import driver
+
+log = logging.getLogger(__name__)
+
+_PATIENCE_S = 60.0
+_NUMBER_BYTES = 4
+
+
+def spread(work: Callable[[int], Any], order: Sequence[int], processes: int | None = None) -> dict[int, Any]:
+    """Let children do the work of each number, each the next that none has begun; this process keeps its memory.
+
+    There are as many of them as processors unless told. Return what they found. What is missing is the caller's to do:
+    a child has met an error in it, or was ended, or there was none.
+    """
+    count = min(processes or os.cpu_count() or 1, len(order))
+    if count < 2 or not _may_fork():
+        return {}
+    with ExitStack() as files:
+        queue = files.enter_context(TemporaryFile())  # after a fork all processes read on from one place
+        queue.write(b"".join(n.to_bytes(_NUMBER_BYTES, "little") for n in order))
+        queue.flush()
+        os.lseek(queue.fileno(), 0, os.SEEK_SET)
+        answers = [files.enter_context(TemporaryFile()) for _ in range(count)]
+        _wait([_forked(work, queue.fileno(), answer) for answer in answers], queue.fileno())
+        found: dict[int, Any] = {}
+        for answer in answers:
+            answer.seek(0)
+            with suppress(EOFError, pickle.UnpicklingError):
+                found.update(pickle.load(answer))
+    return found
+
+
+def _may_fork() -> bool:
+    """Whether a child can work: a thread that is awake might hold a lock that would never be released in it."""
+    return sys.platform == "linux" and threading.active_count() == 1 + driver.asleep()
+
+
+def _forked(work: Callable[[int], Any], queue: int, answer: IO[bytes]) -> int:
+    with warnings.catch_warnings():
+        # Python warns of threads that libraries have started; the child runs nothing but the work
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child:
+        return child
+    gc.disable()  # what the parent has left to be freed is not the child's: memory on a device, for one
+    found: dict[int, Any] = {}
+    try:
+        while number := os.read(queue, _NUMBER_BYTES):
+            found[int.from_bytes(number, "little")] = work(int.from_bytes(number, "little"))
+    finally:
+        try:
+            pickle.dump(found, answer)
+            answer.flush()
+        finally:
+            os._exit(0)  # the parent meets the same error and raises it
+
+
+def _wait(children: Sequence[int], queue: int) -> None:
+    """Wait until all are done, or until no work was begun for long: the others are ended, as after an interrupt."""
+    waiting = set(children)
+    begun, deadline = -1, inf
+    try:
+        while waiting and time.monotonic() < deadline:
+            waiting = {child for child in waiting if not _has_ended(child, os.WNOHANG)}
+            place = os.lseek(queue, 0, os.SEEK_CUR)
+            if place != begun:
+                begun, deadline = place, time.monotonic() + _PATIENCE_S
+            time.sleep(0.002)
+    finally:
+        for child in waiting:
+            log.warning("process %d is ended before it is done", child)
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+            _has_ended(child, 0)
+
+
+def _has_ended(child: int, options: int) -> bool:
+    """Whether a child has ended, or is gone since somebody else waited for it."""
+    try:
+        return os.waitpid(child, options) != (0, 0)
+    except ChildProcessError:
+        return True
