@@ -68,7 +68,7 @@ class KernelSource:
 def compile_kernels(
     sources: Sequence[Compilable[Compiled]], cache: KernelCache | None = None, processes: int | None = None
 ) -> tuple[list[Compiled], int]:
-    """Compile kernels, equal ones once, in as many processes as there are processors unless told.
+    """Compile kernels, equal ones once, in as many processes as there are processors in reach unless told.
 
     Return them, and how many were compiled because neither this process nor the cache had them.
 

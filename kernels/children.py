@@ -28,11 +28,13 @@ _NUMBER_BYTES = 4
 def spread(work: Callable[[int], Any], order: Sequence[int], processes: int | None = None) -> dict[int, Any]:
     """Let children do the work of each number, each the next that none has begun; this process keeps its memory.
 
-    There are as many of them as processors unless told. Return what they found. What is missing is the caller's to do:
+    There are as many of them as processors in reach unless told. Return what they found. What is missing is the caller's to do:
     a child has met an error in it, or was ended, or there was none.
     """
-    count = min(processes or os.cpu_count() or 1, len(order))
-    if count < 2 or not _may_fork():
+    if not _may_fork():
+        return {}
+    count = min(processes or len(os.sched_getaffinity(0)), len(order))
+    if count < 2:
         return {}
     with ExitStack() as files:
         queue = files.enter_context(TemporaryFile())  # after a fork all processes read on from one place
