@@ -259,9 +259,16 @@ def test_files_that_are_none_of_ours(tmp_path: Path) -> None:
 
     def written(**changed: bytes) -> Path:
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.frt"
-        with zipfile.ZipFile(path, "w") as file:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
             for name, content in {**parts, **changed}.items():
                 file.writestr(name, content)
+        return path
+
+    def damaged(at: Callable[[bytearray], int]) -> Path:
+        path = written()
+        content = bytearray(path.read_bytes())
+        content[at(content)] ^= 0xFF
+        path.write_bytes(content)
         return path
 
     def changed(**parts_of_header: Any) -> Path:
@@ -272,6 +279,8 @@ def test_files_that_are_none_of_ours(tmp_path: Path) -> None:
     for path, message in (
         (tmp_path / "nowhere.frt", "cannot open"),
         (Path(__file__), "is no saved model"),
+        (damaged(lambda content: content.index(b"frittata.json") + len("frittata.json")), "is no saved model"),
+        (damaged(lambda content: content.rindex(b"PK\1\2") + 8), "is no saved model"),
         (changed(format=0), "has format 0"),
         (written(terms=b"cos\nsystem\n(S'true'\ntR."), "is no saved model"),
         (written(**{"param/0.npy": code.getvalue()}), "is no saved model"),
