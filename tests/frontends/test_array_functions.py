@@ -42,7 +42,11 @@ CASES: dict[str, Case] = {
         (V, I),
     ),
     "comparisons": (lambda a, m: (a > m) & (a <= 1) | ~(m == a) ^ (a != 0), (A, M)),
-    "powers": (lambda a, i: (a**2, a**3, a**0.5, i**0, i**1, i**3, np.power(a, 2.5), np.abs(a) ** a), (A, I)),
+    "powers": (
+        lambda a, i: (a**2, a**3, a**0.5, a**-1, i**0, i**1, i**3, np.power(a, 2.5), np.abs(a) ** a, np.abs(a) ** -a),
+        (A, I),
+    ),
+    "the least and the largest integer": (lambda i: (np.maximum(i, -128) & 127, i * -128), (I.astype(np.int8),)),
     "matmul": (lambda a, s, v: (a @ s, s @ v, v @ s, v @ v, a @ v), (A, S, V)),
     "sums": (lambda a, i, b: (a.sum(), np.sum(a, 1), a.sum((0, 2), keepdims=True), i.sum(0), b.sum(-1)), (A, I, B)),
     "means": (
@@ -154,11 +158,17 @@ CASES: dict[str, Case] = {
         (M, np.abs(I)),
     ),
     "slices": (
-        lambda a: (a[0], a[-1, 2], a[:, 1:3], a[..., ::2], a[::-1, :, 5:1:-2], a[None, 0, ..., None], a[1:, -2:]),
+        lambda a: (
+            *(a[0], a[-1, 2], a[:, 1:3], a[..., ::2], a[::-1, :, 5:1:-2], a[None, 0, ..., None], a[1:, -2:]),
+            *(a[-3], a[:, 3:1:-1], a[np.int64(1)]),
+        ),
         (A,),
     ),
     "an ellipsis for no axes": (
-        lambda a, i: (a[:, [0, 2, 1], ..., [[1], [2]]], a[:, i[0] % 5, ..., i[:, :1] % 7], a[:, 0, ..., [1, 2]]),
+        lambda a, i: (
+            *(a[:, [0, 2, 1], ..., [[1], [2]]], a[:, i[0] % 5, ..., i[:, :1] % 7], a[:, 0, ..., [1, 2]]),
+            a[:, [0, 2, 1], [1, 2, 3], ...],
+        ),
         (A, np.abs(I)),
     ),
     "order": (lambda a: (np.sort(a), np.sort(a, 0), np.argsort(a), a.argsort(0), np.sort(a, axis=None)), (M,)),
@@ -345,6 +355,16 @@ def test_arrays_by_position_are_a_call_only_as_it_was_imported() -> None:
     np.testing.assert_array_equal(skipped.flatten((M,), {"c": 2 * M}), [M, 2 * M])
     with pytest.raises(ModelError, match=r"argument b is array(.|\n)*and was 1\.0"):
         skipped.flatten((M, M))
+    nested = from_function(lambda p, x: p["w"] * x, ({"w": M}, M))
+    named = from_function(lambda a, *, b: a - b, (M,), {"b": M})
+    for imported, message in ((nested, "another structure"), (named, "too many positional arguments")):
+        with pytest.raises(ModelError, match=message):
+            imported.flatten((M, M))
+
+
+def test_arguments_whose_names_collide_are_two() -> None:
+    (found,) = from_function(lambda x, x_0: x[0] - x_0, ([M], M)).model.interpret(M, 2 * M)
+    np.testing.assert_array_equal(found, -M)
 
 
 def test_arrays_from_elsewhere_are_copied() -> None:
@@ -473,7 +493,9 @@ def test_a_default_may_be_given_or_not() -> None:
         assert without.flatten(args, kwargs) == [M]
         assert without.flatten(args, {**kwargs, "w": M}) == [M]
         assert given.flatten(args, kwargs) == [M, M]
-    for args, kwargs in (((M, 3.0), {}), ((M,), {"shape": (7, 5)}), ((M,), {"w": M + 1}), ((M,), {"rest": 1})):
+    assert from_function(model, (M, 3.0)).flatten((M, 3.0, (35,))) == [M]
+    other = ({"shape": (7, 5)}, {"shape": ()}, {"w": M + 1}, {"rest": 1})
+    for args, kwargs in (((M, 3.0), {}), *(((M,), each) for each in other)):
         with pytest.raises(ModelError, match=r"argument (scale|shape|rest) is .* and was|w is another array"):
             without.flatten(args, kwargs)
     with pytest.raises(ModelError, match="another structure than the example arguments: x, x_0, x_1, x_10 and 31 more"):
@@ -539,7 +561,14 @@ def _remember(state: dict[str, Any], x: Array) -> Array:
     return x
 
 
-@pytest.mark.parametrize(("function", "name"), [(_put, "state_sum"), (_remember, "state_seen_1")])
+def _take(state: dict[str, Any], x: Array) -> Array:
+    return state.pop("sum") + x
+
+
+CHANGING = [(_put, "state_sum"), (_remember, "state_seen_1"), (_take, "state_sum")]
+
+
+@pytest.mark.parametrize(("function", "name"), CHANGING)
 def test_what_changes_lists_or_dicts_that_it_is_given_is_refused(function: Callable[..., Any], name: str) -> None:
     """A call would leave them as they are."""
     state = {"sum": M, "seen": [M]}
