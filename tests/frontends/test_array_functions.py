@@ -102,7 +102,10 @@ CASES: dict[str, Case] = {
         (M, M + 1, V),
     ),
     "what has no axes": (
-        lambda v: (v[0].cumsum(), np.cumsum(v[0], 0), np.cumprod(v[0], -1), np.broadcast_to(v[0], (2, 3))),
+        lambda v: (
+            *(v[0].cumsum(), np.cumsum(v[0], 0), np.cumprod(v[0], -1), np.broadcast_to(v[0], (2, 3))),
+            *(np.repeat(v[0], 2), np.repeat(v[0], 1, 0), np.repeat(v[0], 3, -1)),
+        ),
         (V,),
     ),
     "numbers that are arrays": (
@@ -181,6 +184,8 @@ CASES: dict[str, Case] = {
             s.diagonal(-2),
             np.trace(s),
             s.trace(1),
+            np.trace(s.astype(np.int32)),
+            np.trace(s, dtype=np.float32),
             np.tril(s),
             np.triu(s, 1),
             np.tril(v),
@@ -448,6 +453,9 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a join without axes": (lambda x: np.concatenate(x[0]), "axis 0 of a tensor without axes"),
     "axes that are not there": (lambda x: np.swapaxes(x[0, 0], 1, 1), "axis 1 of a tensor without axes"),
     "a difference without axes": (lambda x: np.diff(x[0, 0]), "axis -1 of a tensor without axes"),
+    "a roll without axes": (lambda x: np.roll(x[0, 0], 1, 0), "axis 0 of a tensor without axes"),
+    "a repetition along no axis": (lambda x: np.repeat(x[0, 0], 2, 1), "axis 1"),
+    "a vector of three and one of two": (lambda x: np.cross(x[:, :3], x[:, :2]), "vectors of three"),
     "two ellipses": (lambda x: x[..., 0, ...], "two ellipses"),
     "a negative border": (lambda x: np.pad(x, -1), "at least 0"),
     "a conversion that is not safe": (lambda x: x.astype(int, casting="safe"), "as int64, which is not 'safe'"),
