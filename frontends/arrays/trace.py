@@ -115,7 +115,8 @@ class ImportedFunction:
             return Call(self.model, tuple(self.arguments.values()), {}, self.result)
         bound = inspect.BoundArguments(signature, dict(self.arguments))  # pyright: ignore[reportArgumentType]
         either = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        names = tuple(name for name in self.arguments if signature.parameters[name].kind is either)
+        positional = list(self.arguments)[: len(bound.args)]
+        names = tuple(name for name in positional if signature.parameters[name].kind is either)
         is_plain = len(names) == len(bound.args)
         return Call(self.model, bound.args, bound.kwargs, self.result, names if is_plain else ())
 

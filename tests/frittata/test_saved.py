@@ -137,6 +137,10 @@ def test_arguments_of_modules_and_functions_go_by_name_too(tmp_path: Path) -> No
         fast = ft.optimize(source, tuple(given[name] for name in sorted(given, reverse=True)), machine=REFERENCE)
         loaded = ft.load(fast.save(tmp_path / "model.frt"), cache=tmp_path)
         assert torch.equal(loaded(**given), fast(**given))
+    x = X.numpy()
+    skipping = ft.optimize(lambda x, by=2.0, plus=0.0: x * by + plus, (x,), {"plus": x}, machine=REFERENCE)
+    loaded = ft.load(skipping.save(tmp_path / "model.frt"), cache=tmp_path)
+    np.testing.assert_array_equal(loaded(x=x, plus=x), 3 * x)
 
 
 def test_what_is_not_registered_is_named(tmp_path: Path) -> None:
