@@ -225,7 +225,7 @@ class Stages:
         for number in range(len(self.stages) - 1, 0, -1):
             before = self.stages[number - 1]
             low, high = self.needed(number, low, high)
-            low, high = max(0, low - before.first), min(before.line.count, high - before.first)
+            low, high = (min(max(0, line - before.first), before.line.count) for line in (low, high))
             counts.insert(0, high - low)
         return counts
 

@@ -326,9 +326,9 @@ class _Body:
 
     def _dim(self, node: ast.expr) -> Dim:
         value = self.attr(node)
-        if isinstance(value, Sym) or (type(value) is int and value > 0):
+        if isinstance(value, Sym) or (type(value) is int and value >= 0):
             return value
-        self.source.fail_at("this is no dim", node, "write a positive number or a name")
+        self.source.fail_at("this is no dim", node, "write a number or a name")
 
     def term(self, node: ast.expr, sort: Sort) -> Term:
         """Read an expression that stands for a term of one sort."""
@@ -423,7 +423,7 @@ class _Body:
     def _scalar(self, node: ast.Call, dtype: DType) -> Scalar:
         match node:
             case ast.Call(args=[], keywords=[ast.keyword(arg="bits", value=ast.Constant(value=int() as bits))]):
-                if bits >= 1 << 8 * dtypes.itemsize(dtype):
+                if bits >= 1 << (1 if dtype == "bool" else 8 * dtypes.itemsize(dtype)):
                     self.source.fail_at(f"{bits:#x} has too many bits for {dtype}", node)
                 return Scalar(dtype, bits)
             case ast.Call(args=[ast.Name(id="nan" | "inf" as name)], keywords=[]):

@@ -203,10 +203,9 @@ class Optimized:
         if self.compilation.options.form == "plain":
             raise FrittataError("the plain form is not timed kernel by kernel", do='optimize with form="fast"')
         arrays = self._arrays(args, kwargs) if args or kwargs else self._example_arrays()
-        seconds = self.compilation.executable.measure(*arrays, repeats=repeats)
-        names = (kernel.name for kernel in self.program.kernels)
-        self.account.measured.update(zip(names, map(float, seconds), strict=True))
-        return dict(self.account.measured)
+        found = targets.seconds_by_kernel(self.compilation.executable, self.program, arrays, repeats)
+        self.account.measured.update(found)
+        return found
 
     def verify(self, *args: Any, **kwargs: Any) -> Verification:
         """Compare the results with the model's in float64, on the example arguments unless others are given.

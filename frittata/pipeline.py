@@ -369,8 +369,7 @@ def _times_of(
 ) -> dict[str, float]:
     """Compile and run a program, one kernel after the other; return the least seconds of each by name."""
     executable = target.built(replace(program, bands=()), model.params, kernels)
-    seconds = executable.measure(*arrays(program, executable), repeats=_TUNING_REPEATS)
-    return dict(zip((kernel.name for kernel in program.kernels), map(float, seconds), strict=True))
+    return targets.seconds_by_kernel(executable, program, arrays(program, executable), _TUNING_REPEATS)
 
 
 def _example_arrays(

@@ -10,6 +10,7 @@ import io
 import json
 import time
 import zipfile
+import zlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -38,6 +39,10 @@ _FORMAT = 1
 _KEPT = ("numerics", "library", "target", "form", "freeze", "time_limit_s", "opt_level")
 """The options that go into a file; those that name files and machines do not."""
 _HEADER, _TERMS = "frittata.json", "terms"
+_NOT_OURS = (
+    *(zipfile.BadZipFile, zlib.error, RuntimeError, EOFError),  # of an archive that is damaged, or has a password
+    *(ValueError, KeyError, TypeError, AttributeError),
+)
 
 
 def save(path: Path, done: Compilation, read: Callable[[], list[Array]]) -> None:
@@ -106,7 +111,7 @@ def load(path: Path, folder: Path | None) -> tuple[Compilation, tuple[Array, ...
         call = Call.from_dict(model, header["call"])
     except OSError as error:
         raise ModelError(f"cannot open {path}: {error.strerror}") from error
-    except (zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError) as error:
+    except _NOT_OURS as error:
         if isinstance(error.__cause__, UnsupportedOpError):
             do = "register it before: frittata.ops.register, or frittata.extern of the function"
             raise ModelError(f"{path} cannot be loaded: {error.__cause__.what}", do=do) from error

@@ -257,7 +257,7 @@ def store_rows(builder: Builder, columns: Sequence[Value], pointer: Value, offse
         for i in range(lanes):
             row, at = part(builder, turned[i % size], i - i % size, size), i * count + start
             # what is stored beyond a row is stored again with the next one
-            width = size if at + size <= lanes * count else count - start
+            width = size if at + size <= lanes * count else count
             store_masked(builder, row, pointer, _after(builder, offset, at), width)
 
 
@@ -306,7 +306,7 @@ def _load_row(
 ) -> Value:
     """Load a part of a row, what lies beyond it within the rows too."""
     at = row * count + start
-    width = lane.lanes if at + lane.lanes <= rows * count else count - start
+    width = lane.lanes if at + lane.lanes <= rows * count else count
     return load_masked(builder, lane, pointer, _after(builder, offset, at), width)
 
 

@@ -27,7 +27,7 @@ from frittata.kernels.lowered import LoweredKernel, Operand, Scratch, Status
 from frittata.kernels.plain import compile_plain
 from frittata.kernels.plan import evaluate_constants, plan_buffers
 from frittata.kernels.results import allocator
-from frittata.kernels.segments import Bound, Layout, Lowered, Segment
+from frittata.kernels.segments import Bound, Compiled, Layout, Lowered, Segment
 from frittata.kernels.tables import Tables, address, aligned_bytes, quick_addresses
 
 Array = NDArray[Any]
@@ -168,11 +168,6 @@ class Executable:
         """How many of them differ: `newly_compiled` were compiled for this program, the others found."""
         return len({compiled.digest for compiled in self._compiled.values()})
 
-    @property
-    def arena_bytes(self) -> int:
-        """The memory that each concurrent call needs besides arguments, constants and outputs."""
-        return self.plan.arena_bytes
-
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:
         """Run the program on arguments in the order of its inputs; the arrays returned are the caller's.
 
@@ -182,7 +177,9 @@ class Executable:
         outputs = [allocate() for allocate in self.allocators]
         moving = (*self._checked(arrays), *outputs)
         context = self._take(quick_addresses(moving))
-        self._run(context, moving)
+        for segment in context.segments:
+            segment.run(moving)
+        self._check(context)
         for index, bound in context.copies:
             outputs[index][...] = bound(moving)
         self._free.append(context)  # not after an error: its status would outlive the call
@@ -202,29 +199,22 @@ class Executable:
         Raises: IndexRangeError; what `meanwhile` raises.
         """
         context = self._take(addresses)
-        self._run(context, (), meanwhile)
+        for segment in context.segments:
+            assert isinstance(segment, Compiled)  # as `runs_at_addresses` says: the only one
+            segment.run((), meanwhile)
+        self._check(context)
         self._free.append(context)
 
     def reads_in_place(self, start: int, stop: int) -> bool:
         """Whether kernels read memory between two addresses that is a constant's, and no copy of it."""
         return any(low < stop and start < high for low, high in self._tables.constant_memory)
 
-    def _run(self, context: _Context, moving: Sequence[Array], meanwhile: Callable[[], None] | None = None) -> None:
-        for segment in context.segments:
-            segment.run(moving, meanwhile)
-            meanwhile = None
-        if meanwhile is not None:
-            meanwhile()
-        if context.status and any(context.status):
-            self._refuse(context)
-
     def measure(self, *arrays: Array, repeats: int = 10) -> NDArray[np.float64]:
         """Return the least time of each step over `repeats` runs, in seconds."""
         moving = (*self._checked(arrays), *(allocate() for allocate in self.allocators))
         context = self._take(quick_addresses(moving))
         runs = [[segment.run_timed(moving) for segment in context.segments] for _ in range(repeats + 1)]
-        if any(context.status):
-            self._refuse(context)
+        self._check(context)
         self._free.append(context)
         if not self.lowered:
             return np.zeros(0)
@@ -280,11 +270,11 @@ class Executable:
                 memory[start : start + count * dtype.itemsize].view(dtype)[:] = value.value
         return _Context(arena, table.data, self._layout.bind(steps, arena), status.data, copies)
 
-    def _refuse(self, context: _Context) -> None:
-        """Raise what the first kernel that was given a wrong index has noted."""
-        noted = list(context.status)
-        context.status[:] = np.zeros(len(noted), np.int64).data
-        word, index = next((word, index) for word, index in enumerate(noted) if index)
+    def _check(self, context: _Context) -> None:
+        """Raise IndexRangeError for what the first kernel that was given a wrong index has noted."""
+        if not context.status or not any(context.status):
+            return
+        word, index = next((word, index) for word, index in enumerate(context.status) if index)
         checked = [
             check
             for kernel, low in zip(self.program.kernels, self.lowered, strict=True)

@@ -30,8 +30,8 @@ Lowered = LoweredKernel | HostStep
 class Segment(Protocol):
     """A part of a run."""
 
-    def run(self, moving: Sequence[Array], meanwhile: Callable[[], None] | None = None) -> None:
-        """Run the steps; the calling thread first does what is to be done meanwhile, once others may have begun."""
+    def run(self, moving: Sequence[Array]) -> None:
+        """Run the steps."""
         ...
 
     def run_timed(self, moving: Sequence[Array]) -> NDArray[np.float64]:
@@ -47,7 +47,7 @@ class Compiled:
     saved_s: float
 
     def run(self, moving: Sequence[Array], meanwhile: Callable[[], None] | None = None) -> None:
-        """Run the steps."""
+        """Run the steps; the calling thread first does what is to be done meanwhile, once others may have begun."""
         driver.run(self.steps, self.saved_s, meanwhile)
 
     def run_timed(self, moving: Sequence[Array]) -> NDArray[np.float64]:
@@ -67,10 +67,8 @@ class OnHost:
     operands: tuple[Bound, ...]
     results: tuple[Bound, ...]
 
-    def run(self, moving: Sequence[Array], meanwhile: Callable[[], None] | None = None) -> None:
+    def run(self, moving: Sequence[Array]) -> None:
         """Run the step."""
-        if meanwhile is not None:
-            meanwhile()
         self.step.run([bound(moving) for bound in self.operands], [bound(moving) for bound in self.results])
 
     def run_timed(self, moving: Sequence[Array]) -> NDArray[np.float64]:

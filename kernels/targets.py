@@ -5,7 +5,7 @@ A third party adds one with `register`; `optimize(..., target=name)` then finds 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -50,18 +50,26 @@ class Runnable(Protocol):
         """How many neither this process nor the cache had."""
         ...
 
-    @property
-    def arena_bytes(self) -> int:
-        """The memory that each concurrent call needs besides arguments, constants and outputs."""
-        ...
-
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
         """Run the program on arguments in the order of its inputs."""
         ...
 
     def measure(self, *arrays: Any, repeats: int = 10) -> NDArray[np.float64]:
-        """Return the least time of each step, in seconds."""
+        """Return the least time of each kernel of the program, in seconds."""
         ...
+
+
+def seconds_by_kernel(made: Runnable, program: Program, arrays: Sequence[Any], repeats: int) -> dict[str, float]:
+    """Time a program on arguments and return the least seconds of each kernel by its name.
+
+    Raises: FrittataError if what a target built gives something else; what `measure` raises.
+    """
+    names, found = [kernel.name for kernel in program.kernels], made.measure(*arrays, repeats=repeats)
+    seconds = np.asarray(found)
+    if seconds.shape != (len(names),) or seconds.dtype.kind not in "fiu":
+        what = f"{type(made).__name__}.measure returned {found!r} for a program of {len(names)} kernels"
+        raise FrittataError(what, do="return an array of the seconds of each kernel")
+    return dict(zip(names, map(float, seconds), strict=True))
 
 
 _PARTS = ("__call__", *(part for part in vars(Runnable) if not part.startswith("_")))

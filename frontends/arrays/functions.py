@@ -273,7 +273,9 @@ def _repeat(a: Term, repeats: Any, axis: int | None = None) -> Term:
         raise UnsupportedOpError(
             f"numpy.repeat by {repeats}", do="give one number, at least 1, or numpy.take the places"
         )
-    return idioms_indices.repeat_each(*(_flat(a), repeats, 0) if axis is None else (a, repeats, axis))
+    x = a if a.shape and axis is not None else _flat(a)
+    (at,) = _distinct([axis or 0], len(x.shape))
+    return idioms_indices.repeat_each(x, repeats, at)
 
 
 def _roll(a: Term, shift: Any, axis: Any = None) -> Term:
@@ -281,8 +283,8 @@ def _roll(a: Term, shift: Any, axis: Any = None) -> Term:
     shifts = _ints(shift)
     if axes is None:
         return idioms_indices.roll(a, [sum(shifts)])
-    pairs = list(np.broadcast(shifts, axes))
-    return a if not pairs else idioms_indices.roll(a, [int(by) for by, _ in pairs], [int(at) for _, at in pairs])
+    by, along = ([int(pair[side]) for pair in np.broadcast(shifts, axes)] for side in (0, 1))
+    return idioms_indices.roll(a, by, [_distinct([axis], len(a.shape))[0] for axis in along]) if by else a
 
 
 def _flip(m: Term, axis: Any = None) -> Term:

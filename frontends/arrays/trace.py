@@ -44,20 +44,16 @@ class ImportedFunction:
 
     @property
     def is_flat(self) -> bool:
-        """Whether all that a call takes are arrays by position."""
+        """Whether arrays by position, one for each argument, are a call as it was imported."""
         return self._is_flat
 
     @cached_property
     def _is_flat(self) -> bool:
-        return all(tree is TENSOR for tree in self.arguments.values())
-
-    @cached_property
-    def _takes_arrays(self) -> bool:
-        """Whether arrays by position, one for each argument, are a call as it was imported."""
         signature = self._signature
         parameters = [] if signature is None else signature.parameters.values()
         by_position = [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-        return self._is_flat and (signature is None or by_position[: len(self.arguments)] == list(self.arguments))
+        are_arrays = all(tree is TENSOR for tree in self.arguments.values())
+        return are_arrays and (signature is None or by_position[: len(self.arguments)] == list(self.arguments))
 
     @cached_property
     def _signature(self) -> inspect.Signature | None:
@@ -73,7 +69,7 @@ class ImportedFunction:
         Raises: ModelError if the call has another structure than at the import, or another value that was fixed there.
         """
         is_whole = not kwargs and len(args) == len(self.arguments)
-        if is_whole and self._takes_arrays and set(map(type, args)) == {np.ndarray}:
+        if is_whole and self._is_flat and set(map(type, args)) == {np.ndarray}:
             return list(args)
         given = dict(trees.leaves(self._as_imported(_bound(self.function, self._signature, args, kwargs or {}))))
         if given.keys() != self._leaves.keys():
@@ -119,7 +115,8 @@ class ImportedFunction:
             return Call(self.model, tuple(self.arguments.values()), {}, self.result)
         bound = inspect.BoundArguments(signature, dict(self.arguments))  # pyright: ignore[reportArgumentType]
         either = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        names = tuple(name for name in self.arguments if signature.parameters[name].kind is either)
+        positional = list(self.arguments)[: len(bound.args)]
+        names = tuple(name for name in positional if signature.parameters[name].kind is either)
         is_plain = len(names) == len(bound.args)
         return Call(self.model, bound.args, bound.kwargs, self.result, names if is_plain else ())
 

@@ -187,11 +187,6 @@ class CudaExecutable:
         """How many of them differ."""
         return len({step for step in self.lowered if isinstance(step, CudaKernel)})
 
-    @property
-    def arena_bytes(self) -> int:
-        """The memory on the device that each concurrent call needs besides arguments, constants and outputs."""
-        return self.plan.arena_bytes
-
     def ptx(self, capability: tuple[int, int] = (9, 0)) -> dict[str, str]:
         """Return the PTX of each kernel by the kernel's name in the program; needs a compiler, but no device.
 
@@ -327,7 +322,7 @@ class CudaExecutable:
             self._free[call.stream.handle].append(call.context)
 
     def _new_context(self, like: Any, stream: device.Stream, number: int) -> _Context:
-        arena = device.fresh((max(1, self.arena_bytes),), "u8", like if stream.is_captured else None)
+        arena = device.fresh((max(1, self.plan.arena_bytes),), "u8", like if stream.is_captured else None)
         status = None if stream.is_captured else device.upload(np.zeros(max(1, sum(self._words)), np.int64))
         starts = np.zeros(self._first_output + len(self._outputs), np.int64)
         if self._compiled is None:

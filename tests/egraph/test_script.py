@@ -259,7 +259,24 @@ PARAM = "def main(param w: f32[2]) -> f32[2]:\n    return w\n"
         ('def main(x = "a\0": f32[2]) -> f32[2]:\n    return x', "1:14", "is no string"),
         ("def class(x: f32[2]) -> f32[2]:\n    return x", "1:5", "function name 'class' is no identifier"),
         (HEAD.rstrip() + " return x\n    return x", "1:38", "starts in a line of its own"),
+        ("def gr\u00f6sse(x: f32[2]) -> f32[2]:\n    return x", "1:5", "function name 'gr\u00f6sse' is no identifier"),
+        ("def main(3: f32[2]) -> f32[2]:\n    return x", "1:10", "expected a name, found '3'"),
+        ("def main(x = y: f32[2]) -> f32[2]:\n    return x", "1:14", "expected a quoted name, found 'y'"),
+        ('def main(x: f32[Sym("n"]) -> f32[2]:\n    return x', "1:24", r"expected '\)', found '\]'"),
+        ('def main(x: f32[foo("n")]) -> f32[2]:\n    return x', "1:20", "expected ',', found '\\('"),
+        ("def main(\n    x: f32[2],\n) -> f32[2]:\n    return y", "4:12", "y is not defined"),
+        ("def main() -> (): \'\'\'", "1:1", "no body"),
         (HEAD, "1:1", "no body"),
+        (HEAD + "    # nothing", "1:1", "no body"),
+        (HEAD + "    def f(): pass\n    return x", "2:5", "no line of a script"),
+        (HEAD + "    return relu_(x)", "2:12", "unknown tensor operator 'relu_'"),
+        (HEAD + "    return notx(x)", "2:12", "unknown tensor operator 'notx'"),
+        (HEAD + "    return softmax(x, axis=foo(3))", "2:28", "this is no attribute"),
+        (HEAD + "    v1: f32 = relu(x)\n    return v1", "2:9", "this is no type"),
+        (HEAD + "    v1: int[2, 3] = relu(x)\n    return v1", "2:9", "this is no type"),
+        (HEAD + "    v1: f32[-2, 3] = relu(x)\n    return v1", "2:13", "this is no dim"),
+        (HEAD + "    v1: f32[True, 3] = relu(x)\n    return v1", "2:13", "this is no dim"),
+        (HEAD + "    v1: f32['a', 3] = relu(x)\n    return v1", "2:13", "this is no dim"),
         (HEAD + "    v1: f32[2, 3] = relu(x)", "2:5", "last line of a function returns"),
         (HEAD + "    return relu(y)", "2:17", "y is not defined"),
         (HEAD + "    return rleu(x)", "2:12", "unknown tensor operator 'rleu'(.|\n)*did you mean 'relu'"),
@@ -284,6 +301,10 @@ PARAM = "def main(param w: f32[2]) -> f32[2]:\n    return w\n"
         (HEAD + "    return add(x, i32(1.5))", "2:19", "takes a int"),
         (HEAD + "    return add(x, i32(99999999999))", "2:19", "does not fit"),
         (HEAD + "    return add(x, f32(bits=0x1ffffffff))", "2:19", "too many bits"),
+        (HEAD + "    return add(x, f32(bits=0x100000000))", "2:19", "too many bits"),
+        (HEAD + "    return where(bool(bits=2), x, x)", "2:18", "0x2 has too many bits for bool"),
+        (HEAD + "    return add(x, i64(9223372036854775808))", "2:19", "does not fit"),
+        (HEAD + "    return add(x, f32(1.0, 2.0))", "2:19", "takes one number"),
         (HEAD + "    return relu(x", "2:16", "never closed"),
         (HEAD + "    return " + "relu(" * 250 + "x" + ")" * 250, "2:", "nest"),
         (HEAD + "    return x\nv1 = x", "3:1", "outside of a function"),
@@ -308,6 +329,38 @@ def test_what_cannot_be_read_says_where(text: str, place: str, message: str) -> 
     with pytest.raises(ModelError, match=message) as caught:
         script_parser.parse(text, "file.frt")
     assert caught.value.where.startswith(f"file.frt:{place}")
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ("(2, 3), result=(3,)", "takes source="),
+        ("2, result=(3,), sources=(0, a1)", "this is no shape"),
+        ("(2, 3), result=(3,), sources=a1", "one expression for each of the 2 axes"),
+        ("(2, 3), result=(3,), sources=(a1,)", "one expression for each of the 2 axes"),
+        *(
+            (f"(2, 3), result=(3,), sources=(0, {index})", message)
+            for message, indices in {
+                "a product is of one axis": ["2 * a1", "3 * 2", "a1 * a1", "a1 * 2 * 3", "a1 * 0.5"],
+                "is of one axis, quotient or remainder": ["(a1 + 1) * 2", "(a1 + a1) * 2"],
+                "divides by positive numbers": ["a1 // 0", "a1 % -1", "a1 // n"],
+                "no index arithmetic": ["x", "'a'", "True"],
+            }.items()
+            for index in indices
+        ),
+    ],
+)
+def test_maps_of_indices_that_cannot_be_read_are_refused(parts: str, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        parse(HEAD + f"    e = reindex(load(x), map=index_map(source={parts}))\n    return build(e, shape=(3,))")
+
+
+def test_dims_and_inputs_are_named_by_any_text() -> None:
+    dims = (Sym("a b"), Sym("Sym"), Sym("n"), 0)
+    type_ = 'f32[Sym("a b"), Sym, n, 0]'
+    found = parse(f'def main(x = "\uff58": {type_}, param: {type_}) -> {type_}:\n    return add(x, param)')
+    assert found.main.inputs == (leaf("\uff58", *dims), leaf("param", *dims))
+    assert parse(show(found)) == found
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])

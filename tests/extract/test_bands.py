@@ -101,3 +101,10 @@ def test_lines_of_windows(images: int) -> None:
     assert stages.needed(1, 1, 5) == (2, 11)
     assert stages.computed(0, 5) == [9, 5]
     assert stages.computed(1, 3) == [5, 2]
+
+
+def test_of_lines_of_a_border_none_are_computed() -> None:
+    program = Images((1, 9, 5, 4)).product(6).padded(8).windows().program()
+    stages = Finder(program, find_places(program)).stages([kernel.name for kernel in program.kernels])
+    assert stages is not None
+    assert [stages.computed(y, y + 1) for y in (0, 6, 11, 16, 22)] == [[0, 1], [1, 1], [3, 1], [1, 1], [0, 1]]

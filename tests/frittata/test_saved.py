@@ -137,6 +137,10 @@ def test_arguments_of_modules_and_functions_go_by_name_too(tmp_path: Path) -> No
         fast = ft.optimize(source, tuple(given[name] for name in sorted(given, reverse=True)), machine=REFERENCE)
         loaded = ft.load(fast.save(tmp_path / "model.frt"), cache=tmp_path)
         assert torch.equal(loaded(**given), fast(**given))
+    x = X.numpy()
+    skipping = ft.optimize(lambda x, by=2.0, plus=0.0: x * by + plus, (x,), {"plus": x}, machine=REFERENCE)
+    loaded = ft.load(skipping.save(tmp_path / "model.frt"), cache=tmp_path)
+    np.testing.assert_array_equal(loaded(x=x, plus=x), 3 * x)
 
 
 def test_what_is_not_registered_is_named(tmp_path: Path) -> None:
@@ -259,9 +263,16 @@ def test_files_that_are_none_of_ours(tmp_path: Path) -> None:
 
     def written(**changed: bytes) -> Path:
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.frt"
-        with zipfile.ZipFile(path, "w") as file:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
             for name, content in {**parts, **changed}.items():
                 file.writestr(name, content)
+        return path
+
+    def damaged(at: Callable[[bytearray], int]) -> Path:
+        path = written()
+        content = bytearray(path.read_bytes())
+        content[at(content)] ^= 0xFF
+        path.write_bytes(content)
         return path
 
     def changed(**parts_of_header: Any) -> Path:
@@ -272,6 +283,8 @@ def test_files_that_are_none_of_ours(tmp_path: Path) -> None:
     for path, message in (
         (tmp_path / "nowhere.frt", "cannot open"),
         (Path(__file__), "is no saved model"),
+        (damaged(lambda content: content.index(b"frittata.json") + len("frittata.json")), "is no saved model"),
+        (damaged(lambda content: content.rindex(b"PK\1\2") + 8), "is no saved model"),
         (changed(format=0), "has format 0"),
         (written(terms=b"cos\nsystem\n(S'true'\ntR."), "is no saved model"),
         (written(**{"param/0.npy": code.getvalue()}), "is no saved model"),

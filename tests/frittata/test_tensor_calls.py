@@ -112,6 +112,17 @@ def test_calls_like_the_last_one_go_to_the_kernels_at_once(
             fast(*args)
 
 
+def test_arrays_by_position_are_no_call_of_what_was_given_by_name(cache: Path) -> None:
+    def function(a: Any, b: Any = 1.0, c: Any = None) -> Any:
+        return a + b if c is None else a * c
+
+    fast = ft.optimize(function, (X.numpy(),), {"c": X.numpy()}, machine=REFERENCE, cache=cache)
+    for _ in range(2):
+        torch.testing.assert_close(fast(X, c=X), X * X, rtol=0, atol=0)
+    with pytest.raises(ModelError, match=r"argument b is tensor(.|\n)*and was 1\.0"):
+        fast(X, X)
+
+
 TAKEN: dict[str, Callable[[], Tensor]] = {
     "a parameter": lambda: nn.Parameter(X),
     "with gradients": lambda: X.clone().requires_grad_(),

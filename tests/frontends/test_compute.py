@@ -47,6 +47,16 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...]]]
         lambda: np.array([[3, 4, 5], [1, 2, 3]]),
         (),
     ),
+    "indices and numbers": (
+        lambda a: ft.build((3, 3), lambda i, j: a[i - j + 2, 1 + j] * (i - j)),
+        lambda a: np.array([[a[i - j + 2, 1 + j] * (i - j) for j in range(3)] for i in range(3)]),
+        (A,),
+    ),
+    "a number in a fold": (
+        lambda: ft.build((2, 4), lambda i, j: ft.fold("sum", 3, lambda k: 2.0) + i * j),
+        lambda: 6.0 + np.outer(np.arange(2), np.arange(4)),
+        (),
+    ),
     "looked up": (lambda a, p: ft.build((7, 7), lambda i, j: a[p[i], j]), lambda a, p: a[p], (A, PLACES)),
     "clamped": (
         lambda v: ft.build(7, lambda i: v[np.clip(i - 1, 0, 6)]),

@@ -69,7 +69,7 @@ def test_what_is_between_has_memory_for_some_lines_only() -> None:
     images = Images((1, 97, 64, 16)).product(96).padded(1).windows(stride=2).product(16)
     apart = images.program()
     executable = runtime.build(banded(apart, 2), images.values())
-    assert executable.arena_bytes < 0.5 * plan_buffers(apart, {}).arena_bytes
+    assert executable.plan.arena_bytes < 0.5 * plan_buffers(apart, {}).arena_bytes
     assert [low is NOTHING for low in executable.lowered] == [True, True, False]
 
 

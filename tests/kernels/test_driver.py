@@ -233,11 +233,28 @@ def test_first_callers_at_the_same_moment_start_one_set_of_workers(monkeypatch: 
     assert len(started) == len(set(found)) == 1
 
 
-def test_a_run_waits_for_no_worker_that_has_not_come(affine: CompiledKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def idle(monkeypatch: pytest.MonkeyPatch) -> driver.Workers:
+    """Return workers in the place of the process's own, none of which ever comes."""
+    driver.workers()  # the code cannot be loaded before
     monkeypatch.setattr(threading.Thread, "start", lambda thread: None)
-    idle = driver.Workers(3)
-    monkeypatch.setattr(driver, "workers", lambda: idle)
+    found = driver.Workers(3)
+    monkeypatch.setattr(driver, "workers", lambda: found)
+    return found
+
+
+@pytest.mark.usefixtures("idle")
+def test_a_run_waits_for_no_worker_that_has_not_come(affine: CompiledKernel) -> None:
     assert Chain(affine).agrees()
+
+
+def test_a_caller_beside_too_many_runs_alone(affine: CompiledKernel, idle: driver.Workers) -> None:
+    vars(idle)["_memory"][:] = 1  # all places have a caller
+    chain = Chain(affine)
+    assert chain.agrees()
+    start = time.monotonic()
+    seconds = driver.run_timed(chain.steps)
+    assert (seconds > 0).all() and seconds.sum() <= time.monotonic() - start
 
 
 def test_code_on_disk_is_loaded_without_preparing_the_compiler(tmp_path: Path) -> None:

@@ -138,6 +138,33 @@ def test_columns_of_several_rows_are_stored_one_after_the_other(dtype: str, lane
     np.testing.assert_array_equal(found.reshape(expected.shape), expected)
 
 
+@pytest.mark.parametrize(("dtype", "lanes"), [("f32", 8), ("f64", 4), ("i64", 2), ("bool", 8)])
+@pytest.mark.parametrize("picked", [True, False])
+def test_rows_are_loaded_as_columns_and_stored_as_rows(
+    dtype: str, lanes: int, picked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "_pick_steps", lambda: 0.0 if picked else 1e3)
+    lane, counts = Lane(dtype, lanes), (1, 2, 3, 4, 5, 9, 12)
+    drawn, size = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 100, 300), lanes * 13
+    x = drawn.astype(to_numpy(dtype))
+    places = [2 * size * i for i in range(len(counts))]
+
+    def emit(builder: Any, source: Any, result: Any, _: Any) -> None:
+        for count, place in zip(counts, places, strict=True):
+            columns = memory.load_columns(builder, lane, source, 3, count)
+            for number, column in enumerate(columns):
+                memory.store(builder, column, result, place + number * lanes)
+            memory.store_rows(builder, columns, result, place + size)
+
+    expected = np.ones(2 * size * len(counts), x.dtype)
+    for count, place in zip(counts, places, strict=True):
+        rows = x[3 : 3 + lanes * count]
+        expected[place : place + rows.size] = rows.reshape(lanes, count).T.reshape(-1)
+        expected[place + size :][: rows.size] = rows
+    found = run(emit, f"turn {lane} {picked}", dtype, x, expected.size)
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("dtype", ["i32", "i64", "f32", "f64"])
 @pytest.mark.parametrize("lanes", [1, 4, 8])
 def test_lanes_fold_to_one(dtype: str, lanes: int) -> None:

@@ -77,11 +77,19 @@ def test_what_a_target_builds_can_tell_of_itself(tmp_path: Path) -> None:
     given: dict[str, Any] = {"name": "half", "machine": REFERENCE, "build": lambda *_: Half()}
     targets.register(replace(targets.CPU, **given))
     try:
-        lacks = "a Half without distinct_kernels, newly_compiled, arena_bytes, measure"
+        lacks = "a Half without distinct_kernels, newly_compiled, measure"
         with pytest.raises(FrittataError, match=f"target 'half' built {lacks}"):
             ft.optimize(MODEL, target="half", cache=tmp_path)
     finally:
         targets.unregister("half")
+
+
+@pytest.mark.parametrize("wrong", [np.zeros(2), np.zeros((1, 1)), ["soon"], None])
+def test_a_target_measures_each_kernel(wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = ft.optimize(MODEL, machine=REFERENCE)
+    monkeypatch.setattr(fast.compilation.executable, "measure", lambda *_, **__: wrong)
+    with pytest.raises(FrittataError, match=r"Executable.measure returned (?s:.*) for a program of 1 kernels"):
+        fast.measure()
 
 
 @pytest.mark.parametrize("name", ["cpu", "cuda"])

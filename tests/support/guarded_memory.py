@@ -1,4 +1,4 @@
-"""Products of arrays that end where memory does, in a process of its own: what reads beyond them ends it."""
+"""Products and rows of arrays that end where memory does, in a process of its own: what reads beyond them ends it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import mmap
 from typing import Any
 
 import numpy as np
-from kernel_cases import Array, Case, build, element, load
+from kernel_cases import Array, Case, build, element, fold, load
 from product_cases import assert_close, run
 
 from frittata.kernels.gemm_emitters import lanes_of
@@ -29,13 +29,17 @@ def at_the_end(values: Array) -> Array:
 
 
 def main() -> None:
-    """Run products of as many columns as all parts of a few tiles have, and of one less."""
+    """Run products of as many columns as all parts of a few tiles have, and of one less, and rows side by side."""
     half = lanes_of("f32") // 2
     for columns in {n * half - less for n in range(1, 11) for less in (0, 1)} - {0}:
         product = element("dot", load("a", 14, 5), load("b", 5, columns), depth=5)
         case = Case(f"{columns} columns", (build(product, 14, columns),))
         values = case.values()
         assert_close(case, run(case, [at_the_end(value) for value in values], "contraction"), values)
+    for length in (5, 11):
+        case = Case(f"rows of {length}", (build(fold("max", load("a", 4 * half, length), -1, length), 4 * half, 1),))
+        values = case.values()
+        assert_close(case, run(case, [at_the_end(value) for value in values], "row"), values)
 
 
 if __name__ == "__main__":
