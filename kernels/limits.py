@@ -34,12 +34,20 @@ def noting() -> Generator[list[Term]]:
         _NOTED.reset(token)
 
 
+class _Wide(Interpreter):
+    """Computes in the machine's widest float."""
+
+    def _leaf(self, term: Term, shape: tuple[int, ...]) -> Array:
+        value = super()._leaf(term, shape)
+        return value.astype(np.longdouble) if dtypes.is_float(term.dtype) else value
+
+
 def note(constant: Term, interpreter: Interpreter, value_by_param: Mapping[str, Array]) -> None:
     """Note where a constant leaves its range, while someone listens; `interpreter` has computed it."""
     noted = _NOTED.get()
     if noted is None:
         return
-    exact = Interpreter(value_by_param)
+    exact = _Wide(value_by_param)
 
     def is_out(term: Term) -> bool:
         value = interpreter.tensor(term)

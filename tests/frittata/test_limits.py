@@ -47,6 +47,13 @@ def test_constants_that_leave_their_range_are_not_made(
     assert any("leaves the range of its dtype" in note for note in fast.report.notes)
 
 
+@pytest.mark.skipif(np.finfo(np.longdouble).minexp >= np.finfo(np.float64).minexp, reason="no float is wider here")
+def test_what_float64_loses_is_seen_where_a_wider_float_is_there() -> None:
+    little = torch.full((12,), 1e-200, dtype=torch.float64)
+    fast = optimized(lambda x: x * little * little, torch.rand(8, 12, dtype=torch.float64) * 1e200)
+    assert fast.compilation.options.numerics == "exact"
+
+
 @pytest.mark.parametrize(
     "model",
     [
