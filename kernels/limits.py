@@ -51,14 +51,15 @@ def note(constant: Term, interpreter: Interpreter, value_by_param: Mapping[str, 
 
     def is_out(term: Term) -> bool:
         value = interpreter.tensor(term)
-        if not dtypes.is_float(term.dtype) or not term.args or not value.size:
+        if not dtypes.is_float(term.dtype):
             return False
         finite = np.isfinite(value)
         if not finite.all():
             return term.op != "reciprocal" or bool((~finite & (interpreter.tensor(term.args[0]) != 0)).any())
         tiny = dtypes.finfo(term.dtype).tiny
-        return bool(np.abs(value).max() < tiny) and 0 < np.abs(exact.tensor(term)).max() < tiny
+        return bool(term.args) and np.abs(value).max() < tiny and 0 < np.abs(exact.tensor(term)).max() < tiny
 
     if is_out(constant):
         parts = [part for part in walk(constant) if part.sort == "tensor" and is_out(part)]
-        noted += [part for part in parts if not any(other in parts for arg in part.args for other in walk(arg))]
+        first = [part for part in parts if not any(other in parts for arg in part.args for other in walk(arg))]
+        noted += [part for part in first if part.args]

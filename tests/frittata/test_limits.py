@@ -14,6 +14,7 @@ from frittata.optimized import Optimized
 
 HUGE, LITTLE = torch.full((12,), 1e30), torch.full((12,), 1e-30)
 NEAR_ZERO = torch.tensor([1e-40, 1.0, 2.0] * 4)
+MASK = torch.tensor([0.0, -math.inf] * 6)
 
 
 def optimized(model: Callable[..., torch.Tensor], x: torch.Tensor) -> Optimized:
@@ -60,6 +61,7 @@ def test_what_float64_loses_is_seen_where_a_wider_float_is_there() -> None:
         lambda x: x * HUGE * LITTLE,
         lambda x: x + torch.log(NEAR_ZERO > 1) + NEAR_ZERO,
         lambda x: x.masked_fill(NEAR_ZERO > 1, -math.inf),
+        lambda x: (x + MASK) * HUGE.log(),
         lambda x: x / (NEAR_ZERO > 1),
         lambda x: x * (NEAR_ZERO * 1e-10),
         lambda x: x * torch.zeros(12) * HUGE,
