@@ -22,6 +22,7 @@ from frittata.egraph.demand import narrowed
 from frittata.egraph.errors import ExtractionError, ModelError, RuleError
 from frittata.egraph.machine import Machine
 from frittata.egraph.model import Model
+from frittata.egraph.numbers import settled
 from frittata.egraph.program import Program, Template, level_of
 from frittata.egraph.saturate import Saturation, StopReason, saturate
 from frittata.egraph.shapes import Sym
@@ -30,7 +31,7 @@ from frittata.extract.prices import Prices
 from frittata.extract.recall import Choice, choice_of, recall
 from frittata.frontends.calls import Call
 from frittata.instruments import ChosenProgram, Watch
-from frittata.kernels import targets
+from frittata.kernels import limits, targets
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.children import spread
 from frittata.kernels.targets import Runnable, Target
@@ -79,6 +80,8 @@ class Compilation:
     own_rules: tuple[tuple[str, str], ...] = ()
     """The caller's rule files: names and texts."""
     phase_seconds: dict[str, float] = field(default_factory=dict[str, float])
+    out_of_range: str = ""
+    """Which constant no dtype could hold by rules over the reals, so that the program was chosen without these."""
 
     @property
     def own_families(self) -> set[str]:
@@ -108,12 +111,33 @@ class Compilation:
 def compile_model(
     source: Any, args: Sequence[Any], options: Options, kwargs: Mapping[str, Any] | None = None
 ) -> Compilation:
-    """Run all stages."""
+    """Run all stages; without rules that hold over the reals where these make constants that no dtype holds."""
     watch = Watch(options.instruments)
     with watch.phase("import") as stage:
         imported, model = import_model(source, args, options.fallback, kwargs)
         model = model.detach()[0] if options.freeze is False else model
         stage.ended(model, _size(model))
+    with limits.noting() as noted:
+        done = _compiled(source, args, options, kwargs, imported, model, watch)
+    own = set(done.model.main.walk())
+    lost = next((term for term in noted if term not in own), None)
+    if lost is None or options.numerics == "exact":
+        return done
+    log.info("a constant leaves the range of %s at %s: compiling with numerics='exact'", lost.dtype, lost.op)
+    done = _compiled(source, args, replace(options, numerics="exact"), kwargs, imported, model, watch)
+    done.out_of_range = f"{lost.op}, {lost.type}"
+    return done
+
+
+def _compiled(
+    source: Any,
+    args: Sequence[Any],
+    options: Options,
+    kwargs: Mapping[str, Any] | None,
+    imported: Imported,
+    model: Model,
+    watch: Watch,
+) -> Compilation:
     with watch.phase("rules") as stage, _READING:
         families = choose_rules(options)
         stage.ended(None, sum(len(family.rules) for family in families))
@@ -192,7 +216,8 @@ def transformed(model: Model, families: Sequence[Family], options: Options, watc
             stage.ended(model, _size(model))
         done.add(info.name)
     rules = [rule for family in families for rule in family.rules]
-    return balanced(narrowed(apply_transforms(_concrete(model), rules)))
+    model = narrowed(apply_transforms(_concrete(model), rules))
+    return balanced(model if options.numerics == "exact" else settled(model))
 
 
 def unfused(done: Compilation) -> Extraction:

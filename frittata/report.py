@@ -266,6 +266,9 @@ class Report:
     def notes(self) -> list[str]:
         """What else there is to know of the program: the machine, where it came from, what runs otherwise."""
         notes = [f"prices are for the machine {self.compilation.machine.name}"]
+        if self.compilation.out_of_range:
+            what = f"a constant leaves the range of its dtype ({self.compilation.out_of_range})"
+            notes.append(f'numerics is "exact": by rules over the reals {what}')
         if self.is_remembered:
             notes.append("chosen by an earlier run, and found in the cache or in a saved file")
         if self.library:

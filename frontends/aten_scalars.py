@@ -365,7 +365,9 @@ def _hardshrink(x: Term, most: Number = 0.5) -> Term:
 
 
 def _threshold(x: Term, least: Number, value: Number) -> Term:
-    _, (wide, bound) = idioms.widened(x, _like(x, least))
+    """Torch compares halves with a float, integers with one of their dtype."""
+    _, (wide,) = idioms.widened(x)
+    bound = _like(wide, least) if dtypes.is_float(x.dtype) else idioms.widened(_like(x, least))[1][0]
     return tensor("where", tensor("le", wide, bound), _like(x, value), x)
 
 

@@ -19,6 +19,7 @@ from frittata.egraph.interpret import Interpreter
 from frittata.egraph.places import Places, find_places
 from frittata.egraph.program import Program
 from frittata.egraph.terms import Scalar, Term, size_bytes, walk
+from frittata.kernels import limits
 from frittata.kernels.lowered import aligned
 
 Array = NDArray[Any]
@@ -246,5 +247,8 @@ def constant_value(term: Term, value_by_param: Mapping[str, Array]) -> Array:
     Raises: ModelError if a param has no value.
     """
     precision = "native" if all(part.op in _MOVES for part in walk(term)) else "rounded"
-    value = Interpreter(value_by_param, precision).tensor(term)
+    interpreter = Interpreter(value_by_param, precision)
+    value = interpreter.tensor(term)
+    if precision == "rounded":
+        limits.note(term, interpreter, value_by_param)
     return np.asarray(value).astype(dtypes.to_numpy(term.dtype), copy=False)

@@ -308,6 +308,7 @@ def test_a_quantized_onnx_model_gives_what_its_definition_says() -> None:
 def test_numbers_beside_halves_are_rounded_where_torch_does(dtype: torch.dtype) -> None:
     x = torch.tensor([0.1, 0.3, 300.0, 7.0]).to(dtype)
     check(lambda x: (x <= 0.1, x == 0.1, x >= 0.3, x < 0.3, x != 0.3, F.hardshrink(x, 0.1)), x)
+    check(lambda x: (F.threshold(x, 0.1, -9.0), F.threshold(x, 0.3, -9.0)), x)
     check(lambda x: (torch.remainder(x, 0.3), torch.fmod(x, 0.1), x // 0.7, x.div(0.7, rounding_mode="trunc")), x)
     check(lambda x, y: (x <= y, x == y, x + y, x * y, torch.remainder(x, y)), x, torch.tensor(0.1))
     check(lambda x, y: (x == y, x > y, x * y), x, torch.tensor([2049, 1, 300, 7]))
