@@ -188,6 +188,28 @@ def _integer(value: int) -> Term:
     return element("const", value=Scalar.of(value, "i64"))
 
 
+def folded(
+    columns: Term, extents: Sequence[int], kernel: Ints, stride: Ints, dilation: Ints, low: Ints, high: Ints
+) -> Term:
+    """Add windows to an image of zeros where they would be read; what they have beyond its borders is left out.
+
+    Shapes: columns (batch, channels * values of a window, windows), result (batch, channels, *extents).
+    """
+    padded = [n + a + b for n, a, b in zip(extents, low, high, strict=True)]
+    batch, channels, rank = columns.shape[0], idioms.number(columns.shape[1]) // prod(kernel), len(kernel)
+    place = idioms.scalar(0, "i64")
+    for at, (n, k, s, d) in enumerate(zip(padded, kernel, stride, dilation, strict=True)):
+        line = prod(padded[at + 1 :])
+        for axis, extent, step in ((at - 2 * rank, k, d), (at - rank, (n - d * (k - 1) - 1) // s + 1, s)):
+            numbers = tensor("mul", idioms_indices.numbers(extent, axis), idioms.scalar(step * line, "i64"))
+            place = tensor("add", place, numbers)
+    planes = idioms.number(batch) * channels
+    zeros = idioms.filled(0, (planes, prod(padded)), columns.dtype)
+    values = idioms.reshape(columns, (planes, -1))
+    image = idioms.reshape(idioms_indices.index_write(zeros, -1, place, values, "sum"), (batch, channels, *padded))
+    return pad(image, [-a for a in low], [-b for b in high])
+
+
 # ---- interpolation ---------------------------------------------------------------------------------------------------
 
 
