@@ -25,6 +25,11 @@ def _index_put(x: Term, indices: list[Term | None], values: Term, accumulate: bo
     return idioms_indices.index_put(x, indices, values, "sum" if accumulate else "set")
 
 
+def _masked_select(x: Term, mask: Term | list[Term]) -> Term:
+    """The places of a mask that is known come in its stead."""
+    return _index(x, [mask] if isinstance(mask, Term) else [*mask])
+
+
 def _refuse_bytes(indices: list[Term | None]) -> None:
     if any(i is not None and i.dtype == "u8" for i in indices):
         raise UnsupportedOpError("indices of u8, which are a mask")
@@ -308,6 +313,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.msort.default": lambda x: _sort(x, 0)[0],
     "aten.count_nonzero.default": _count_nonzero,
     "aten.count_nonzero.dim_IntList": _count_nonzero,
+    "aten.masked_select.default": _masked_select,
     "aten.masked_scatter.default": idioms_indices.masked_scatter,
     **{f"aten.searchsorted.{kind}": _search_sorted for kind in ("Tensor", "Scalar")},
     **{f"aten.bucketize.{kind}": _bucketize for kind in ("Tensor", "Scalar")},

@@ -79,7 +79,7 @@ ERRORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str, str]] = {
         lambda x, at: torch.tensor_split(x, at), (X, torch.tensor([1])), "made of the values", "leave it a tensor"
     ),
     "a shape, and what is made of it": (
-        lambda x: torch.combinations(x[0], 1), (X,), "masked_select.*depends on values", "without them"
+        lambda x: 2 * torch.masked_select(x, x > 0), (X,), "masked_select.*depends on values", "without them"
     ),
     "complex numbers of halves": (lambda x: x.chalf(), (X,), r"_to_copy.default has torch.complex32", "convert"),
     "a branch": (_branches, (X,), "data-dependent", "torch.where"),
