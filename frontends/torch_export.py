@@ -283,8 +283,7 @@ class _Importer:
         used = {term.attrs[0] for term in function.walk() if term.op == "param"}
         parameters = {name: value for name, value in self.tensor_by_name.items() if name in used}
         model = Model({"main": function}, {n: _numpy(n, t) for n, t in parameters.items()}, self.origin_by_term)
-        deciding = [self.value_by_node[node] for node in self.known.sources]
-        decide = {part.attrs[0] for value in deciding for part in _terms(value) if value is not _EMPTY}
+        decide = {t.attrs[0] for n in self.known.sources for t in _terms(self.value_by_node[n]) if t is not _EMPTY}
         parameters |= {name: self.tensor_by_name[name] for name in decide - used}
         call = self.program.call_spec
         assert call.in_spec is not None and call.out_spec is not None
@@ -391,6 +390,7 @@ class _Importer:
             return
         if node in self.known.results:
             self._set(node, self._known(f"known.{node.name}", self.known.results[node]), name)
+            self.value_by_node.update(dict.fromkeys(names, self.value_by_node[node]))
             return
         takes_numbers = False
         try:
