@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.interpret import evaluate
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
-from frittata.frontends import idioms, idioms_indices
+from frittata.frontends import aten_scalars, idioms, idioms_indices, idioms_windows
 from frittata.frontends.idioms import Number, Operand
 
 _REDUCE = {"add": "sum", "multiply": "prod", "sum": "sum", "prod": "prod", "amax": "max", "amin": "min", "mean": "mean"}
@@ -172,6 +173,19 @@ def _running(op: str) -> Callable[..., Term]:
     return row
 
 
+def _log_of_running_sums(x: Term, axis: int) -> Term:
+    """Add exponentials in logarithms, those of twice as many values each time.
+
+    Source: Hillis and Steele, Data Parallel Algorithms, CACM 29(12), 1986.
+    """
+    axis, step = idioms.negative_axis(axis, max(1, len(x.shape))), 1
+    rest = (0,) * (-axis - 1)
+    while x.shape and step < idioms.number(x.shape[axis]):
+        before = idioms_windows.pad(x, (step, *rest), (-step, *rest), -math.inf)
+        x, step = aten_scalars.ROWS["aten.logaddexp.default"](x, before), 2 * step
+    return x
+
+
 def _running_extreme(op: str) -> Callable[..., tuple[Term, Term]]:
     return lambda x, axis: idioms_indices.running_extreme(x, op, axis)
 
@@ -300,6 +314,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.aminmax.default": _aminmax,
     "aten.cumsum.default": _running("cumsum"),
     "aten.cumprod.default": _running("cumprod"),
+    "aten.logcumsumexp.default": _log_of_running_sums,
     "aten.cummax.default": _running_extreme("cummax"),
     "aten.cummin.default": _running_extreme("cummin"),
     "aten.sort.default": _sort,
