@@ -236,7 +236,7 @@ class _Importer:
     def _select(self, nodes: Sequence[torch.fx.Node], own: Mapping[torch.fx.Node, torch.Tensor]) -> None:
         self.known = Known.of(nodes, own, self.in_place)
         known, decided = {**self.dims.extent_by_symbol, **self.known.extents}, self.known.extents.keys()
-        others = [n for n in nodes if decided.isdisjoint(sizes(n).union(*map(sizes, n.all_input_nodes)))]
+        others = [n for n in nodes if not decided or decided.isdisjoint(sizes(n).union(*map(sizes, n.all_input_nodes)))]
         self.selected = torch_selected.selections(others, lambda node: self.in_place.get(node, (node.target,))[0])
         self.dims = replace(self.dims, extent_by_symbol=torch_selected.extents(self.selected.values(), known))
 
