@@ -58,7 +58,9 @@ class Optimized:
         self._run = self._runner()
         freeze, imported = compilation.options.freeze, compilation.imported
         tensors = imported.parameters
-        self._guard = Guard(tensors, source) if freeze is None else Guard({}, None)
+        # with freeze=False what decides a size, and so is no param, is not read anew
+        guarded = tensors if freeze is None else {n: tensors[n] for n in tensors.keys() - imported.model.params.keys()}
+        self._guard = Guard(guarded, source) if freeze is None or (guarded and not freeze) else Guard({}, None)
         self._parameters = tuple(lambda value=value: value for value in parameters) or readers(imported, source, freeze)
         self._changing = threading.Lock()
         """Held by calls that change something: each begins with what the one before has left."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.interpret import evaluate
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
-from frittata.frontends import idioms, idioms_indices
+from frittata.frontends import aten_scalars, idioms, idioms_indices, idioms_windows
 from frittata.frontends.idioms import Number, Operand
 
 _REDUCE = {"add": "sum", "multiply": "prod", "sum": "sum", "prod": "prod", "amax": "max", "amin": "min", "mean": "mean"}
@@ -23,6 +24,11 @@ def _index(x: Term, indices: list[Term | None]) -> Term:
 def _index_put(x: Term, indices: list[Term | None], values: Term, accumulate: bool = False) -> Term:
     _refuse_bytes(indices)
     return idioms_indices.index_put(x, indices, values, "sum" if accumulate else "set")
+
+
+def _masked_select(x: Term, mask: Term | list[Term]) -> Term:
+    """The places of a mask that is known come in its stead."""
+    return _index(x, [mask] if isinstance(mask, Term) else [*mask])
 
 
 def _refuse_bytes(indices: list[Term | None]) -> None:
@@ -167,6 +173,19 @@ def _running(op: str) -> Callable[..., Term]:
     return row
 
 
+def _log_of_running_sums(x: Term, axis: int) -> Term:
+    """Add exponentials in logarithms, those of twice as many values each time.
+
+    Source: Hillis and Steele, Data Parallel Algorithms, CACM 29(12), 1986.
+    """
+    axis, step = idioms.negative_axis(axis, max(1, len(x.shape))), 1
+    rest = (0,) * (-axis - 1)
+    while x.shape and step < idioms.number(x.shape[axis]):
+        before = idioms_windows.pad(x, (step, *rest), (-step, *rest), -math.inf)
+        x, step = aten_scalars.ROWS["aten.logaddexp.default"](x, before), 2 * step
+    return x
+
+
 def _running_extreme(op: str) -> Callable[..., tuple[Term, Term]]:
     return lambda x, axis: idioms_indices.running_extreme(x, op, axis)
 
@@ -295,6 +314,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.aminmax.default": _aminmax,
     "aten.cumsum.default": _running("cumsum"),
     "aten.cumprod.default": _running("cumprod"),
+    "aten.logcumsumexp.default": _log_of_running_sums,
     "aten.cummax.default": _running_extreme("cummax"),
     "aten.cummin.default": _running_extreme("cummin"),
     "aten.sort.default": _sort,
@@ -308,6 +328,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.msort.default": lambda x: _sort(x, 0)[0],
     "aten.count_nonzero.default": _count_nonzero,
     "aten.count_nonzero.dim_IntList": _count_nonzero,
+    "aten.masked_select.default": _masked_select,
     "aten.masked_scatter.default": idioms_indices.masked_scatter,
     **{f"aten.searchsorted.{kind}": _search_sorted for kind in ("Tensor", "Scalar")},
     **{f"aten.bucketize.{kind}": _bucketize for kind in ("Tensor", "Scalar")},

@@ -175,17 +175,17 @@ def _avg_pool(rank: int) -> Row:
     return row
 
 
-def _values_only(row: Row) -> Row:
-    """Where the values stand has no definition here, and None says so."""
-    return lambda *args: (row(*args), None)
-
-
 def _adaptive(fold: str, rank: int) -> Row:
     def row(x: Term, size: Any) -> Term:
         extents = _each(size, rank)
         return idioms_windows.adaptive_pool(x, fold, extents)
 
     return row
+
+
+def _adaptive_max_and_places(rank: int) -> Row:
+    pool = _adaptive("max", rank)
+    return lambda x, size: (pool(x, size), idioms_windows.adaptive_max_pool_places(x, _each(size, rank)))
 
 
 # ---- interpolation ---------------------------------------------------------------------------------------------------
@@ -413,7 +413,7 @@ ROWS: dict[str, Row] = {
     **{f"aten.avg_pool{rank}d.default": _avg_pool(rank) for rank in (1, 2, 3)},
     **{f"aten.adaptive_avg_pool{rank}d.default": _adaptive("mean", rank) for rank in (1, 2, 3)},
     **{f"aten._adaptive_avg_pool{rank}d.default": _adaptive("mean", rank) for rank in (2, 3)},
-    **{f"aten.adaptive_max_pool{rank}d.default": _values_only(_adaptive("max", rank)) for rank in (1, 2, 3)},
+    **{f"aten.adaptive_max_pool{rank}d.default": _adaptive_max_and_places(rank) for rank in (1, 2, 3)},
     **{f"aten.upsample_nearest{rank}d.default": _upsample(rank) for rank in (1, 2, 3)},
     **{f"aten.upsample_nearest{rank}d.vec": _upsample_vec(rank) for rank in (1, 2, 3)},
     **{f"aten._upsample_nearest_exact{rank}d.default": _upsample(rank, True) for rank in (1, 2, 3)},

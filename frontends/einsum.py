@@ -77,6 +77,8 @@ def _letters(subscripts: str, ranks: Sequence[int], drops_batch: bool) -> tuple[
         if len(spelled[-1]) != rank:
             raise ModelError(f"einsum {subscripts!r}: {part!r} for a tensor with {rank} axes")
     letters = "".join(spelled)
+    if strange := "".join(sorted(set(letters) - set(ascii_letters))):
+        raise ModelError(f"einsum {subscripts!r}: {strange!r} for an axis", do="name axes by letters from a to Z")
     once = "".join(letter for letter in sorted(set(letters) - set(batch)) if letters.count(letter) == 1)
     result = right.replace("...", batch) if arrow else batch + once
     unknown = set(result) - set(letters)

@@ -18,13 +18,24 @@ Cell = Callable[[Term, State], State]
 """From what the input adds to the gates of a step, (B, gates * H), and the state before to the state."""
 
 
-def run(gates: Term, state: State, cell: Cell, backward: bool = False) -> tuple[Term, State]:
-    """Return the outputs of all steps, (T, B, H), and the last state; `gates` are (T, B, gates * H)."""
+def run(
+    gates: Term, state: State, cell: Cell, backward: bool = False, lengths: Term | None = None
+) -> tuple[Term, State]:
+    """Return the outputs of all steps, (T, B, H), and the last state; `gates` are (T, B, gates * H).
+
+    A sample takes only as many steps as `lengths`, (B,), says, the first ones: in others its state stays as it is, and
+    its output is zero.
+    """
     steps = range(idioms.number(gates.shape[0]))
     outputs: list[Term] = []
     for step in reversed(steps) if backward else steps:
-        state = cell(idioms.select(gates, 0, step), state)
-        outputs.append(idioms.unsqueeze(state[0], 0))
+        found = shown = cell(idioms.select(gates, 0, step), state)
+        if lengths is not None:
+            takes = idioms.unsqueeze(tensor("gt", lengths, idioms.scalar(step, lengths.dtype)), -1)
+            found = tuple(tensor("where", takes, *parts) for parts in zip(found, state, strict=True))
+            shown = (tensor("where", takes, shown[0], idioms.scalar(0, gates.dtype)),)
+        state = found
+        outputs.append(idioms.unsqueeze(shown[0], 0))
     return idioms_windows.concat(outputs[::-1] if backward else outputs, 0), state
 
 

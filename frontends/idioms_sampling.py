@@ -136,12 +136,24 @@ def grid_sample(
         raise UnsupportedOpError(f"interpolation of {x.dtype}", do="convert to floats before, and round after")
     extents = [idioms.number(dim) for dim in x.shape[2:]]
     grid = idioms.as_float(grid)
-    every: list[list[_Tap]] = []
+    places: list[Term] = []
     for at, extent in enumerate(extents):
         u = _denormalized(idioms.select(grid, -1, -1 - at), extent, corners)
         if padding == "reflection" and mode == "nearest" and rounds_last:
             u = _clamped(_mirrored(u, extent, corners), extent, nan_beyond)
-        every.append(_taps(u, extent, mode, padding, corners, nan_beyond))
+        places.append(u)
+    return sampled(x, places, mode, padding, corners, nan_beyond)
+
+
+def sampled(
+    x: Term, places: Sequence[Term], mode: str, padding: str, corners: bool = True, nan_beyond: bool = False
+) -> Term:
+    """Read images as `grid_sample` does, at places that are counted from the middle of the first value.
+
+    Shapes: x (batch, channels, *spatial), each of places (batch, *places), result (batch, channels, *places).
+    """
+    extents = map(idioms.number, x.shape[2:])
+    every = [_taps(u, extent, mode, padding, corners, nan_beyond) for u, extent in zip(places, extents, strict=True)]
     parts: list[Term] = []
     for taps in product(*every):
         value = _read(x, [tap.at for tap in taps])

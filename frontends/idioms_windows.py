@@ -154,10 +154,34 @@ def adaptive_pool(x: Term, fold: str, extents: Sequence[int]) -> Term:
     return x
 
 
-def _uneven_pool(x: Term, fold: str, axis: int, n: int, extent: int) -> Term:
-    """Reduce window i of one axis, from floor(i n / extent) to ceil((i + 1) n / extent).
+def adaptive_max_pool_places(x: Term, extents: Sequence[int]) -> Term:
+    """Return where the values of an adaptive pool stand, numbers within the last axes in order.
 
-    All windows are read at the length of the longest; what is beyond their own end does not count.
+    That is the first place of several with one value, the last one of NaN; found along the last axis, then before it.
+    """
+    rank = len(extents)
+    sizes = [idioms.number(dim) for dim in x.shape[len(x.shape) - rank :]]
+    places = idioms.expand(idioms.reshape(idioms_indices.numbers(prod(sizes), -1), sizes), x.shape)
+    lowest = fold_identity("max", x.dtype).value
+    for axis, n, extent in reversed([*zip(range(-rank, 0), sizes, extents, strict=True)]):
+        values, order = _uneven_windows(x, axis, n, extent, lowest)
+        stands, _ = _uneven_windows(places, axis, n, extent, 0)
+        found = tensor("argmax", values, axis=-1)
+        if dtypes.is_float(x.dtype):
+            numbers = idioms_indices.numbers(idioms.number(values.shape[-1]), -1)
+            nans = tensor("where", tensor("ne", values, values), numbers, idioms.scalar(-1, "i64"))
+            last = idioms.reduce(nans, "max", [-1], True)
+            found = tensor("where", tensor("ge", last, idioms.scalar(0, "i64")), last, found)
+        read = (idioms.squeeze(tensor("gather", each, found, axis=-1), [-1]) for each in (values, stands))
+        x, places = (idioms.permute(each, order) for each in read)
+    return places
+
+
+def _uneven_windows(x: Term, axis: int, n: int, extent: int, nothing: Number) -> tuple[Term, list[int]]:
+    """Return the windows of one axis, from floor(i n / extent) to ceil((i + 1) n / extent), on a new last one.
+
+    All are read at the length of the longest; what is beyond their own end is `nothing`. The axis has changed places
+    with the last one; permuted by the order that comes along it is where it was.
     """
     longest = max(-(-(i + 1) * n // extent) - i * n // extent for i in range(extent))
     order = list(range(len(x.shape)))
@@ -168,10 +192,14 @@ def _uneven_pool(x: Term, fold: str, axis: int, n: int, extent: int) -> Term:
     read = resample(every, -2, extent, 0, n, extent)
     size = tensor("build", _window_size(n, extent), shape=(extent, 1))
     place = tensor("build", element("iota", axis=-1, extent=longest), shape=(longest,))
-    nothing = 0 if fold == "mean" else fold_identity("max", x.dtype).value
-    kept = tensor("where", tensor("lt", place, size), read, idioms.scalar(nothing, x.dtype))
+    return tensor("where", tensor("lt", place, size), read, idioms.scalar(nothing, x.dtype)), order
+
+
+def _uneven_pool(x: Term, fold: str, axis: int, n: int, extent: int) -> Term:
+    kept, order = _uneven_windows(x, axis, n, extent, 0 if fold == "mean" else fold_identity("max", x.dtype).value)
     out = idioms.reduce(kept, "sum" if fold == "mean" else "max", -1)
     if fold == "mean":
+        size = tensor("build", _window_size(n, extent), shape=(extent, 1))
         out = tensor("div", out, idioms.reshape(idioms.cast(size, x.dtype), (extent,)))
     return idioms.permute(out, order)
 
@@ -186,6 +214,28 @@ def _window_size(n: int, extent: int) -> Term:
 
 def _integer(value: int) -> Term:
     return element("const", value=Scalar.of(value, "i64"))
+
+
+def folded(
+    columns: Term, extents: Sequence[int], kernel: Ints, stride: Ints, dilation: Ints, low: Ints, high: Ints
+) -> Term:
+    """Add windows to an image of zeros where they would be read; what they have beyond its borders is left out.
+
+    Shapes: columns (batch, channels * values of a window, windows), result (batch, channels, *extents).
+    """
+    padded = [n + a + b for n, a, b in zip(extents, low, high, strict=True)]
+    batch, channels, rank = columns.shape[0], idioms.number(columns.shape[1]) // prod(kernel), len(kernel)
+    place = idioms.scalar(0, "i64")
+    for at, (n, k, s, d) in enumerate(zip(padded, kernel, stride, dilation, strict=True)):
+        line = prod(padded[at + 1 :])
+        for axis, extent, step in ((at - 2 * rank, k, d), (at - rank, (n - d * (k - 1) - 1) // s + 1, s)):
+            numbers = tensor("mul", idioms_indices.numbers(extent, axis), idioms.scalar(step * line, "i64"))
+            place = tensor("add", place, numbers)
+    planes = idioms.number(batch) * channels
+    zeros = idioms.filled(0, (planes, prod(padded)), columns.dtype)
+    values = idioms.reshape(columns, (planes, -1))
+    image = idioms.reshape(idioms_indices.index_write(zeros, -1, place, values, "sum"), (batch, channels, *padded))
+    return pad(image, [-a for a in low], [-b for b in high])
 
 
 # ---- interpolation ---------------------------------------------------------------------------------------------------

@@ -102,6 +102,12 @@ class Dims:
         python = int if isinstance(value, torch.SymInt) else float if isinstance(value, torch.SymFloat) else bool
         return python(expression)
 
+    def asks_values(self, node: torch.fx.Node) -> bool:
+        """Whether a node takes a number that is made of the values of a tensor, and not known."""
+        taken = [used.meta.get("val") for used in node.all_input_nodes]
+        of_values = (free_unbacked_symbols(v) for v in taken if isinstance(v, torch.SymInt | torch.Tensor))
+        return any(symbols - self.extent_by_symbol.keys() for symbols in of_values)
+
     def axes(self, node: torch.fx.Node) -> tuple[Axis, ...]:
         """Return what the axes of an input tell."""
         return tuple(map(self._axis, _shape(node)))

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from frittata.egraph import shapes
@@ -42,9 +41,11 @@ from frittata.frontends.torch_decomposed import prepared
 from frittata.frontends.torch_dtypes import COMPLEX, dtype_of, dtypes_of
 from frittata.frontends.torch_extern import extern
 from frittata.frontends.torch_imported import Imported
-from frittata.frontends.torch_inplace import in_place_calls
+from frittata.frontends.torch_inplace import check_memory, in_place_calls
+from frittata.frontends.torch_known import Known, sizes
 from frittata.frontends.torch_origins import innermost, origin, source_of
 
+_OWN = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 _CHANGES_OWN = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 
 _LOST = object()
@@ -191,6 +192,7 @@ class _Importer:
     ways: dict[str, None] = field(default_factory=dict)
     in_place: Mapping[torch.fx.Node, tuple[Any, list[torch.fx.Node]]] = field(default_factory=dict)
     selected: Mapping[torch.fx.Node, torch_selected.Selected] = field(default_factory=dict)
+    known: Known = field(default_factory=lambda: Known({}, {}))
     masks: dict[torch_selected.Selected, Term] = field(default_factory=dict)
     """The masks as they were when something was selected: they may change in place."""
     inputs: list[Term] = field(default_factory=list)
@@ -211,7 +213,8 @@ class _Importer:
         pairs = list(zip(placeholders, signature.input_specs, strict=True))
         taken = {node.name for node, spec in pairs if spec.kind is InputKind.USER_INPUT}
         needed = self._needed(nodes)
-        self._select([node for node in nodes if node in needed])
+        read = [(node, spec) for node, spec in pairs if spec.kind in _OWN and spec.target not in changed and node.users]
+        self._select([node for node in nodes if node in needed], {node: self._constant(spec) for node, spec in read})
         for node, spec in pairs:
             self.placeholders[spec.kind is InputKind.USER_INPUT, spec.target or node.name] = node
             self._placeholder(node, spec, taken, changed)
@@ -230,10 +233,24 @@ class _Importer:
                 needed.update((node, *node.all_input_nodes))
         return needed
 
-    def _select(self, nodes: Sequence[torch.fx.Node]) -> None:
-        self.selected = torch_selected.selections(nodes, lambda node: self.in_place.get(node, (node.target,))[0])
-        known = torch_selected.extents(self.selected.values(), self.dims.extent_by_symbol)
-        self.dims = replace(self.dims, extent_by_symbol=known)
+    def _select(self, nodes: Sequence[torch.fx.Node], own: Mapping[torch.fx.Node, torch.Tensor]) -> None:
+        self.known = Known.of(nodes, own, self.in_place)
+        known, decided = {**self.dims.extent_by_symbol, **self.known.extents}, self.known.extents.keys()
+        others = [n for n in nodes if not decided or decided.isdisjoint(sizes(n).union(*map(sizes, n.all_input_nodes)))]
+        self.selected = torch_selected.selections(others, lambda node: self.in_place.get(node, (node.target,))[0])
+        self.dims = replace(self.dims, extent_by_symbol=torch_selected.extents(self.selected.values(), known))
+
+    def _known(self, name: str, value: Any) -> Any:
+        """Return what is known at import as params."""
+        if not isinstance(value, torch.Tensor):
+            return tuple(self._known(name, part) for part in value)
+        if not value.numel():
+            return _EMPTY
+        while name in self.tensor_by_name:
+            name += "'"
+        self.tensor_by_name[name] = value
+        type_ = self._type(value, name)
+        return tensor("param", name=name, shape=type_.shape, dtype=type_.dtype)
 
     def _imported(self, output: torch.fx.Node, specs: Sequence[OutputSpec]) -> Imported:
         results: list[Any] = []
@@ -266,6 +283,8 @@ class _Importer:
         used = {term.attrs[0] for term in function.walk() if term.op == "param"}
         parameters = {name: value for name, value in self.tensor_by_name.items() if name in used}
         model = Model({"main": function}, {n: _numpy(n, t) for n, t in parameters.items()}, self.origin_by_term)
+        decide = {t.attrs[0] for n in self.known.sources for t in _terms(self.value_by_node[n]) if t is not _EMPTY}
+        parameters |= {name: self.tensor_by_name[name] for name in decide - used}
         call = self.program.call_spec
         assert call.in_spec is not None and call.out_spec is not None
         specs_of_call = (call.in_spec, call.out_spec)
@@ -298,7 +317,7 @@ class _Importer:
             if 0 in type_.shape:
                 self.value_by_node[node] = _EMPTY
                 return
-        elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+        elif spec.kind in _OWN:
             is_changed = spec.target in changed
             if not node.users and not is_changed:
                 return
@@ -369,6 +388,10 @@ class _Importer:
                 self._unsupported(node, name)
             self.value_by_node[node] = _LOST
             return
+        if node in self.known.results:
+            self._set(node, self._known(f"known.{node.name}", self.known.results[node]), name)
+            self.value_by_node.update(dict.fromkeys(names, self.value_by_node[node]))
+            return
         takes_numbers = False
         try:
             takes_numbers = torch_numbers.are_taken(node, self.value_by_node)
@@ -378,13 +401,15 @@ class _Importer:
                 return
             if name not in aten.ROWS:
                 raise UnsupportedOpError(name)
-            is_sized = isinstance(value, torch.Tensor) and any(map(free_unbacked_symbols, value.shape))
-            if is_sized and _reads_a_value(node) and node not in self.selected:
+            if sizes(node) and self.dims.asks_values(node):
                 raise torch_dims.made_of_values()
             if name in aten.READS_MEMORY:
-                _refuse_other_order(node)
+                check_memory(node)
                 self.reads_memory = True
             row, arguments, keywords = aten.ROWS[name], self._arguments(node), self._keywords(node)
+            if node in self.known.indices:
+                given, places = self.known.indices[node], partial(self._known, f"known.{node.name}")
+                arguments[1] = [places(i) if isinstance(i, torch.Tensor) else self._read(i, node) for i in given]
             aten.check_numbers(name, (*arguments, *keywords.values()), dtypes_of(value)[0])
             if takes_numbers:
                 row, arguments = torch_numbers.meaning(node, row, arguments, partial(self._type, what=name))
@@ -409,8 +434,7 @@ class _Importer:
             result = self._unsupported(node, name if error.what == name else f"{name} ({error.what})")
         except ModelError as error:
             self._refuse_unsupported()  # of which this may come: their results are unknown
-            is_meant = takes_numbers or node in self.selected
-            told = torch_dims.made_of_values() if _reads_a_value(node) and not is_meant else error
+            told = torch_dims.made_of_values() if self.dims.asks_values(node) and not takes_numbers else error
             told.where = f"{name} at {self.place(node) or node.name}" + (f", {error.where}" if error.where else "")
             raise told from error.__cause__
         self._set(node, result, name)
@@ -547,29 +571,11 @@ class _Importer:
                     raise ModelError(what, do="call the model on these arguments; if torch does it, report this")
 
 
-def _refuse_other_order(node: torch.fx.Node) -> None:
-    """Raise ModelError if the first operand's memory is not its values in order, as it is to the terms."""
-    memory: Any = node.args[0].meta["val"]  # type: ignore[union-attr]
-    offset = memory.storage_offset()
-    if free_unbacked_symbols(offset) or not memory.is_contiguous() or offset:
-        shape = list(memory.shape)
-        raise ModelError(
-            f"strides lead through the memory of a view of shape {shape}",
-            do="call .contiguous().clone() on the view, or write it by slices and permute",
-        )
-
-
 def _refuse_other_shape(node: torch.fx.Node, before: Any, after: Term | Complex) -> None:
     """Raise ModelError for a tensor that becomes another in shape, as `out=` is resized: its memory stays."""
     if before is _EMPTY or before.shape != after.shape:
         what = f"the model changes the shape of {node.name} from {list(node.meta['val'].shape)} to {list(after.shape)}"
         raise ModelError(what, do="give out= a tensor of the shape of the result, or return the result")
-
-
-def _reads_a_value(node: torch.fx.Node) -> bool:
-    """Whether a node takes a number that is made of the values of a tensor."""
-    taken = [used.meta.get("val") for used in node.all_input_nodes]
-    return any(isinstance(value, torch.SymInt | torch.Tensor) and free_unbacked_symbols(value) for value in taken)
 
 
 def _is_complex(value: Any) -> bool:

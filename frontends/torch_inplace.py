@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 
@@ -130,3 +130,15 @@ def _leaves_values(x: Any, axis: Any, size: Any, step: Any) -> bool:
     """Whether windows leave values between them or at the end."""
     shape = x.meta["val"].shape
     return len(shape) > 0 and (step > size or not statically_known_true((shape[axis] - size) % step == 0))
+
+
+def check_memory(node: torch.fx.Node) -> None:
+    """Raise ModelError if the first operand's memory is not its values in order, as it is to the terms."""
+    memory: Any = node.args[0].meta["val"]  # type: ignore[union-attr]
+    offset = memory.storage_offset()
+    if free_unbacked_symbols(offset) or not memory.is_contiguous() or offset:
+        shape = list(memory.shape)
+        raise ModelError(
+            f"strides lead through the memory of a view of shape {shape}",
+            do="call .contiguous().clone() on the view, or write it by slices and permute",
+        )

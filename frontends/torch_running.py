@@ -61,6 +61,7 @@ def alone() -> Generator[None]:
 
 _UNKNOWN_TYPE = re.compile(r"Unsupported input type|in output, which is not a known type")
 _DISTRIBUTIONS = Path(torch.distributions.__file__).parent
+_RECURRENT = Path(torch.nn.modules.rnn.__file__)
 _BUILT_IN = re.compile(r"type <class '\w+'>")
 
 
@@ -93,8 +94,13 @@ def advice(error: Exception) -> str:
         return "give tensors in tuples, lists and dicts; or register the class: torch.export.register_dataclass(Class)"
     if "fake tensor in the exported program constant" in str(error):
         return "assign nothing to .data: write in place (x.mul_(mask)), or compute with another tensor (x * mask)"
+    files = [Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if _RECURRENT in files and "FakeTensor" in str(error):
+        return (
+            "run the layer on padded sequences, not on packed ones, and mask its outputs behind their ends; one that "
+            "runs backward too can be exported to ONNX, whose recurrent operators take lengths"
+        )
     if isinstance(error, GuardOnDataDependentSymNode):
-        files = (Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__))
         if any(file.parent == _DISTRIBUTIONS for file in files):
             return "give the distribution validate_args=False: it looks at the values of its arguments"
         return "replace branches on values by torch.where or torch.cond, and numbers made of values by tensors"

@@ -187,6 +187,19 @@ def _max_unpool(
     return idioms.reshape(found, shape)
 
 
+def _col2im(
+    x: Term,
+    image_shape: Any,
+    block_shape: Any,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Term:
+    extents, kernel = ([int(extent) for extent in shape] for shape in (image_shape, block_shape))
+    _, stride, dilation, low, high = _pooled(x, kernel, strides, dilations, pads, "NOTSET")
+    return idioms_windows.folded(x, extents, tuple(kernel), stride, dilation, low, high)
+
+
 def _sums(x: Term, kernel: Ints, stride: Ints, dilation: Ints, low: Ints, high: Ints) -> Term:
     """Sum windows, which zeros fill up."""
     every = idioms_windows.windows(x, kernel, stride, dilation, low, high, 0)
@@ -403,6 +416,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "GlobalLpPool": (Row(_global_lp_pool),),
     "GlobalAveragePool": (_global("mean"),),
     "GlobalMaxPool": (_global("max"),),
+    "Col2Im": (Row(_col2im, known=(1, 2)),),
     "MaxUnpool": (Row(_max_unpool, known=(2,)),),
     "BatchNormalization": (
         Row(_batch_norm_by_flag, forwards=_batch_norm_by_results),

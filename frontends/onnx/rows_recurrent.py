@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from frittata.egraph.errors import UnsupportedOpError
+from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms, idioms_recurrent, idioms_windows
 from frittata.frontends.idioms_recurrent import Cell, State
@@ -36,7 +34,7 @@ def _row(make: Callable[[_Given], Cell], usual: tuple[str, ...], parts: int = 1)
         weights: Term,
         held: Term,
         biases: Term | None = None,
-        lengths: Any = None,
+        lengths: Term | None = None,
         output: Term | None = None,
         kept: Term | None = None,
         peepholes: Term | None = None,
@@ -47,11 +45,14 @@ def _row(make: Callable[[_Given], Cell], usual: tuple[str, ...], parts: int = 1)
         activations: Sequence[str] = (),
         linear_before_reset: int = 0,
     ) -> tuple[Term, ...]:
-        """Run all directions; x is (T, B, I), with `layout` 1 (B, T, I); weights are (directions, gates * H, width)."""
+        """Run all directions; x is (T, B, I), with `layout` 1 (B, T, I); weights are (directions, gates * H, width).
+
+        A sample without steps has zeros for its last state, as in ONNX Runtime, whatever it begins with.
+        """
         x = idioms.swap(x, 0, 1) if layout else x
         steps, batch = (idioms.number(dim) for dim in x.shape[:2])
-        if lengths is not None and (np.asarray(lengths) != steps).any():
-            raise UnsupportedOpError("sequence_lens of several lengths")
+        if lengths is not None and lengths.op == "full" and lengths.attrs[0].value == steps:
+            lengths = None
         nothing = idioms.filled(0, (batch, idioms.number(held.shape[-1])), x.dtype)
         outputs: list[Term] = []
         last: list[State] = []
@@ -63,8 +64,12 @@ def _row(make: Callable[[_Given], Cell], usual: tuple[str, ...], parts: int = 1)
             seen = None if peepholes is None else idioms.select(peepholes, 0, number)
             named = activations[number * len(usual) :][: len(usual)] or usual
             cell = make(_Given(own, own_bias, seen, named, linear_before_reset))
-            begun = (nothing if s is None else idioms.select(s, layout, number) for s in (output, kept)[:parts])
-            found, end = idioms_recurrent.run(idioms.linear(x, weight, bias), tuple(begun), cell, backward)
+            begun = [nothing if s is None else idioms.select(s, layout, number) for s in (output, kept)[:parts]]
+            if lengths is not None:
+                has_none = idioms.unsqueeze(tensor("le", lengths, idioms.scalar(0, lengths.dtype)), -1)
+                begun = [tensor("where", has_none, nothing, part) for part in begun]
+            gates = idioms.linear(x, weight, bias)
+            found, end = idioms_recurrent.run(gates, tuple(begun), cell, backward, lengths)
             outputs.append(idioms.unsqueeze(found, 1))
             last.append(end)
         ends = ([idioms.unsqueeze(part, layout) for part in every] for every in zip(*last, strict=True))
@@ -72,7 +77,7 @@ def _row(make: Callable[[_Given], Cell], usual: tuple[str, ...], parts: int = 1)
         first = idioms.permute(joined, (2, 0, 1, 3)) if layout else joined
         return first, *(idioms_windows.concat(end, layout) for end in ends)
 
-    return Row(meaning, known=(4,))
+    return Row(meaning)
 
 
 def _expect(given: _Given, *usual: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from math import lcm
+from math import lcm, prod
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from frittata.egraph.errors import UnsupportedOpError
 from frittata.egraph.ops.registry import element, tensor
 from frittata.egraph.terms import Scalar, Term
-from frittata.frontends import idioms, idioms_sampling, idioms_windows
+from frittata.frontends import idioms, idioms_indices, idioms_sampling, idioms_windows
 from frittata.frontends.idioms_sampling import cubic, filtered, triangle
 from frittata.frontends.onnx.tables import Row
 
@@ -136,7 +136,111 @@ def _grid_sample(
     return idioms_sampling.grid_sample(x, grid, plain, padding_mode, bool(align_corners))
 
 
+def _roi_align(
+    x: Term,
+    rois: Term,
+    images: Term,
+    coordinate_transformation_mode: str = "half_pixel",
+    mode: str = "avg",
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+) -> Term:
+    """Return the means of samples over the cells of a grid in each box, (left, top, right, bottom) in an image."""
+    if mode != "avg":
+        raise UnsupportedOpError(f"mode {mode}")
+    if sampling_ratio <= 0:
+        raise UnsupportedOpError("no sampling_ratio, so that boxes say how many samples there are")
+    half = coordinate_transformation_mode == "half_pixel"
+    boxes = tensor("mul", rois, idioms.scalar(spatial_scale, rois.dtype))
+    left, top, right, bottom = (idioms.select(boxes, 1, at) for at in range(4))
+    count = idioms.number(rois.shape[0])
+    rows, counts_rows = _samples(top, bottom, output_height, sampling_ratio, half, x.shape[2])
+    columns, counts_columns = _samples(left, right, output_width, sampling_ratio, half, x.shape[3])
+    places = [idioms.unsqueeze(rows, 2), idioms.unsqueeze(columns, 1)]
+    counts = tensor("and", idioms.unsqueeze(counts_rows, 2), idioms.unsqueeze(counts_columns, 1))
+    read = idioms_sampling.sampled(idioms_indices.take(x, images, 0), places, "linear", "border")
+    kept = tensor("where", idioms.unsqueeze(counts, 1), read, idioms.scalar(0, x.dtype))
+    shape = (count, x.shape[1], output_height, sampling_ratio, output_width, sampling_ratio)
+    return idioms.mean(idioms.reshape(kept, shape), [-3, -1])
+
+
+def _roi_align_by_whole_pixels(x: Term, rois: Term, images: Term, **options: Any) -> Term:
+    """Up to opset 15 boxes are not moved by half a pixel."""
+    return _roi_align(x, rois, images, "output_half_pixel", **options)
+
+
+def _samples(start: Term, end: Term, cells: int, each: int, half: bool, extent: Any) -> tuple[Term, Term]:
+    """Return where the samples of an axis stand, (boxes, cells * each), and which of them are within reach of it.
+
+    By half a pixel more to the left, or in boxes of one pixel at least.
+    """
+    size = tensor("sub", end, start)
+    size = size if half else tensor("max", size, idioms.scalar(1, size.dtype))
+    start = tensor("sub", start, idioms.scalar(0.5, start.dtype)) if half else start
+    numbers = idioms.cast(idioms_indices.numbers(cells * each, -1), start.dtype)
+    shares = tensor("mul", tensor("add", numbers, _like(numbers, 0.5)), _like(numbers, 1 / (cells * each)))
+    u = tensor("add", idioms.unsqueeze(start, -1), tensor("mul", idioms.unsqueeze(size, -1), shares))
+    return u, tensor("and", tensor("ge", u, _like(u, -1)), tensor("le", u, _like(u, idioms.number(extent))))
+
+
+def _like(x: Term, value: float) -> Term:
+    return idioms.scalar(value, x.dtype)
+
+
+def _deform_conv(
+    x: Term,
+    w: Term,
+    offset: Term,
+    bias: Term | None = None,
+    mask: Term | None = None,
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    offset_group: int = 1,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Term:
+    """Convolve an image with what is read beside each place of the kernel, by an offset for each (and a factor).
+
+    Source: Dai et al., 2017; Zhu et al., 2019.
+    """
+    if len(x.shape) != 4:
+        raise UnsupportedOpError(f"a convolution of {x.type}")
+    batch, channels, *_ = map(idioms.number, x.shape)
+    outputs, _, *kernel = map(idioms.number, w.shape)
+    taps, inner = prod(kernel), [idioms.number(dim) for dim in offset.shape[2:]]
+    groups = batch * offset_group
+    shifts = idioms.reshape(offset, (groups, *kernel, 2, *inner))
+    places: list[Term] = []
+    lows, stride, dilation = pads or (0, 0), strides or (1, 1), dilations or (1, 1)
+    for at in range(2):
+        whole = _grid_of_windows(kernel, inner, at, stride[at], dilation[at], -lows[at])
+        u = tensor("add", idioms.select(shifts, 3, at), idioms.cast(whole, shifts.dtype))
+        places.append(idioms.reshape(u, (groups, taps, *inner)))
+    images = idioms.reshape(x, (groups, channels // offset_group, *x.shape[2:]))
+    read = idioms_sampling.sampled(images, places, "linear", "zeros")
+    if mask is not None:
+        read = tensor("mul", read, idioms.reshape(mask, (groups, 1, taps, *inner)))
+    columns = idioms.reshape(read, (batch, group, channels // group * taps, prod(inner)))
+    rows = idioms.reshape(w, (group, outputs // group, channels // group * taps))
+    out = idioms.reshape(idioms.matmul(rows, columns), (batch, outputs, *inner))
+    return out if bias is None else tensor("add", out, idioms.per_channel(bias, 4))
+
+
+def _grid_of_windows(
+    kernel: Sequence[int], inner: Sequence[int], axis: int, stride: int, dilation: int, start: int
+) -> Term:
+    """Return where windows read an axis of two: the axes of the kernel are first, those of the result last."""
+    tap = tensor("mul", idioms_indices.numbers(kernel[axis], axis - 4), idioms.scalar(dilation, "i64"))
+    window = tensor("mul", idioms_indices.numbers(inner[axis], axis - 2), idioms.scalar(stride, "i64"))
+    return tensor("add", tensor("add", tap, window), idioms.scalar(start, "i64"))
+
+
 ROWS: dict[str, tuple[Row, ...]] = {
+    "RoiAlign": (Row(_roi_align_by_whole_pixels, forwards=_roi_align), Row(_roi_align, since=16)),
+    "DeformConv": (Row(_deform_conv),),
     "Upsample": (Row(_upsample, known=(1,)),),
     "Resize": (Row(_upsample, known=(1,)), Row(_resize, known=(1, 2, 3), since=11)),
     "GridSample": (Row(_grid_sample),),

@@ -312,6 +312,10 @@ ORDERS: dict[str, tuple[Forward, tuple[Any, ...]]] = {
         lambda x, i: (x.cumsum(0), x.cumsum(1) * 2, x.cumsum(-1), i.cumsum(0), (i > 3).cumsum(-1), x.sum().cumsum(0)),
         (X, ints(9, 6, 8)),
     ),
+    "running sums in logarithms": (
+        lambda x, y: (x.logcumsumexp(0), x.logcumsumexp(-1), y.logcumsumexp(1), y.sum().logcumsumexp(0)),
+        (SPECIAL, X),
+    ),
     "running products and extremes": (
         lambda x: (x.cumprod(1), x.cummax(-1)[0], x.cummin(0).values, x.cumsum(0, dtype=torch.float64)),
         (X,),

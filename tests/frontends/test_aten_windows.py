@@ -14,7 +14,7 @@ from torch_cases import Forward, assert_compiled, assert_imported, assert_same, 
 
 import frittata as ft
 from frittata.egraph import shapes
-from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.errors import ModelError
 from frittata.egraph.machine import REFERENCE
 from frittata.frontends.torch_export import from_module
 
@@ -428,13 +428,14 @@ def test_places_of_maxima_are_those_of_torch() -> None:
         assert_same(fast(narrow), F.max_pool2d(narrow, 3, 2, 1, return_indices=True), 0)
 
 
-def test_where_a_maximum_of_uneven_windows_stands_has_no_definition() -> None:
-    class Indices(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return F.adaptive_max_pool2d(x, 2, return_indices=True)[1] + 1
-
-    with pytest.raises(UnsupportedOpError, match="adaptive_max_pool2d"):
-        from_module(Indices().eval(), (IMAGE,))
+@pytest.mark.parametrize("sizes", [(3, 4), (7, 2), (1, 1), (4, 13), (2, 3, 4)])
+def test_maxima_of_adaptive_pools_stand_where_torch_finds_them(sizes: tuple[int, ...]) -> None:
+    """The first of equal ones, the last of NaN, and the first where there is nothing but the lowest."""
+    x = torch.randint(-2, 2, (2, 3, 7, 9), generator=torch.Generator().manual_seed(0)).to(torch.float64)
+    x[0, 0, 2, 3] = x[0, 0, 2, 6] = x[0, 0, 5, 1] = torch.nan
+    x[1, 1], x[1, 2, 3] = -torch.inf, torch.inf
+    pool: Any = F.adaptive_max_pool2d if len(sizes) == 2 else F.adaptive_max_pool3d
+    assert_imported(lambda x: pool(x, sizes, return_indices=True), x)
 
 
 def test_terms_that_do_not_fit_are_refused() -> None:

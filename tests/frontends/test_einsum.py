@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import frittata as ft
+from frittata.egraph.errors import ModelError
 from frittata.egraph.terms import walk
 from frittata.frontends.torch_export import from_module
 
@@ -60,3 +63,12 @@ def test_integers_are_summed_as_torch_sums_them(text: str, dtype: torch.dtype) -
 def test_what_is_summed_stays_in_the_order_of_the_first_operand() -> None:
     model = from_module(Einsum("btl,tlo->bo", None).eval(), (X, Y)).model
     assert not [term for term in walk(*model.main.outputs) if term.op == "permute"]
+
+
+@pytest.mark.parametrize("text", ["0i,i0->0", "i_->i", "\u00e9i->i", "i.->i"])
+def test_axes_are_named_by_letters_as_numpy_has_it(text: str) -> None:
+    operands = (np.ones((3, 3)),) * (text.count(",") + 1)
+    with pytest.raises(ValueError):
+        np.einsum(text, *operands)
+    with pytest.raises(ModelError, match="for an axis"):
+        ft.from_function(lambda *given: np.einsum(text, *given), operands)

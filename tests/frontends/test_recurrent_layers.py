@@ -134,7 +134,6 @@ def test_onnx_operators_in_all_directions(
 
 
 def test_what_onnx_can_say_and_we_cannot_is_refused() -> None:
-    layer = made("tanh")
     for op, name, given in (
         ("RNN", "tanh", {"activations": ["Affine"]}),
         ("RNN", "tanh", {"clip": 1.0}),
@@ -143,8 +142,37 @@ def test_what_onnx_can_say_and_we_cannot_is_refused() -> None:
     ):
         with pytest.raises(ModelError, match=rf"{op} \((activations|attribute clip)"):
             from_onnx(onnx_model(made(name), op, "forward", 0, **given))
-    model = onnx_model(layer, "RNN", "forward", 0)
+
+
+@pytest.mark.parametrize("are_known", [False, True])
+@pytest.mark.parametrize(("op", "name", "given"), [("LSTM", "lstm", {}), ("GRU", "gru", {"linear_before_reset": 1})])
+def test_sequences_of_several_lengths(op: str, name: str, given: dict[str, Any], are_known: bool) -> None:
+    layer = made(name, bidirectional=True)
+    x, begun, lengths = torch.randn(STEPS, BATCH, INPUTS, dtype=torch.float64), states(layer), [STEPS, 0, 2]
+    rows = []
+    for at, length in enumerate(lengths):
+        state = tuple(part[:, at] for part in begun)
+        if length:
+            found, *last = Flat(layer)(x[:length, at], *state)
+        else:  # as ONNX Runtime has it, not the state that it begins with
+            found, last = torch.zeros(0, 2 * HIDDEN, dtype=torch.float64), [torch.zeros_like(part) for part in state]
+        padded = torch.cat([found, torch.zeros(STEPS - length, 2 * HIDDEN, dtype=torch.float64)])
+        rows.append((padded.unflatten(1, (2, HIDDEN)), *last))
+    law = tuple(torch.stack(parts, dim=-2) for parts in zip(*rows, strict=True))
+    model = onnx_model(layer, op, "bidirectional", 0, **given)
     model.graph.node[0].input[4] = "lengths"
-    model.graph.initializer.append(numpy_helper.from_array(np.array([5, 4, 5], np.int32), "lengths"))
-    with pytest.raises(ModelError, match="sequence_lens"):
-        from_onnx(model)
+    values = np.array(lengths, np.int32)
+    if are_known:
+        model.graph.initializer.append(numpy_helper.from_array(values, "lengths"))
+    else:
+        model.graph.input.append(helper.make_tensor_value_info("lengths", TensorProto.INT32, [BATCH]))
+    args = (x.numpy(), *(part.numpy() for part in begun), *(() if are_known else (values,)))
+    assert_equal(from_onnx(model).model.interpret(*args), law)
+
+
+def test_sequences_that_are_known_to_be_whole_need_no_mask() -> None:
+    model = onnx_model(made("tanh"), "RNN", "forward", 0)
+    model.graph.node[0].input[4] = "lengths"
+    model.graph.node.insert(0, helper.make_node("Constant", [], ["lengths"], value_ints=[STEPS] * BATCH))
+    plain = from_onnx(onnx_model(made("tanh"), "RNN", "forward", 0)).model
+    assert str(from_onnx(model).model) == str(plain)

@@ -60,6 +60,15 @@ class Masked(nn.Linear):
         return super().forward(input)
 
 
+class Packed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.GRU(4, 2, batch_first=True)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        return self.layer(nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True))[1]
+
+
 ERRORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str, str]] = {
     "a class among arguments": (lambda u: u.x * 2, (Unknown(X),), "Unknown", "register_dataclass"),
     "a class that is built in": (lambda x, at: x[at], (X, slice(0, 2)), "slice", "make it of them in the model"),
@@ -79,7 +88,7 @@ ERRORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str, str]] = {
         lambda x, at: torch.tensor_split(x, at), (X, torch.tensor([1])), "made of the values", "leave it a tensor"
     ),
     "a shape, and what is made of it": (
-        lambda x: torch.combinations(x[0], 1), (X,), "masked_select.*depends on values", "without them"
+        lambda x: 2 * torch.masked_select(x, x > 0), (X,), "masked_select.*depends on values", "without them"
     ),
     "complex numbers of halves": (lambda x: x.chalf(), (X,), r"_to_copy.default has torch.complex32", "convert"),
     "a branch": (_branches, (X,), "data-dependent", "torch.where"),
@@ -96,6 +105,7 @@ ERRORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str, str]] = {
         lambda x: F.batch_norm(x, x[0].clone(), x[1].clone(), training=True), (X,), "statistics", "takes None"
     ),
     "a class that no tree is": (lambda x: (x, torch.sin), (X,), "not a known type", "in tuples, lists and dicts"),
+    "packed sequences": (Packed().eval(), (X[None], torch.tensor([2])), "cannot follow Packed", "on padded sequences"),
     "a check of values": (lambda x: F.gaussian_nll_loss(x, x, x.abs()), (X,), "data-dependent", "torch.where"),
 }
 

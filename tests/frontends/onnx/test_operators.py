@@ -514,3 +514,66 @@ def test_signals_that_are_none_are_refused(shape: str, call: str) -> None:
     text = f"(float[{shape}] x) => (float y) <int64 n = {{2}}, int64 m = {{4}}> {{ y = {call} }}"
     with pytest.raises(ModelError, match=r"give (it|a longer signal)"):
         from_onnx(parser.parse_model(HEAD + text))
+
+
+def boxes() -> Array:
+    """Return boxes that begin outside, leave the image of 7 x 9 pixels, and have no size."""
+    return np.array([[-9, -5, 3, 3], [4, 4, 40, 41], [0, 8, 30, 27], [9, 9, 9, 9], [20, 12, 10, 6]], np.float32)
+
+
+@pytest.mark.parametrize("options", [{}, {"coordinate_transformation_mode": "output_half_pixel"}])
+def test_means_over_the_cells_of_boxes(options: dict[str, Any]) -> None:
+    grid = {"output_height": 3, "output_width": 2, "sampling_ratio": 2, "spatial_scale": 0.25, **options}
+    operands = {"x": drawn(2, 3, 7, 9), "r": boxes(), "i": ints(0, 1, 1, 0, 1)}
+    agrees(one("RoiAlign", operands, 16, **grid), operands)
+
+
+def test_up_to_opset_15_boxes_are_not_moved_by_half_a_pixel() -> None:
+    operands = {"x": drawn(2, 3, 7, 9), "r": boxes(), "i": ints(0, 1, 1, 0, 1)}
+    grid = {"output_height": 2, "output_width": 2, "sampling_ratio": 1, "spatial_scale": 0.25}
+    new = one("RoiAlign", operands, 16, coordinate_transformation_mode="output_half_pixel", **grid)
+    assert str(from_onnx(one("RoiAlign", operands, 10, **grid)).model) == str(from_onnx(new).model)
+
+
+def test_how_many_samples_a_cell_has_must_be_known() -> None:
+    operands = {"x": drawn(2, 3, 7, 9), "r": boxes(), "i": ints(0, 1, 1, 0, 1)}
+    with pytest.raises(UnsupportedOpError, match="no sampling_ratio"):
+        from_onnx(one("RoiAlign", operands, 16))
+
+
+DEFORMED: list[tuple[int, int, dict[str, Any], list[str]]] = [
+    (2, 2, {"strides": [2, 1], "pads": [1, 0, 2, 1], "dilations": [1, 2]}, ["b", "m"]),
+    (1, 4, {}, ["", "m"]),
+    (1, 1, {"pads": [1, 1, 1, 1]}, []),
+]
+
+
+@pytest.mark.parametrize(("groups", "offsets", "options", "further"), DEFORMED)
+def test_convolutions_with_an_offset_for_each_place(
+    groups: int, offsets: int, options: dict[str, Any], further: list[str]
+) -> None:
+    (top, left, bottom, right), steps = options.get("pads", [0] * 4), options.get("strides", [1, 1])
+    down, across = options.get("dilations", [1, 1])
+    rows, columns = (8 + top + bottom - 2 * down - 1) // steps[0] + 1, (7 + left + right - across - 1) // steps[1] + 1
+    operands = {"x": drawn(2, 4, 8, 7), "w": drawn(6, 4 // groups, 3, 2)}
+    operands["o"] = 2 * drawn(2, offsets * 12, rows, columns)
+    operands |= {key: drawn(6) if key != "m" else drawn(2, offsets * 6, rows, columns) for key in further}
+    model = one("DeformConv", operands, 19, group=groups, offset_group=offsets, **options)
+    agrees(model, operands)
+
+
+FOLDED: list[tuple[Sequence[int], Sequence[int], int, dict[str, Any]]] = [
+    ((8, 10), (2, 3), 16, {"dilations": [2, 1], "pads": [1, 0, 0, 2], "strides": [2, 3]}),
+    ((9,), (4,), 3, {"strides": [2]}),
+    ((5, 6, 4), (1, 5, 3), 20, {}),
+]
+
+
+@pytest.mark.parametrize(("extents", "kernel", "windows", "options"), FOLDED)
+def test_windows_are_added_where_they_would_be_read(
+    extents: Sequence[int], kernel: Sequence[int], windows: int, options: dict[str, Any]
+) -> None:
+    columns = drawn(2, 3 * int(np.prod(kernel)), windows)
+    columns[0, 0, 0], columns[1, 1, 1] = np.nan, np.inf
+    operands = {"x": columns, "I": ints(*extents), "B": ints(*kernel)}
+    agrees(one("Col2Im", operands, 18, **options), operands)
