@@ -28,8 +28,8 @@ _NUMBER_BYTES = 4
 def spread(work: Callable[[int], Any], order: Sequence[int], processes: int | None = None) -> dict[int, Any]:
     """Let children do the work of each number, each the next that none has begun; this process keeps its memory.
 
-    There are as many of them as processors in reach unless told. Return what they found. What is missing is the caller's to do:
-    a child has met an error in it, or was ended, or there was none.
+    There are as many of them as processors in reach unless told. Return what they found. What is missing is the
+    caller's to do: a child has met an error in it, or was ended, or there was none.
     """
     if not _may_fork():
         return {}
