@@ -14,7 +14,7 @@ demo: $(INSTALLED)  ## show what the compiler does with one model
 test: $(INSTALLED)  ## run the test suite; ARGS="-k name" narrows it
 	$(BIN)/pytest -n auto $(ARGS)
 
-fuzz: $(INSTALLED)  ## try 3,000 random models, 300 networks, 1,000 programs; ARGS="--first-seed 100" tries others
+fuzz: $(INSTALLED)  ## try 3,000 random models, 200 networks, 750 programs; ARGS="--first-seed 100" tries others
 	$(BIN)/pytest -n auto tests/test_random_models.py tests/test_random_networks.py --examples 3000 $(ARGS)
 
 lint: $(INSTALLED)  ## check style and imports
