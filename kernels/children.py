@@ -14,14 +14,15 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from math import inf
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
-
-from frittata.kernels import driver
 
 log = logging.getLogger(__name__)
 
 _PATIENCE_S = 60.0
+_NAP_S = 0.005
+"""Whoever sleeps for so long is asleep."""
 _NUMBER_BYTES = 4
 
 
@@ -53,7 +54,23 @@ def spread(work: Callable[[int], Any], order: Sequence[int], processes: int | No
 
 def _may_fork() -> bool:
     """Whether a child can work: a thread that is awake might hold a lock that would never be released in it."""
-    return sys.platform == "linux" and threading.active_count() == 1 + driver.asleep()
+    if sys.platform != "linux":
+        return False
+    others = [thread.native_id for thread in threading.enumerate() if thread is not threading.current_thread()]
+    if not others:
+        return True
+    before = [*map(_sleep_of, others)]
+    time.sleep(_NAP_S)
+    return None not in before and before == [*map(_sleep_of, others)]
+
+
+def _sleep_of(thread: int | None) -> list[str] | None:
+    """Return how often a thread was put to sleep; None if it is awake."""
+    try:
+        lines = Path(f"/proc/self/task/{thread}/status").read_text().splitlines()
+    except OSError:
+        return None
+    return [line for line in lines if "ctxt_switches" in line] if "State:\tS (sleeping)" in lines else None
 
 
 def _forked(work: Callable[[int], Any], queue: int, answer: IO[bytes]) -> int:

@@ -493,11 +493,6 @@ def workers() -> Workers:
     return _of_process[0]
 
 
-def asleep() -> int:
-    """Return how many threads of this process are workers that sleep: they hold nothing that a fork would need."""
-    return sum(len(found.asleep) for found in _of_process)
-
-
 def _start() -> None:
     with _starting:
         if not _of_process:  # another caller may have been faster
