@@ -63,6 +63,7 @@ def test_what_float64_loses_is_seen_where_a_wider_float_is_there() -> None:
         lambda x: x.masked_fill(NEAR_ZERO > 1, -math.inf),
         lambda x: (x + MASK) * HUGE.log(),
         lambda x: x / (NEAR_ZERO > 1),
+        lambda x: x * (1 / (NEAR_ZERO > 1)) * 3,
         lambda x: x * (NEAR_ZERO * 1e-10),
         lambda x: x * torch.zeros(12) * HUGE,
     ],
