@@ -132,3 +132,19 @@ def test_what_the_model_changes_is_not_known() -> None:
 
     with pytest.raises(ModelError, match="indexing by a mask"):
         from_module(Holding(turned).eval(), (X,))
+
+
+def drawn(m: Holding, x: Tensor) -> Tensor:
+    return x[:, torch.rand(4) > 0.5]
+
+
+def of_the_argument(m: Holding, x: Tensor) -> Tensor:
+    weights = torch.ones(4)
+    weights.mul_(x[0])
+    return x[:, weights > 0]
+
+
+@pytest.mark.parametrize("function", [drawn, of_the_argument])
+def test_what_is_another_at_each_call_is_not_known(function: Callable[[Any, Tensor], Any]) -> None:
+    with pytest.raises(ModelError, match="indexing by a mask"):
+        from_module(Holding(function).eval(), (X,))
