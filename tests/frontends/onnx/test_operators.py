@@ -523,9 +523,9 @@ def boxes() -> Array:
 
 @pytest.mark.parametrize("options", [{}, {"coordinate_transformation_mode": "output_half_pixel"}])
 def test_means_over_the_cells_of_boxes(options: dict[str, Any]) -> None:
-    grid: dict[str, Any] = {"output_height": 3, "output_width": 2, "sampling_ratio": 2, "spatial_scale": 0.25, **options}
+    grid: dict[str, Any] = {"output_height": 3, "output_width": 2, "sampling_ratio": 2, "spatial_scale": 0.25}
     operands = {"x": drawn(2, 3, 7, 9), "r": boxes(), "i": ints(0, 1, 1, 0, 1)}
-    agrees(one("RoiAlign", operands, 16, **grid), operands)
+    agrees(one("RoiAlign", operands, 16, **grid, **options), operands)
 
 
 def test_up_to_opset_15_boxes_are_not_moved_by_half_a_pixel() -> None:
