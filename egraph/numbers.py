@@ -1,7 +1,7 @@
 """Numbers as the model says, before rules see them: rules hold over the reals, and a dtype ends somewhere.
 
     2.5 * 3e38      ->  inf                       as the model computes it, whatever else it is multiplied by
-    x + full(2, s)  ->  x + full(2, ())           if x has the shape: numbers meet where what is rounded is seen
+    x + full(2, s)  ->  x + full(2, ())           spread over s after it: numbers meet where what is rounded is seen
     x / 1e-40       ->  x * 2**64 / 1.8446e-21    bit for bit: the reciprocal of the first divisor is infinite
 """
 
@@ -30,8 +30,8 @@ def settled(model: Model) -> Model:
             return _full(_value(term, args), term)
         plain = tuple(_full(arg.attrs[0]) if arg.op == "full" else arg for arg in args)
         made = registry.make(term.op, term.sort, plain, term.attrs)
-        made = made if made.type == term.type else registry.make(term.op, term.sort, args, term.attrs)
-        return _scaled(made) if made.op == "div" and made.args[1].op == "full" else made
+        made = _scaled(made) if made.op == "div" and made.args[1].op == "full" else made
+        return made if made.type == term.type else registry.tensor("expand", made, shape=term.shape)
 
     return model.rewritten(new_term)
 

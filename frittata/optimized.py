@@ -58,7 +58,7 @@ class Optimized:
         self._run = self._runner()
         freeze, imported = compilation.options.freeze, compilation.imported
         tensors = imported.parameters
-        # with freeze=False what decides a size, and so is no param, is not read anew
+        # with freeze=False what decides a size is not read anew; it has a name that no param has
         guarded = tensors if freeze is None else {n: tensors[n] for n in tensors.keys() - imported.model.params.keys()}
         self._guard = Guard(guarded, source) if freeze is None or (guarded and not freeze) else Guard({}, None)
         self._parameters = tuple(lambda value=value: value for value in parameters) or readers(imported, source, freeze)

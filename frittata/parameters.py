@@ -131,7 +131,7 @@ class Guard:
 def _changed(name: str) -> StaleParametersError:
     return StaleParametersError(
         f"parameter {name!r} was changed after optimize()",
-        do=f"{_AGAIN}; freeze=True does not look at each call, freeze=False reads parameters anew",
+        do=f"{_AGAIN}; freeze=True does not look at each call, freeze=False reads anew what decides no size",
     )
 
 

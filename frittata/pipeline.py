@@ -7,6 +7,7 @@ A program that was chosen before for the same question is taken from the cache i
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import logging
 import threading
@@ -81,7 +82,7 @@ class Compilation:
     """The caller's rule files: names and texts."""
     phase_seconds: dict[str, float] = field(default_factory=dict[str, float])
     out_of_range: str = ""
-    """Which constant no dtype could hold by rules over the reals, so that the program was chosen without these."""
+    """Which constant no dtype could hold by rules over the reals, so that a program without these was looked for."""
 
     @property
     def own_families(self) -> set[str]:
@@ -124,7 +125,8 @@ def compile_model(
     if lost is None or options.numerics == "exact":
         return done
     log.info("a constant leaves the range of %s at %s: compiling with numerics='exact'", lost.dtype, lost.op)
-    done = _compiled(source, args, replace(options, numerics="exact"), kwargs, imported, model, watch)
+    with contextlib.suppress(ExtractionError):  # where a rule of the caller's over the reals defines an operator
+        done = _compiled(source, args, replace(options, numerics="exact"), kwargs, imported, model, watch)
     done.out_of_range = f"{lost.op}, {lost.type}"
     return done
 

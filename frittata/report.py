@@ -268,7 +268,9 @@ class Report:
         notes = [f"prices are for the machine {self.compilation.machine.name}"]
         if self.compilation.out_of_range:
             what = f"a constant leaves the range of its dtype ({self.compilation.out_of_range})"
-            notes.append(f'numerics is "exact": by rules over the reals {what}')
+            is_exact = self.compilation.options.numerics == "exact"
+            without = 'numerics is "exact"' if is_exact else "there is no program without rules over the reals"
+            notes.append(f"{without}: by {'rules over the reals' if is_exact else 'these'} {what}")
         if self.is_remembered:
             notes.append("chosen by an earlier run, and found in the cache or in a saved file")
         if self.library:

@@ -284,7 +284,7 @@ class _Importer:
         parameters = {name: value for name, value in self.tensor_by_name.items() if name in used}
         model = Model({"main": function}, {n: _numpy(n, t) for n, t in parameters.items()}, self.origin_by_term)
         decide = {t.attrs[0] for n in self.known.sources for t in _terms(self.value_by_node[n]) if t is not _EMPTY}
-        parameters |= {name: self.tensor_by_name[name] for name in decide - used}
+        parameters |= {name + " (of a size)" * (name in used): self.tensor_by_name[name] for name in decide}
         call = self.program.call_spec
         assert call.in_spec is not None and call.out_spec is not None
         specs_of_call = (call.in_spec, call.out_spec)

@@ -37,14 +37,17 @@ def spread(work: Callable[[int], Any], order: Sequence[int], processes: int | No
     count = min(processes or len(os.sched_getaffinity(0)), len(order))
     if count < 2:
         return {}
-    with ExitStack() as files:
+    found: dict[int, Any] = {}
+    with suppress(OSError), ExitStack() as files:  # where no file can be had for it
         queue = files.enter_context(TemporaryFile())  # after a fork all processes read on from one place
         queue.write(b"".join(n.to_bytes(_NUMBER_BYTES, "little") for n in order))
         queue.flush()
         os.lseek(queue.fileno(), 0, os.SEEK_SET)
         answers = [files.enter_context(TemporaryFile()) for _ in range(count)]
-        _wait([_forked(work, queue.fileno(), answer) for answer in answers], queue.fileno())
-        found: dict[int, Any] = {}
+        forked: list[int] = []
+        with suppress(OSError):  # where there may be no more processes
+            forked.extend(_forked(work, queue.fileno(), answer) for answer in answers)
+        _wait(forked, queue.fileno())
         for answer in answers:
             answer.seek(0)
             with suppress(EOFError, pickle.UnpicklingError):

@@ -53,13 +53,17 @@ def note(constant: Term, interpreter: Interpreter, value_by_param: Mapping[str, 
         value = interpreter.tensor(term)
         if not dtypes.is_float(term.dtype):
             return False
-        finite = np.isfinite(value)
-        if not finite.all():
-            return term.op != "reciprocal" or bool((~finite & (interpreter.tensor(term.args[0]) != 0)).any())
+        if not np.isfinite(value).all():
+            return True
         tiny = dtypes.finfo(term.dtype).tiny
         return bool(term.args) and np.abs(value).max() < tiny and 0 < np.abs(exact.tensor(term)).max() < tiny
+
+    def divides_by_zero(term: Term) -> bool:
+        """Whether a reciprocal is infinite where its divisor is zero, and nowhere else."""
+        finite = np.isfinite(interpreter.tensor(term))
+        return term.op == "reciprocal" and not finite.all() and not interpreter.tensor(term.args[0])[~finite].any()
 
     if is_out(constant):
         parts = [part for part in walk(constant) if part.sort == "tensor" and is_out(part)]
         first = [part for part in parts if not any(other in parts for arg in part.args for other in walk(arg))]
-        noted += [part for part in first if part.args]
+        noted += [part for part in first if part.args and not divides_by_zero(part)]

@@ -67,13 +67,26 @@ def test_numbers_alone_are_what_their_dtype_makes_of_them(
     np.testing.assert_array_equal(ft.optimize(model, machine=REFERENCE)(value), value * np.float32(expected))
 
 
-def test_numbers_lose_their_shape_where_something_else_has_it() -> None:
+def test_numbers_lose_their_shape_and_what_they_meet_is_spread_after() -> None:
     model = ft.parse("""
-def main(x: f32[3], y: f32[1]) -> (f32[3], f32[3]):
+def main(x: f32[3], y: f32[1]) -> (f32[3], f32[3], f32[3]):
     v1: f32[3] = full(value=f32(2.0), shape=(3,))
     v2: f32[3] = mul(x, v1)
     v3: f32[3] = mul(y, v1)
-    return (v2, v3)
+    v4: f32[3] = full(value=f32(1e-40), shape=(3,))
+    v5: f32[3] = div(y, v4)
+    return (v2, v3, v5)
 """)
-    alone, spread = settled(model).main.outputs
-    assert alone.args[1].shape == () and spread.args[1].shape == (3,)
+    alone, *spread = settled(model).main.outputs
+    assert alone.args[1].shape == ()
+    for one, op in zip(spread, ("mul", "div"), strict=True):
+        (made,) = one.args
+        assert (one.op, one.shape) == ("expand", (3,))
+        assert (made.op, made.args[1].op, made.args[1].shape) == (op, "full", ())
+
+
+def test_numbers_that_spread_a_tensor_do_not_meet_beyond_the_range() -> None:
+    x = np.array([1e-30], np.float32)
+    huge, ten = np.full(5, 3e38, np.float32), np.float32(10)
+    fast = ft.optimize(lambda x: x * np.full(5, 3e38, np.float32) * np.float32(10), (x,), machine=REFERENCE)
+    np.testing.assert_allclose(fast(x), x * huge * ten, rtol=1e-6)

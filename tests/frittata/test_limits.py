@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from torch import nn
 
 import frittata as ft
 from frittata.egraph.machine import REFERENCE
+from frittata.egraph.model import Function, Model
+from frittata.egraph.ops.registry import make, tensor
 from frittata.optimized import Optimized
 
 HUGE, LITTLE = torch.full((12,), 1e30), torch.full((12,), 1e-30)
@@ -63,6 +67,7 @@ def test_what_float64_loses_is_seen_where_a_wider_float_is_there() -> None:
         lambda x: x.masked_fill(NEAR_ZERO > 1, -math.inf),
         lambda x: (x + MASK) * HUGE.log(),
         lambda x: x / (NEAR_ZERO > 1),
+        lambda x: x * (1 / (NEAR_ZERO > 1)) * 3,
         lambda x: x * (NEAR_ZERO * 1e-10),
         lambda x: x * torch.zeros(12) * HUGE,
     ],
@@ -91,3 +96,18 @@ def test_a_saved_program_keeps_what_it_was_chosen_without(tmp_path: object) -> N
     loaded = ft.load(fast.save(f"{tmp_path}/model.frt"))
     assert loaded.compilation.options.numerics == "exact"
     np.testing.assert_array_equal(loaded(x), fast(x))
+
+
+def test_an_operator_that_a_rule_over_the_reals_defines_keeps_its_program(tmp_path: Path) -> None:
+    ft.ops.register(replace(ft.ops.get("tanh"), name="halved", reference=lambda x: x / 2))
+    rules = tmp_path / "halved.rules"
+    rules.write_text("define-halved: halved(x) => x * 0.5 [reassoc]\n")
+    x = make("input", "tensor", (), ("x", (3,), "f32"))
+    w = tensor("param", name="w", shape=(3,), dtype="f32")
+    scaled = tensor("mul", tensor("mul", tensor("halved", x), w), w)
+    model = Model({"main": Function((x,), (scaled,))}, {"w": np.full(3, 1e30, np.float32)})
+    try:
+        fast = ft.optimize(model, rules=rules, machine=REFERENCE)
+    finally:
+        ft.ops.unregister("halved")
+    assert any("there is no program without rules over the reals" in note for note in fast.report.notes)

@@ -113,6 +113,17 @@ def test_weights_beside_a_mask_are_read_anew() -> None:
         assert torch.equal(fast(X), module(X))
 
 
+def test_weights_that_decide_a_size_too_are_guarded() -> None:
+    module = Holding(lambda m, x: (x * m.weight)[:, m.weight > 0]).eval()
+    module.weight = nn.Parameter(torch.tensor([1.0, -1.0, 2.0, 3.0]))
+    with torch.no_grad():
+        fast = ft.optimize(module, (X,), machine=REFERENCE, freeze=False)
+        assert torch.equal(fast(X), module(X))
+        module.weight.neg_()
+        with pytest.raises(StaleParametersError, match="weight"):
+            fast(X)
+
+
 def test_what_the_model_changes_is_not_known() -> None:
     def turned(m: Holding, x: Tensor) -> Tensor:
         y = x[:, m.some]
@@ -121,3 +132,19 @@ def test_what_the_model_changes_is_not_known() -> None:
 
     with pytest.raises(ModelError, match="indexing by a mask"):
         from_module(Holding(turned).eval(), (X,))
+
+
+def drawn(m: Holding, x: Tensor) -> Tensor:
+    return x[:, torch.rand(4) > 0.5]
+
+
+def of_the_argument(m: Holding, x: Tensor) -> Tensor:
+    weights = torch.ones(4)
+    weights.mul_(x[0])
+    return x[:, weights > 0]
+
+
+@pytest.mark.parametrize("function", [drawn, of_the_argument])
+def test_what_is_another_at_each_call_is_not_known(function: Callable[[Any, Tensor], Any]) -> None:
+    with pytest.raises(ModelError, match="indexing by a mask"):
+        from_module(Holding(function).eval(), (X,))

@@ -55,6 +55,35 @@ def test_a_child_does_the_next_that_none_has_begun(monkeypatch: pytest.MonkeyPat
     assert len(forked) == 2
 
 
+@of_children
+@pytest.mark.usefixtures("forking")
+@pytest.mark.parametrize("most", [0, 1])
+def test_where_there_may_be_no_more_processes_those_that_are_there_do_all(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, forked = os.fork, list[int]()
+
+    def fork() -> int:
+        if len(forked) == most:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        child = begun()
+        forked.append(child)
+        return child
+
+    monkeypatch.setattr(os, "fork", fork)
+    assert spread(squared, range(9), 2) == (ALL if most else {})
+
+
+@of_children
+@pytest.mark.usefixtures("forking")
+def test_without_files_the_work_is_left_to_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> None:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(children, "TemporaryFile", none)
+    assert spread(squared, range(9), 2) == {}
+
+
 def test_one_piece_of_work_is_left_to_the_caller() -> None:
     assert spread(squared, [4], 2) == {} == spread(squared, range(9), 1)
 
