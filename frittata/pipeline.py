@@ -27,6 +27,7 @@ from frittata.egraph.numbers import settled
 from frittata.egraph.program import Program, Template, level_of
 from frittata.egraph.saturate import Saturation, StopReason, saturate
 from frittata.egraph.shapes import Sym
+from frittata.egraph.terms import Term
 from frittata.extract.choose import Extraction, extract
 from frittata.extract.prices import Prices
 from frittata.extract.recall import Choice, choice_of, recall
@@ -81,8 +82,8 @@ class Compilation:
     own_rules: tuple[tuple[str, str], ...] = ()
     """The caller's rule files: names and texts."""
     phase_seconds: dict[str, float] = field(default_factory=dict[str, float])
-    out_of_range: str = ""
-    """Which constant no dtype could hold by rules over the reals, so that a program without these was looked for."""
+    lost: Term | None = None
+    """What no dtype holds of constants that rules over the reals made; a program without these was looked for."""
 
     @property
     def own_families(self) -> set[str]:
@@ -118,16 +119,14 @@ def compile_model(
         imported, model = import_model(source, args, options.fallback, kwargs)
         model = model.detach()[0] if options.freeze is False else model
         stage.ended(model, _size(model))
-    with limits.noting() as noted:
-        done = _compiled(source, args, options, kwargs, imported, model, watch)
-    own = set(done.model.main.walk())
-    lost = next((term for term in noted if term not in own), None)
-    if lost is None or options.numerics == "exact":
+    done = _compiled(source, args, options, kwargs, imported, model, watch)
+    lost = done.lost
+    if lost is None:
         return done
     log.info("a constant leaves the range of %s at %s: compiling with numerics='exact'", lost.dtype, lost.op)
     with contextlib.suppress(ExtractionError):  # where a rule of the caller's over the reals defines an operator
         done = _compiled(source, args, replace(options, numerics="exact"), kwargs, imported, model, watch)
-    done.out_of_range = f"{lost.op}, {lost.type}"
+    done.lost = lost
     return done
 
 
@@ -175,7 +174,7 @@ def _compiled(
                 stage.ended(ChosenProgram(model, extraction.program), len(extraction.program.kernels))
         found, choice = (saturation, extraction), choice_of(extraction)
         remembered.store(cache.programs_in(folder), key, choice, saturation)
-    with watch.phase("compile") as stage:
+    with watch.phase("compile") as stage, limits.noting() as noted:
         if options.freeze or (options.freeze is None and isinstance(source, Model)):
             model = detached(model, choice.program, options.form)
         executable = target.built(choice.program, model.params, cache.kernels_in(folder))
@@ -184,6 +183,9 @@ def _compiled(
     done = Compilation(
         options, imported, model, families, machine, choice, executable, found is None, prices, own, watch.seconds
     )
+    if options.numerics != "exact":
+        of_the_model = set(model.main.walk())
+        done.lost = next((term for term in noted if term not in of_the_model), None)
     if found is not None:
         done.saturation, done.extraction = found
     return done

@@ -266,10 +266,10 @@ class Report:
     def notes(self) -> list[str]:
         """What else there is to know of the program: the machine, where it came from, what runs otherwise."""
         notes = [f"prices are for the machine {self.compilation.machine.name}"]
-        if self.compilation.out_of_range:
-            what = f"a constant leaves the range of its dtype ({self.compilation.out_of_range})"
+        if (lost := self.compilation.lost) is not None:
             is_exact = self.compilation.options.numerics == "exact"
             without = 'numerics is "exact"' if is_exact else "there is no program without rules over the reals"
+            what = f"a constant leaves the range of its dtype ({lost.op}, {lost.type})"
             notes.append(f"{without}: by {'rules over the reals' if is_exact else 'these'} {what}")
         if self.is_remembered:
             notes.append("chosen by an earlier run, and found in the cache or in a saved file")
