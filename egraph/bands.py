@@ -92,8 +92,6 @@ def _sliced(body: Term, axis: int) -> tuple[Term, dict[str, Span], Span]:
     inner = shape[axis + len(shape) + 1 :]
     one = (*shape[:axis], 1, *inner)
     if body.op == "build":
-        if prod(shape[:axis]) != 1:
-            raise _Unlike
         line, writes = registry.tensor("build", element, shape=one), Span("", 0, prod(inner), prod(inner))
     else:
         at = body.attrs[1]
