@@ -1,5 +1,6 @@
 """Predictions corrected by what kernels took: for equal kernels, whatever their operands are called."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -11,8 +12,10 @@ from frittata.egraph.indexing import Affine, IndexMap, var
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.program import Estimate, Kernel, Program
 from frittata.egraph.script import parse
+from frittata.extract import pricing
 from frittata.extract.choose import extract
 from frittata.extract.prices import Prices, key_of, structure
+from frittata.extract.pricing import Pricing, Spread
 from frittata.kernels.templates import TEMPLATES
 from frittata.options import Options
 from frittata.pipeline import choose_rules, saturate_model
@@ -23,11 +26,19 @@ def main(x: f32[7, 33], y: f32[7, 33], z: f32[7, 34]) -> (f32[7, 33], f32[7, 33]
 """
 
 
-def program(prices: Prices | None = None) -> Program:
-    main = (model := parse(TWICE)).main
+TWO_PRODUCTS = """
+def main(x: f32[7, 33], v: f32[33, 20], w: f32[20, 8]) -> (f32[7, 20], f32[7, 8]):
+    v1: f32[7, 20] = matmul(x, v)
+    v2: f32[7, 20] = softmax(v1, axis=-1)
+    return v1, matmul(v2, w)
+"""
+
+
+def program(prices: Prices | None = None, text: str = TWICE, spread: Spread | None = None) -> Program:
+    main = (model := parse(text)).main
     found = saturate_model(model, choose_rules(Options()))
     args = (found.snapshot, main.inputs, main.outputs, TEMPLATES, REFERENCE, found.rule_names)
-    return extract(*args, prices=prices).program
+    return extract(*args, prices=prices, spread=spread).program
 
 
 def split(found: Program) -> tuple[list[Kernel], Kernel]:
@@ -86,3 +97,25 @@ def test_what_was_not_timed_keeps_its_prediction() -> None:
     assert not prices.knows(predicted)
     known = Prices({key_of(kernel.template, bodies, ()): 3.0})
     assert known.corrected(kernel.template, bodies, (), estimate) == replace(estimate, seconds=3.0)
+
+
+@pytest.mark.parametrize(("fewest", "share"), [(1, 1), (1, 2), (100, 1)], ids=["all", "half of them", "few"])
+def test_what_children_priced_is_not_priced_again(fewest: int, share: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    given: list[int] = []
+
+    def price(self: Pricing, structure: int) -> Any:
+        asked.append(structure)
+        return found(self, structure)
+
+    def spread(work: Callable[[int], Any], order: Sequence[int]) -> dict[int, Any]:
+        given.extend(order)
+        return {number: work(number) for number in order if number % share == 0}
+
+    found: Any = vars(Pricing)["_asked"]
+    monkeypatch.setattr(Pricing, "_asked", price)
+    monkeypatch.setattr(pricing, "_FEWEST_TO_SPREAD", fewest)
+    assert program(text=TWO_PRODUCTS, spread=spread) == program(text=TWO_PRODUCTS)
+    alone = len(asked) // 2
+    assert sorted(asked) == sorted([*range(alone)] * 2)
+    assert given == ([*range(alone)] if fewest == 1 else [])
