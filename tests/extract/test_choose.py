@@ -1,20 +1,24 @@
 """Any valid choice gives a right program: the best one, and ones made badly on purpose."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 import frittata as ft
 from bench import workloads
-from frittata.egraph import interpret
+from frittata.egraph import indexing, interpret
 from frittata.egraph.errors import ExtractionError
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.ops import registry
 from frittata.egraph.program import Program
 from frittata.egraph.saturate import Saturation
 from frittata.egraph.script import parse
+from frittata.egraph.shapes import Shape
+from frittata.egraph.snapshot import Node
 from frittata.egraph.terms import Scalar
-from frittata.extract import check
+from frittata.extract import candidates, check
 from frittata.extract.bodies import Body
 from frittata.extract.candidates import OPTION_LIMIT, Candidate, Enumerator
 from frittata.extract.choose import build_program, extract
@@ -183,3 +187,54 @@ def test_no_two_buffers_have_one_name() -> None:
     names = [*program.inputs, *program.constants, *(output.name for k in program.kernels for output in k.outputs)]
     assert len(names) == len(set(names))
     torch.testing.assert_close(fast(x), model(x))
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_what_is_computed_on_the_way_is_stored_beside_it(count: int) -> None:
+    type_, results = "f32[400, 300]", ["a", "b", "c"][:count]
+    model = parse(f"""
+def main(x: {type_}) -> ({", ".join([type_] * count)}):
+    a: {type_} = exp(x)
+    between: {type_} = neg(a)
+    b: {type_} = tanh(between)
+    c: {type_} = sqrt(b)
+    return {", ".join(results)}
+""")
+    found, main = saturate_model(model, choose_rules(Options())), model.main
+    args = (found.snapshot, main.inputs, main.outputs, TEMPLATES, REFERENCE, found.rule_names)
+    extraction = extract(*args)
+    (kernel,) = extraction.program.kernels
+    assert len(kernel.outputs) == count
+    wanted = {found.snapshot.class_by_term[term] for term in main.outputs}
+    assert all(wanted.issuperset(candidate.produces) for candidate in extraction.problem.candidates)
+
+
+CHANNELS = indexing.permute_map((4, 3), (1, 0))
+CONTEXTS: dict[str, tuple[str, tuple[Any, ...], Shape, list[Shape] | None]] = {
+    "a sum": ("fold", ("sum", -2, 5), (4, 1, 3), [(4, 5, 3)]),
+    "a sum around": ("fold", ("sum", -3, 5), (3,), [(5, 1, 3)]),
+    "running sums": ("scan", ("sum", -1, 3), (4, 3), [(4, 3)]),
+    "running sums of one": ("scan", ("sum", -1, 1), (4, 3), [(4, 3)]),
+    "running sums of others": ("scan", ("sum", -1, 5), (4, 3), None),
+    "a product": ("dot", (5,), (2, 4, 3), [(2, 4, 5), (2, 5, 3)]),
+    "windows": (
+        "window_dot", ((6, 9, 9), 8, (3, 3), (1, 1), (0, 0), (1, 1), 2), (5, 8, 7, 7), [(5, 6, 9, 9), (8, 3, 3, 3)]
+    ),
+    "windows of one image": (
+        "window_dot", ((6, 9, 9), 8, (3, 3), (1, 1), (0, 0), (1, 1), 2), (7, 7), [(6, 9, 9), (8, 3, 3, 3)]
+    ),
+    "tiles": ("winograd_dot", ((9, 9, 6), 8, (0, 0), 4), (5, 7, 7, 8), [(5, 9, 9, 6), (8, 6, 3, 3)]),
+    "tiles of one image": ("winograd_dot", ((9, 9, 6), 8, (0, 0), 4), (7, 8), [(9, 9, 6), (8, 6, 3, 3)]),
+    "a view": ("reindex", (CHANNELS,), (2, 3, 4), [(4, 3)]),
+    "a view of others": ("reindex", (CHANNELS,), (2, 6, 4), None),
+    "a look-up": ("at", (-2, 9), (4, 3), [(9, 3), (4, 3)]),
+    "places": ("iota", (-1, 3, "f32"), (4, 3), []),
+    "places of others": ("iota", (-1, 4, "f32"), (4, 3), None),
+}
+
+
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_operators_stand_where_their_indices_fit(name: str) -> None:
+    op, attrs, context, expected = CONTEXTS[name]
+    node = Node(op, "element", tuple(range(len(expected or ()))), attrs, 0)
+    assert vars(candidates)["_contexts"](node, context) == expected
