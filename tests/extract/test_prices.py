@@ -1,7 +1,7 @@
 """Predictions corrected by what kernels took: for equal kernels, whatever their operands are called."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -9,9 +9,10 @@ import pytest
 from kernel_cases import build, element, load, reindex
 
 from frittata.egraph.indexing import Affine, IndexMap, var
-from frittata.egraph.machine import REFERENCE
+from frittata.egraph.machine import REFERENCE, Machine
 from frittata.egraph.program import Estimate, Kernel, Program
 from frittata.egraph.script import parse
+from frittata.egraph.terms import Term
 from frittata.extract import pricing
 from frittata.extract.choose import extract
 from frittata.extract.prices import Prices, key_of, structure
@@ -119,3 +120,43 @@ def test_what_children_priced_is_not_priced_again(fewest: int, share: int, monke
     alone = len(asked) // 2
     assert sorted(asked) == sorted([*range(alone)] * 2)
     assert given == ([*range(alone)] if fewest == 1 else [])
+
+
+@dataclass
+class Asked:
+    """A template that notes what it is asked: it estimates `takes`, and says before that it takes `at_least`."""
+
+    name: str
+    takes: float | None
+    at_least: float = 0.0
+    opaque: bool = False
+    constants: list[frozenset[str]] = field(default_factory=list[frozenset[str]])
+
+    def least_s(self, bodies: tuple[Term, ...], machine: Machine) -> float:
+        return self.at_least
+
+    def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
+        self.constants.append(constants)
+        return None if self.takes is None else Estimate(self.takes, 0.0, 0.0)
+
+
+def test_a_structure_has_the_price_of_the_cheapest_template_that_takes_it() -> None:
+    bodies = (build(element("add", load("x", 5), load("w", 5)), 5),)
+    templates = (
+        Asked("none", None), Asked("dear", 3.0), Asked("first", 2.0, 1.0), Asked("same", 2.0, 1.0),
+        Asked("bounded", 2.5, 2.0), Asked("call", 0.0, opaque=True), Asked("last", 1.0, 0.5),
+    )  # fmt: skip
+    for prices, asked, best in (
+        (Prices(), "none dear first same last", "last"),
+        (Prices({key_of("bounded", bodies, frozenset({"w"})): 0.1}), "none dear first same bounded last", "bounded"),
+    ):
+        for template in templates:
+            template.constants.clear()
+        found = Pricing(templates, REFERENCE, prices, lambda leaf: leaf.attrs[0] == "w")
+        other = (build(element("sub", load("x", 5), load("w", 5)), 5),)
+        assert [found.structure(each) for each in (bodies, other, bodies)] == [0, 1, 0]
+        assert [price and price[0] for price in map(found.price, (0, 0))] == [best] * 2
+        assert [t.name for t in templates if t.constants == [{"w"}]] == asked.split()
+        assert found.price(1) is not None
+    equal = Pricing(templates[2:4], REFERENCE, Prices(), lambda leaf: False)
+    assert equal.price(equal.structure(bodies)) == ("first", Estimate(2.0, 0.0, 0.0))
