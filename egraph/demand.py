@@ -157,7 +157,7 @@ def _within(piece: range, kept: Places | None) -> Iterator[range]:
 def _route(term: Term, part: Part) -> _Route:
     """Return how a result is computed in parts; nothing is free where its operator has no such way."""
     every = frozenset(range(-len(term.shape), 0)) if term.sort == "tensor" else frozenset[int]()
-    alike = tuple(_same(term, x) for x in term.args) if term.sort == "tensor" else ()
+    alike = tuple(_same(term, x) for x in term.args)
     match term.op:
         case "slice":
             return _Route((dict[int, int](),), every, term.op)

@@ -40,6 +40,8 @@ LONG = element("load", leaf("v", 1, 9, 6, 4))
 WEIGHTS = element("load", leaf("w", 4, 5))
 ROWS = element("dot", element("load", leaf("r", 36, 4)), WEIGHTS, depth=4)
 IN_ONE = IndexMap((36, 5), (6, 6, 5), (var(-3, 6) * 6 + var(-2, 6), var(-1, 5)))
+HIGH = element("load", leaf("h", 6, 6, 4))
+COLUMNS = permute_map((6, 6, 5), (2, 0, 1))
 COLUMN = IndexMap((6, 1), (6, 6, 4), (var(-3, 6), var(-3, 6)))
 
 
@@ -63,6 +65,7 @@ BODIES = {
     "windows inside": build(fold("sum", fold("max", reindex(LONG, FOLDED), -5, 2), -6, 3), 1, 4, 5, 4),
     "products": among(element("dot", X, WEIGHTS, depth=4), (3, 6, 6, 5), (3, 6, 6, 5), 0, 0, 0, 0),
     "products of rows in one": build(reindex(ROWS, IN_ONE), 1, 6, 6, 5),
+    "products of each line": build(element("dot", HIGH, element("load", leaf("g", 6, 4, 5)), depth=4), 6, 6, 5),
     "among axes of one": build(element("exp", element("load", leaf("u", 1, 1, 6, 6, 4))), 1, 1, 6, 6, 4),
     "beside a column": build(reindex(element("load", leaf("c", 6, 1)), COLUMN), 1, 6, 6, 4),
     "channels beside": build(element("add", ONE, element("load", leaf("b", 4))), 1, 6, 6, 4),
@@ -123,6 +126,7 @@ UNLIKE = {
     "each line twice": build(reindex(ONE, resample_map((1, 6, 6, 4), -3, 12, 0, 1, 2)), 1, 12, 6, 4),
     "clamped": build(reindex(ONE, slice_map((1, 6, 6, 4), -3, 1, 1, 6)), 1, 6, 6, 4),
     "a diagonal": build(reindex(ONE, IndexMap((6, 6, 4), (6, 6, 4), (var(-3, 6), var(-3, 6), var(-1, 4)))), 6, 6, 4),
+    "columns of products": build(reindex(element("dot", HIGH, WEIGHTS, depth=4), COLUMNS), 5, 6, 6),
     "places": build(element("add", ONE, element("iota", axis=-3, extent=6, dtype="f32")), 1, 6, 6, 4),
     "sums up to a line": build(scan("sum", ONE, -3, 6), 1, 6, 6, 4),
     "a single line": build(element("load", leaf("s", 1, 6, 4)), 1, 6, 4),
