@@ -1,5 +1,6 @@
 """Any valid choice gives a right program: the best one, and ones made badly on purpose."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,8 @@ def test_many_cheap_bodies_of_one_kind_leave_the_best_of_another() -> None:
     wanted = body(100, POINTWISE, 1000.0)
     kept = enumerator.pruned([*folded, wanted, body(101, POINTWISE, 2000.0)])
     assert kept == [*folded[:OPTION_LIMIT], wanted]
+    bare = [replace(one, inlined={}) for one in (folded[0], wanted, body(101, POINTWISE, 2000.0))]
+    assert enumerator.pruned(bare) == bare[:2]
 
 
 def test_a_body_that_loads_a_part_of_a_tensor_is_charged_that_part() -> None:
