@@ -25,7 +25,7 @@ from frittata.extract.candidates import OPTION_LIMIT, Candidate, Enumerator
 from frittata.extract.choose import build_program, extract
 from frittata.extract.collect import collect
 from frittata.extract.constants import Folder
-from frittata.extract.cuts import FOLDED, POINTWISE, everywhere
+from frittata.extract.cuts import FOLDED, POINTWISE, everywhere, find_cuts
 from frittata.extract.integer import Solution
 from frittata.extract.problem import Problem
 from frittata.frontends.torch_export import from_module
@@ -246,3 +246,31 @@ def test_operators_stand_where_their_indices_fit(name: str) -> None:
     op, attrs, context, expected = CONTEXTS[name]
     node = Node(op, "element", tuple(range(len(expected or ()))), attrs, 0)
     assert vars(candidates)["_contexts"](node, context) == expected
+
+
+def test_what_binders_have_to_load_is_stored_and_what_only_passes_is_not() -> None:
+    model = parse("""
+def main(x: f32[6, 4], w: f32[4, 5], v: f32[5, 3]) -> (f32[6, 3], f32[6, 3], f32[6, 5], f32[6, 1]):
+    product: f32[6, 5] = matmul(x, w)
+    twice: f32[6, 3] = matmul(product, v)
+    read: f32[6, 5] = tanh(product)
+    again: f32[6, 3] = matmul(read, v)
+    passing: f32[6, 5] = sin(product)
+    result: f32[6, 5] = cos(passing)
+    begun: f32[6, 4] = exp(x)
+    held: f32[6, 5] = matmul(begun, w)
+    folded: f32[6, 5] = relu(held)
+    most: f32[6, 1] = reduce_max(folded, axis=-1)
+    return twice, again, result, most
+""")
+    main = model.main
+    snapshot = saturate_model(model, choose_rules(Options())).snapshot
+    cuts = find_cuts(snapshot, [snapshot.class_by_term[term] for term in main.outputs])
+    twice, again, result, most = main.outputs
+    (passing,), (folded,), product, read = result.args, most.args, twice.args[0], again.args[0]
+    (held,) = folded.args
+    must, may, never = (product, folded), (read, held.args[0]), (passing, held)
+    number = snapshot.class_by_term
+    assert all(number[term] in cuts.must & cuts.may for term in must)
+    assert all(number[term] in cuts.may - cuts.must for term in may)
+    assert not any(number[term] in cuts.may for term in never)
