@@ -193,7 +193,7 @@ def main(x: f64[5, 8, 1]) -> f64[2, 1, 5]:
     assert report.predicted_s <= report.greedy_s
 
 
-@dataclass(frozen=True)
+@dataclass
 class Priced:
     """A template with a price for what lies apart; what has memory of its own takes 4 seconds."""
 
