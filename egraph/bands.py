@@ -57,8 +57,6 @@ def line_of(body: Term, name: str) -> Line | None:
 
     `body` is a `build`, or a `part`, as `placed_bodies` returns it.
     """
-    if body.op not in ("build", "part") or not all(isinstance(dim, int) for dim in body.shape):
-        return None
     shape = shapes.concrete(body.shape)
     axes = [axis for axis in range(-len(shape), 1 - _LEAST_AXES) if shape[axis] > 1]
     if not axes or len(axes) > 2:
@@ -92,8 +90,6 @@ def _sliced(body: Term, axis: int) -> tuple[Term, dict[str, Span], Span]:
     inner = shape[axis + len(shape) + 1 :]
     one = (*shape[:axis], 1, *inner)
     if body.op == "build":
-        if prod(shape[:axis]) != 1:
-            raise _Unlike
         line, writes = registry.tensor("build", element, shape=one), Span("", 0, prod(inner), prod(inner))
     else:
         at = body.attrs[1]

@@ -58,8 +58,6 @@ def narrowed(model: Model) -> Model:
     if not any(term.op == "slice" for term in order):
         return model
     kept = _kept(order, outputs)
-    if not any(kept[term] for term in order if term.op != "slice"):
-        return model
     return model.rewritten(lambda term, args: _restricted(term, args, kept))
 
 
@@ -68,7 +66,7 @@ def _kept(order: Sequence[Term], outputs: Sequence[Term]) -> dict[Term, Part]:
     read: dict[Term, list[Part]] = {term: [{}] for term in outputs}
     kept: dict[Term, Part] = {}
     for term in reversed(order):
-        parts = read[term] if term.args else [{}]
+        parts = read[term]
         axes = set[int].intersection(*map(set, parts))
         united = {axis: _worthwhile([part[axis] for part in parts], term.shape[axis]) for axis in axes}
         wanted = {axis: places for axis, places in united.items() if places}
@@ -85,8 +83,6 @@ def _worthwhile(parts: Sequence[Places], extent: Any) -> Places:
     for piece in chain(*parts):
         is_read[piece.start : piece.stop : piece.step] = True
     most = int(_MOST_SHARE * extent)
-    if np.count_nonzero(is_read) > most:
-        return ()
     places = np.flatnonzero(is_read)
     pieces = _pieces(places)
     if len(pieces) > _MOST_PIECES:
@@ -133,7 +129,7 @@ def _cut(x: Term, need: Part, kept: Part) -> Term:
     """Cut what is needed out of what is kept of an operand."""
     for axis, places in need.items():
         pieces = [found for piece in places for found in _within(piece, kept.get(axis))]
-        if (sum(map(len, pieces)),) != x.shape[axis : axis + 1 or None]:
+        if sum(map(len, pieces)) != x.shape[axis]:
             slices = [tensor("slice", x, axis=axis, start=p.start, step=p.step, length=len(p)) for p in pieces]
             x = reduce(partial(tensor, "concat", axis=axis), slices)
     return x
@@ -161,7 +157,7 @@ def _within(piece: range, kept: Places | None) -> Iterator[range]:
 def _route(term: Term, part: Part) -> _Route:
     """Return how a result is computed in parts; nothing is free where its operator has no such way."""
     every = frozenset(range(-len(term.shape), 0)) if term.sort == "tensor" else frozenset[int]()
-    alike = tuple(_same(term, x) for x in term.args) if term.sort == "tensor" else ()
+    alike = tuple(_same(term, x) for x in term.args)
     match term.op:
         case "slice":
             return _Route((dict[int, int](),), every, term.op)
@@ -188,13 +184,13 @@ def _route(term: Term, part: Part) -> _Route:
             return _Route(alike, every, term.op, is_shaped=True)
         case "batch_norm":
             channel = {1 - len(term.shape): -1}
-            return _Route((_same(term, term.args[0]), *(channel,) * 4), every, term.op)
+            return _Route((alike[0], *(channel,) * 4), every, term.op)
         case "layer_norm" | "rms_norm":
             others: tuple[_Axes, ...] = ({},) * (len(term.args) - 1)
-            return _Route((_same(term, term.args[0], -1), *others), every - {-1}, term.op)
+            return _Route((alike[0], *others), every - {-1}, term.op)
         case "softmax" | "concat" | "reduce_sum" | "reduce_max" | "reduce_min" | "reduce_prod":
             (axis,) = term.attrs
-            return _Route(tuple(_same(term, x, axis) for x in term.args), every - {axis}, term.op)
+            return _Route(alike, every - {axis}, term.op)
         case _ if every and (registry.get(term.op).pointwise or term.op in _ACTIVATIONS):
             return _Route(alike, every, term.op)
         case _:
@@ -218,10 +214,10 @@ def _convolution(term: Term) -> _Route:
 
 
 def _causal(term: Term, part: Part) -> _Route:
-    """The last query sees all keys."""
+    """One query sees all keys: the last, of as many."""
     q, k, v = term.args
     (rows,) = shapes.concrete(k.shape[-2:-1])
-    is_last = q.shape[-2] == rows and part.get(-2) == (range(rows - 1, rows),)
+    is_last = part.get(-2) == (range(rows - 1, rows),)
     axes = _same(term, q, -1), _same(term, k, -1, -2), _same(term, v, -2)
     every = frozenset(range(-len(term.shape), 0))
     return _Route(axes, every, "attention") if is_last else _Route(axes, every - {-2}, term.op)

@@ -522,7 +522,7 @@ def _is_reshaped_window(use: str, body: Body) -> bool:
 
 def _call_key(node: Node) -> tuple[Any, ...]:
     """Return what the results of one call share."""
-    return (node.op, node.args, node.attrs[0]) if externs.is_extern(node.op) else (node.op, node.args, node.attrs)
+    return node.op, node.args, node.attrs[:1]
 
 
 def _contexts(node: Node, context: Shape) -> list[Shape] | None:

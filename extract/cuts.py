@@ -557,8 +557,6 @@ def _bound(snapshot: Snapshot, class_: int) -> set[_Axis]:
 
 def _slides(mapping: IndexMap) -> bool:
     """Whether a view reads windows that overlap: values at sums of indices, some of them again and again."""
-    if any(isinstance(dim, shapes.Sym) for dim in (*mapping.source, *mapping.result)):
-        return False
     is_larger = shapes.size(mapping.result) > shapes.size(mapping.source)
     return is_larger and any(len(source.terms) > 1 for source in mapping.sources)
 

@@ -30,9 +30,9 @@ def ends(snapshot: Snapshot) -> frozenset[int]:
     Nothing goes on in this order of the axes: without the views nothing would use what is computed in it.
     """
     elements = [node for nodes in snapshot.nodes for node in nodes if node.sort == "element"]
-    users = [(node.op, arg) for node in elements for arg in node.args]
-    viewed = {arg for op, arg in users if op == "reindex"} - {arg for op, arg in users if op != "reindex"}
-    return frozenset(class_ for class_ in viewed if _is_computed(snapshot.nodes[class_]))
+    read = {arg for node in elements for arg in node.args}
+    used = {arg for node in elements if node.op != "reindex" for arg in node.args}
+    return frozenset(class_ for class_ in read - used if _is_computed(snapshot.nodes[class_]))
 
 
 def layouts(snapshot: Snapshot, same: Iterable[tuple[int, int]] = ()) -> Callable[[int], int]:
@@ -58,7 +58,7 @@ def layouts(snapshot: Snapshot, same: Iterable[tuple[int, int]] = ()) -> Callabl
 
 
 def _is_computed(nodes: Sequence[Node]) -> bool:
-    return any(node.sort == "element" and node.op not in ("load", *MOVES) for node in nodes)
+    return any(node.op not in ("load", *MOVES) for node in nodes)
 
 
 def _shows_all(node: Node) -> bool:

@@ -6,11 +6,12 @@ from math import prod
 
 import numpy as np
 import pytest
-from kernel_cases import Array, build, element, fold, leaf, number, reindex
+from kernel_cases import Array, build, element, fold, leaf, number, reindex, scan
 
 from frittata.egraph import interpret, shapes
 from frittata.egraph.bands import Line, line_of
 from frittata.egraph.indexing import (
+    Affine,
     IndexMap,
     axes_of,
     compose,
@@ -20,6 +21,7 @@ from frittata.egraph.indexing import (
     pool_map_last,
     resample_map,
     slice_map,
+    var,
 )
 from frittata.egraph.ops import registry
 from frittata.egraph.program import operands_of
@@ -36,6 +38,11 @@ SLID = pool_map_last((1, 6, 6, 4), (3, 2), (0, 0), (1, 1), (1, 1), (4, 5))
 FOLDED = compose(SLID, slice_map((1, 9, 6, 4), -3, 2, 1, 6))
 LONG = element("load", leaf("v", 1, 9, 6, 4))
 WEIGHTS = element("load", leaf("w", 4, 5))
+ROWS = element("dot", element("load", leaf("r", 36, 4)), WEIGHTS, depth=4)
+IN_ONE = IndexMap((36, 5), (6, 6, 5), (var(-3, 6) * 6 + var(-2, 6), var(-1, 5)))
+HIGH = element("load", leaf("h", 6, 6, 4))
+COLUMNS = permute_map((6, 6, 5), (2, 0, 1))
+COLUMN = IndexMap((6, 1), (6, 6, 4), (var(-3, 6), var(-3, 6)))
 
 
 def among(e: Term, shape: tuple[int, ...], memory: tuple[int, ...], *low: int) -> Term:
@@ -57,6 +64,10 @@ BODIES = {
     "inside": among(reindex(FRAMED, INSIDE), SHAPE, SHAPE, 0, 0, 0, 0),
     "windows inside": build(fold("sum", fold("max", reindex(LONG, FOLDED), -5, 2), -6, 3), 1, 4, 5, 4),
     "products": among(element("dot", X, WEIGHTS, depth=4), (3, 6, 6, 5), (3, 6, 6, 5), 0, 0, 0, 0),
+    "products of rows in one": build(reindex(ROWS, IN_ONE), 1, 6, 6, 5),
+    "products of each line": build(element("dot", HIGH, element("load", leaf("g", 6, 4, 5)), depth=4), 6, 6, 5),
+    "among axes of one": build(element("exp", element("load", leaf("u", 1, 1, 6, 6, 4))), 1, 1, 6, 6, 4),
+    "beside a column": build(reindex(element("load", leaf("c", 6, 1)), COLUMN), 1, 6, 6, 4),
     "channels beside": build(element("add", ONE, element("load", leaf("b", 4))), 1, 6, 6, 4),
 }
 
@@ -69,11 +80,12 @@ def test_lines_are_the_whole(name: str) -> None:
     line = line_of(body, "out")
     assert line is not None
     whole, places = computed(body, given)
+    assert line.images * line.count * prod(shapes.concrete(line.body.shape)) == whole.size
     memory = np.full(places.max() + 1, np.nan)
     for image in range(line.images):
         for y in range(line.count):
             value, here = computed(line.body, {leaf: read(line, leaf, given, image, y) for leaf in line.reads})
-            assert here.max() < line.writes.length
+            assert here.max() == line.writes.length - 1
             memory[here + (line.writes.start + image * line.writes.image + y * line.writes.step)] = value
     np.testing.assert_allclose(memory[places], whole, rtol=1e-12)
     assert np.isnan(np.delete(memory, places)).all()
@@ -104,10 +116,23 @@ def _turned() -> Term:
     return reindex(ONE, IndexMap((1, 6, 6, 4), (1, 6, 6, 4), tuple(sources)))
 
 
+def _placed(at: Affine) -> Term:
+    """A body of which line y begins at a place of its own."""
+    return registry.tensor("part", ONE, shape=(1, 6, 6, 4), at=at + var(-2, 6) * 4 + var(-1, 4))
+
+
 UNLIKE = {
     "the other way round": build(_turned(), 1, 6, 6, 4),
     "each line twice": build(reindex(ONE, resample_map((1, 6, 6, 4), -3, 12, 0, 1, 2)), 1, 12, 6, 4),
-    "clamped": build(reindex(ONE, slice_map((1, 6, 6, 4), -3, 4, 1, 6)), 1, 6, 6, 4),
+    "clamped": build(reindex(ONE, slice_map((1, 6, 6, 4), -3, 1, 1, 6)), 1, 6, 6, 4),
+    "a diagonal": build(reindex(ONE, IndexMap((6, 6, 4), (6, 6, 4), (var(-3, 6), var(-3, 6), var(-1, 4)))), 6, 6, 4),
+    "columns of products": build(reindex(element("dot", HIGH, WEIGHTS, depth=4), COLUMNS), 5, 6, 6),
+    "places": build(element("add", ONE, element("iota", axis=-3, extent=6, dtype="f32")), 1, 6, 6, 4),
+    "sums up to a line": build(scan("sum", ONE, -3, 6), 1, 6, 6, 4),
+    "a single line": build(element("load", leaf("s", 1, 6, 4)), 1, 6, 4),
+    "images of images": build(element("load", leaf("t", 2, 3, 6, 6, 4)), 2, 3, 6, 6, 4),
+    "written the other way round": _placed(axes_of((1, 6, 6, 4))[-3] * -24 + 120),
+    "written from a place on": _placed(axes_of((1, 6, 6, 4))[-3] * 24 + 1),
     "a border that is read": build(reindex(ONE, pad_map((1, 6, 6, 4), (0, 1, 0, 0), (0, 0, 0, 0))), 1, 7, 6, 4),
 }
 

@@ -12,7 +12,7 @@ import pytest
 from frittata.egraph import shapes
 from frittata.egraph.demand import narrowed
 from frittata.egraph.model import Function, Model
-from frittata.egraph.ops.registry import tensor
+from frittata.egraph.ops.registry import element, tensor
 from frittata.egraph.terms import Term
 
 
@@ -56,7 +56,11 @@ MOVED: dict[str, tuple[Term, str]] = {
     "rows of a square layer": (cut(tensor("linear", SQUARE, OTHER, leaf("b", 6)), -2, 1, 2), "f64[2, 6] = linear"),
     "columns of a square layer": (cut(tensor("linear", SQUARE, OTHER, leaf("b", 6)), -1, 1, 2), "f64[6, 2] = linear"),
     "a batch": (cut(tensor("matmul", X, leaf("y", 2, 8, 5)), -3, 1, 1), "f64[1, 12, 5] = matmul"),
-    "steps": (cut(tensor("gelu", PRODUCT), -2, 1, 4, 3), "f64[2, 4, 10] = gelu"),
+    "steps": (cut(tensor("gelu", PRODUCT), -2, 1, 6, 2), "f64[2, 6, 10] = gelu"),
+    "steps of steps": (
+        tensor("concat", cut(LONG, -2, 1, 10, 2), cut(LONG, -2, 3, 5, 4), axis=-2), "f64[10, 3] = exp"
+    ),
+    "rows of a layer": (cut(tensor("linear", X, leaf("v", 10, 8), B), -2, 0, 5), "f64[2, 5, 10] = linear"),
     "a layer": (cut(tensor("linear", X, leaf("v", 10, 8), B), -1, 0, 5), "f64[2, 12, 5] = linear"),
     "a norm": (cut(tensor("layer_norm", X, leaf("g", 8), leaf("h", 8)), -2, 3, 2), "f64[2, 2, 8] = layer_norm"),
     "a softmax": (cut(tensor("softmax", X, axis=-1), -2, 3, 2), "f64[2, 2, 8] = softmax"),
@@ -88,6 +92,10 @@ MOVED: dict[str, tuple[Term, str]] = {
     "square depth of the past": (
         cut(tensor("causal_attention", SQUARE, OTHER, SQUARE, scale=0.5), -1, 2, 3), "f64[6, 3] = causal_attention"
     ),
+    "a query among more than keys": (
+        cut(tensor("causal_attention", LONG, leaf("k", 9, 3), leaf("v", 9, 6), scale=0.5), -2, 8, 1),
+        "f64[1, 6] = attention",
+    ),
     "under a square mask": (
         cut(tensor("masked_attention", SQUARE, OTHER, SQUARE, OTHER, scale=0.5), -1, 2, 3),
         "f64[6, 3] = masked_attention",
@@ -118,6 +126,7 @@ def test_what_is_read_in_part_is_computed_in_part(name: str) -> None:
     before = model_of(term)
     after = narrowed(before)
     assert wanted in str(after)
+    assert all(term.shape != term.args[0].shape for term in after.main.walk() if term.op == "slice")
     assert_same(before, after)
 
 
@@ -128,6 +137,8 @@ STAYS: dict[str, tuple[Term, ...]] = {
     "rows scattered over most of it": tuple(cut(PRODUCT, -2, at, 1) for at in (0, 2, 5, 7, 10)),
     "a running sum": (cut(tensor("cumsum", PRODUCT, axis=-2), -2, 0, 1),),
     "channels of groups": (cut(GROUPS, -3, 0, 2),),
+    "values of a norm": (cut(tensor("layer_norm", PRODUCT, leaf("g", 10), leaf("h", 10)), -1, 0, 3),),
+    "elements": (cut(tensor("build", element("exp", element("load", X)), shape=(2, 12, 8)), -2, 0, 3),),
     "other queries": (cut(tensor("causal_attention", Q, K, V, scale=0.5), -2, 0, 3),),
     "an input": (cut(X, -2, 0, 1),),
 }

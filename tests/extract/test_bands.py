@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 from image_programs import Images
+from kernel_cases import leaf
 
 from frittata.egraph import archive
 from frittata.egraph.bands import Finder, line_of
 from frittata.egraph.machine import REFERENCE, Machine
 from frittata.egraph.places import find_places, placed_bodies
-from frittata.egraph.program import Band, Kernel, Program, Template
+from frittata.egraph.program import Band, Kernel, Output, Program, Template
 from frittata.extract.bands import choose_bands
 from frittata.kernels import templates
 
@@ -108,3 +109,30 @@ def test_of_lines_of_a_border_none_are_computed() -> None:
     stages = Finder(program, find_places(program)).stages([kernel.name for kernel in program.kernels])
     assert stages is not None
     assert [stages.computed(y, y + 1) for y in (0, 6, 11, 16, 22)] == [[0, 1], [1, 1], [3, 1], [1, 1], [0, 1]]
+
+
+def test_only_what_one_kernel_alone_writes_for_one_other_is_handed_on() -> None:
+    program = Images((1, 9, 5, 4)).product(6).windows().program()
+    first, second = program.kernels
+    (written,), (read,) = first.outputs, second.outputs
+    more = Output("more", read.body)
+
+    def handed(found: Program) -> str | None:
+        return Finder(found, find_places(found)).handed_on(*found.kernels[:2])
+
+    assert handed(program) == written.name
+    assert handed(replace(program, outputs=(*program.outputs, written.name))) is None
+    others = replace(second, name="more", outputs=(more,)), replace(first, name="more")
+    assert [handed(replace(program, steps=(*program.steps, other))) for other in others] == [None, None]
+    assert handed(replace(program, steps=(replace(first, outputs=(written, more)), second))) is None
+
+
+def test_constants_have_no_lines() -> None:
+    program = Images((1, 9, 5, 4)).product(6).windows().program()
+    first, second = program.kernels
+    image, weights = first.operands
+    constant = replace(program, inputs={}, constants={**program.constants, image: leaf(image, 1, 9, 5, 4)})
+    usual, known = (Finder(each, find_places(each)) for each in (program, constant))
+    assert usual.constant_bytes(first) == usual.size_bytes(weights) == 4 * 4 * 6
+    assert usual.line(first) is not None and known.line(second) is not None
+    assert known.line(first) is None and known.stages([first.name, second.name]) is None

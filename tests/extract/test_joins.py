@@ -1,6 +1,7 @@
 """Concatenations and borders are written in place where it pays, contiguous slices are parts of their source."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,10 @@ import pytest
 
 import frittata as ft
 from frittata.egraph import shapes
-from frittata.egraph.machine import REFERENCE
+from frittata.egraph.machine import REFERENCE, Machine
 from frittata.egraph.ops.registry import element, tensor
 from frittata.egraph.program import Estimate, Join, Kernel, Output, Program, View
-from frittata.egraph.terms import Scalar, TensorType
+from frittata.egraph.terms import Scalar, TensorType, Term
 from frittata.extract import choose
 from frittata.extract.exact import solve
 from frittata.extract.integer import Solution
@@ -190,6 +191,52 @@ def main(x: f64[5, 8, 1]) -> f64[2, 1, 5]:
     report = ft.optimize(model, machine=REFERENCE, cache=tmp_path).report
     assert report.predicted_s == pytest.approx(report.greedy_s)
     assert report.predicted_s <= report.greedy_s
+
+
+@dataclass
+class Priced:
+    """A template with a price for what lies apart; what has memory of its own takes 4 seconds."""
+
+    name: str
+    apart: float | None
+    in_place: bool = True
+
+    def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
+        seconds = self.apart if bodies[0].op == "part" else 4.0
+        return None if seconds is None else Estimate(seconds, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "expected"),
+    [
+        (Priced("own", 4.0), 1.0, ("own", 5.0)),
+        (Priced("own", 3.0), 1.0, ("own", 5.0)),
+        (Priced("own", 7.0), 6.0, ("other", 7.0)),
+        (Priced("own", 7.0), 8.0, ("own", 8.0)),
+        (Priced("own", 7.0), None, ("own", 8.0)),
+        (Priced("own", None), 2.0, ("other", 5.0)),
+        (Priced("own", 4.0, in_place=False), 6.0, ("other", 7.0)),
+        (Priced("own", None), None, None),
+    ],
+)
+def test_a_kernel_that_writes_apart_costs_what_its_template_or_a_better_one_takes_more(
+    own: Priced, other: float | None, expected: tuple[str, float] | None
+) -> None:
+    x, rows = tensor("input", name="x", shape=(4, 3), dtype="f32"), ("a", "b")
+    body = tensor("build", element("exp", element("load", x)), shape=(4, 3))
+    parts = [tensor("input", name=name, shape=(4, 3), dtype="f32") for name in rows]
+    kernels = [Kernel(name, "own", (Output(name, body),), ("x",), Estimate(5.0, 0.0, 0.0)) for name in rows]
+    steps = (*kernels, Join("c", tensor("concat", *parts, axis=-1)))
+    program = Program({"x": TensorType((4, 3), "f32")}, {}, steps, ("c",))
+    found = settle(program, (Priced("never", 0.0, in_place=False), own, Priced("other", other)), REFERENCE)
+    if expected is None:
+        assert found.wrong == {"c"} and not found.kernel_by_name
+        return
+    template, seconds = expected
+    assert not found.wrong and found.extra_by_join == {"c": pytest.approx(2 * (seconds - 5.0))}
+    for kernel in kernels:
+        again = replace(kernel, template=template, estimate=replace(kernel.estimate, seconds=seconds))
+        assert found.kernel_by_name[kernel.name] == again
 
 
 PRODUCTS = """

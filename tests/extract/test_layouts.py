@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from frittata.egraph.indexing import permute_map, reshape_map, slice_map
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.phases import Phase
 from frittata.egraph.program import Program
 from frittata.egraph.saturate import saturate
-from frittata.egraph.terms import Term, walk
+from frittata.egraph.snapshot import Node, Snapshot
+from frittata.egraph.terms import Sort, Term, walk
 from frittata.extract.choose import extract
+from frittata.extract.layouts import computed, ends, layouts
 from frittata.kernels.templates import TEMPLATES
 from frittata.rules.compile import compile_families
 from frittata.rules.library import builtin_families
@@ -96,3 +100,36 @@ def test_a_fold_is_stored_where_it_is_spread_along_an_axis_of_another_extent() -
     total = tensor("reduce_sum", tensor("square", x), axis=-1)
     names = [kernel.template for kernel in chosen(tensor("softmax", tensor("add", total, y), axis=-1)).kernels]
     assert names == ["row", "row"]
+
+
+def test_layouts_of_the_same_values_are_told_from_parts_and_from_what_is_not_computed() -> None:
+    turn, turn_back = permute_map((6, 4), (1, 0)), permute_map((4, 6), (1, 0))
+
+    def element(op: str, *args: int, **attrs: Any) -> Node:
+        return Node(op, "element", args, tuple(attrs.values()), 0)
+
+    classes = {
+        "x": [element("load", 9)],
+        "y": [element("load", 9), element("exp", 0)],
+        "turned": [element("load", 9), element("reindex", 1, map=turn), element("exp", 5)],
+        "longer": [element("exp", 5), element("reindex", 2, map=reshape_map((4, 6), (4, 1, 6)))],
+        "rows": [element("exp", 5), element("reindex", 1, map=slice_map((6, 4), -2, 3, 1, 2))],
+        "x turned": [element("reindex", 0, map=turn)],
+        "z": [element("neg", 2)],
+        "z turned": [element("reindex", 6, map=turn_back)],
+        "both": [element("add", 7, 3)],
+        "memory": [],
+    }
+    sorts: list[Sort] = ["tensor" if name == "memory" else "element" for name in classes]
+    snapshot = Snapshot([*classes.values()], sorts)
+    number = {name: at for at, name in enumerate(classes)}
+    for same in ((), ((number["y"], number["rows"]),)):
+        layout_of = layouts(snapshot, same)
+        joined = ["y", "turned", "longer", *(["rows"] if same else [])]
+        assert [name for name in classes if layout_of(number[name]) == layout_of(number["y"])] == joined
+        assert len({layout_of(at) for at in number.values()}) == len(classes) + 1 - len(joined)
+    assert ends(snapshot) == {number["y"], number["z"]}
+    turned = classes["turned"]
+    assert computed(turned) == turned[2:] and computed(turned, {number["y"]}) == turned[1:]
+    assert computed(classes["rows"]) == classes["rows"]
+    assert computed(classes["z turned"]) == classes["z turned"]

@@ -24,6 +24,13 @@ def main(x: f32[64, 32], w: f32[32, 48], b: f32[48], v: f32[48, 8]) -> (f32[64, 
     return v4, v5
 """
 
+SHOWN = """
+def main(x: f32[64, 32]) -> (f32[64, 32], f32[2048]):
+    v1: f32[64, 32] = exp(x)
+    v2: f32[2048] = reshape(v1, shape=(2048,))
+    return v1, v2
+"""
+
 Optimize = Callable[..., Optimized]
 
 
@@ -69,6 +76,11 @@ def test_what_is_used_beside_a_group_is_stored_and_the_group_does_not_read_it(op
     (body,) = marked(fast)
     assert "exp(add(dot(load(x), load(w), 32), load(b)))" in body
     assert any("tanh(load(" in kernel.op for kernel in fast.kernels)
+
+
+def test_a_group_may_be_a_view_of_what_its_kernel_stores(optimize: Optimize) -> None:
+    fast = optimize("a: reshape(exp(x), s)  [one kernel]", ft.parse(SHOWN))
+    assert len(fast.kernels) == 1
 
 
 def test_the_first_rule_has_what_two_groups_want(optimize: Optimize) -> None:
