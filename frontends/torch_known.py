@@ -97,7 +97,6 @@ class Known:
     def _sources(self, nodes: Sequence[torch.fx.Node]) -> set[torch.fx.Node]:
         return set[torch.fx.Node]().union(*(self._made_of[node] for node in nodes))
 
-
     def _is_sized(self, node: torch.fx.Node) -> bool:
         """Whether the size of what a call returns depends on values, or it writes several where a mask holds.
 
