@@ -20,24 +20,20 @@ _SELU_ALPHA = 1.6732632423543772848170429916717
 _SELU_SCALE = 1.0507009873554804934193349852946
 
 
-def _like(x: Term, value: Number) -> Term:
-    return idioms.scalar(value, x.dtype)
-
-
 def _times(x: Term, factor: Number) -> Term:
-    return x if factor == 1 else tensor("mul", x, _like(x, factor))
+    return x if factor == 1 else tensor("mul", x, idioms.like(x, factor))
 
 
 def _plus(x: Term, value: Number) -> Term:
-    return tensor("add", x, _like(x, value))
+    return tensor("add", x, idioms.like(x, value))
 
 
 def _below(x: Term, value: Number) -> Term:
-    return tensor("lt", x, _like(x, value))
+    return tensor("lt", x, idioms.like(x, value))
 
 
 def _above(x: Term, value: Number) -> Term:
-    return tensor("gt", x, _like(x, value))
+    return tensor("gt", x, idioms.like(x, value))
 
 
 # ---- quotients and remainders ----------------------------------------------------------------------------------------
@@ -57,7 +53,7 @@ def _remainder(x: Operand, y: Operand) -> Term:
     rest = tensor("mod", left, right)
     if not dtypes.is_float(rest.dtype):
         return rest
-    return tensor("where", tensor("eq", rest, _like(rest, 0)), tensor("mul", left, _like(left, 0)), rest)
+    return tensor("where", tensor("eq", rest, idioms.like(rest, 0)), tensor("mul", left, idioms.like(left, 0)), rest)
 
 
 def _fmod(x: Operand, y: Operand) -> Term:
@@ -75,7 +71,7 @@ def _rounds_up(x: Term, y: Term, rest: Term) -> Term:
     The least integer has no magnitude, so that quotients of magnitudes would be wrong.
     """
     differ = tensor("ne", _below(x, 0), _below(y, 0))
-    return tensor("and", differ, tensor("ne", rest, _like(rest, 0)))
+    return tensor("and", differ, tensor("ne", rest, idioms.like(rest, 0)))
 
 
 def _floor_divide(x: Operand, y: Operand) -> Term:
@@ -101,19 +97,19 @@ def _floor_of_halves(x: Term, y: Term, kind: DType) -> Term:
 
     rest, exact = _fmod(x, y), tensor("div", x, y)
     quotient = rounded("div", rounded("sub", x, rest), y)
-    differ = tensor("and", tensor("ne", rest, _like(rest, 0)), tensor("ne", _below(rest, 0), _below(y, 0)))
-    quotient = tensor("where", differ, rounded("sub", quotient, _like(x, 1)), quotient)
+    differ = tensor("and", tensor("ne", rest, idioms.like(rest, 0)), tensor("ne", _below(rest, 0), _below(y, 0)))
+    quotient = tensor("where", differ, rounded("sub", quotient, idioms.like(x, 1)), quotient)
     whole = tensor("floor", quotient)
     whole = tensor("where", _above(rounded("sub", quotient, whole), 0.5), _plus(whole, 1), whole)
-    whole = tensor("where", tensor("eq", quotient, _like(x, 0)), tensor("mul", exact, _like(x, 0)), whole)
-    return idioms.cast(tensor("where", tensor("eq", y, _like(y, 0)), exact, whole), kind)
+    whole = tensor("where", tensor("eq", quotient, idioms.like(x, 0)), tensor("mul", exact, idioms.like(x, 0)), whole)
+    return idioms.cast(tensor("where", tensor("eq", y, idioms.like(y, 0)), exact, whole), kind)
 
 
 def truncate(x: Term) -> Term:
     """Round towards zero; integers stay."""
     if not dtypes.is_float(x.dtype):
         return x
-    return tensor("where", tensor("lt", x, _like(x, 0)), tensor("ceil", x), tensor("floor", x))
+    return tensor("where", tensor("lt", x, idioms.like(x, 0)), tensor("ceil", x), tensor("floor", x))
 
 
 def _truncated_quotient(x: Operand, y: Operand) -> Term:
@@ -152,7 +148,7 @@ def _logarithm(base: float) -> Row:
 
 
 def _power_of(base: float) -> Row:
-    return _unary(lambda x: tensor("pow", _like(x, base), x))
+    return _unary(lambda x: tensor("pow", idioms.like(x, base), x))
 
 
 def _tan(x: Term) -> Term:
@@ -161,7 +157,7 @@ def _tan(x: Term) -> Term:
 
 def _root_of_rest(x: Term) -> Term:
     """Return sqrt(1 - x^2) = sqrt((1 - x) (1 + x))."""
-    return tensor("sqrt", tensor("mul", tensor("sub", _like(x, 1), x), _plus(x, 1)))
+    return tensor("sqrt", tensor("mul", tensor("sub", idioms.like(x, 1), x), _plus(x, 1)))
 
 
 def _asin(x: Term) -> Term:
@@ -170,7 +166,7 @@ def _asin(x: Term) -> Term:
 
 def _acos(x: Term) -> Term:
     """2 atan(sqrt((1 - x) / (1 + x)))."""
-    ratio = tensor("div", tensor("sub", _like(x, 1), x), _plus(x, 1))
+    ratio = tensor("div", tensor("sub", idioms.like(x, 1), x), _plus(x, 1))
     return _times(tensor("atan", tensor("sqrt", ratio)), 2)
 
 
@@ -182,18 +178,18 @@ def _atan2(y: Operand, x: Operand) -> Term:
     low = tensor("where", steep, across, up)
     high = tensor("where", steep, up, across)
     equal = tensor("and", tensor("eq", up, across), _above(up, 0))  # infinities among them
-    ratio = tensor("where", equal, _like(low, 1), tensor("div", low, high))
-    none = tensor("eq", tensor("add", up, across), _like(high, 0))  # neither is NaN
-    angle = tensor("where", none, _like(low, 0), tensor("atan", ratio))
-    angle = tensor("where", steep, tensor("sub", _like(low, math.pi / 2), angle), angle)
-    angle = tensor("where", _is_negative(width), tensor("sub", _like(low, math.pi), angle), angle)
+    ratio = tensor("where", equal, idioms.like(low, 1), tensor("div", low, high))
+    none = tensor("eq", tensor("add", up, across), idioms.like(high, 0))  # neither is NaN
+    angle = tensor("where", none, idioms.like(low, 0), tensor("atan", ratio))
+    angle = tensor("where", steep, tensor("sub", idioms.like(low, math.pi / 2), angle), angle)
+    angle = tensor("where", _is_negative(width), tensor("sub", idioms.like(low, math.pi), angle), angle)
     return tensor("where", _is_negative(height), tensor("neg", angle), angle)
 
 
 def _is_negative(x: Term) -> Term:
     """Whether the sign bit is set; of NaN it says no."""
-    below = tensor("lt", x, _like(x, 0))
-    zero = tensor("lt", tensor("reciprocal", x), _like(x, 0))
+    below = tensor("lt", x, idioms.like(x, 0))
+    zero = tensor("lt", tensor("reciprocal", x), idioms.like(x, 0))
     return tensor("or", below, zero)
 
 
@@ -203,7 +199,7 @@ def _sinh(x: Term) -> Term:
     exp(|x|) would overflow before its half does.
     """
     e = tensor("expm1", _times(tensor("abs", x), 0.5))
-    bound = tensor("min", e, _like(x, 1e30))
+    bound = tensor("min", e, idioms.like(x, 1e30))
     quotient = tensor("div", bound, _plus(bound, 1))
     return _signed(tensor("mul", tensor("add", e, quotient), _plus(_times(tensor("mul", e, quotient), 0.5), 1)), x)
 
@@ -229,8 +225,8 @@ def _asinh(x: Term) -> Term:
 
 def _signed(size: Term, x: Term) -> Term:
     """Give a magnitude the sign of x, and zeros as they are."""
-    signed = tensor("where", tensor("lt", x, _like(x, 0)), tensor("neg", size), size)
-    return tensor("where", tensor("eq", x, _like(x, 0)), x, signed)
+    signed = tensor("where", tensor("lt", x, idioms.like(x, 0)), tensor("neg", size), size)
+    return tensor("where", tensor("eq", x, idioms.like(x, 0)), x, signed)
 
 
 def _acosh(x: Term) -> Term:
@@ -247,7 +243,7 @@ def _of_double(x: Term) -> Term:
 def _atanh(x: Term) -> Term:
     """log(1 + 2 a / (1 - a)) / 2 with a = |x|, and the sign of x."""
     a = tensor("abs", x)
-    size = _times(tensor("log1p", tensor("div", _times(a, 2), tensor("sub", _like(x, 1), a))), 0.5)
+    size = _times(tensor("log1p", tensor("div", _times(a, 2), tensor("sub", idioms.like(x, 1), a))), 0.5)
     return _signed(size, x)
 
 
@@ -255,7 +251,7 @@ def _logaddexp(x: Term, y: Term) -> Term:
     """max + log1p(exp(-distance)); equal operands, infinite ones among them, are told apart."""
     x, y = idioms.promoted_floats(x, y)
     apart = tensor("log1p", tensor("exp", tensor("neg", tensor("abs", tensor("sub", x, y)))))
-    spread = tensor("where", tensor("eq", x, y), _like(x, math.log(2)), apart)
+    spread = tensor("where", tensor("eq", x, y), idioms.like(x, math.log(2)), apart)
     return tensor("add", tensor("max", x, y), spread)
 
 
@@ -270,9 +266,9 @@ def _hypot(x: Term, y: Term) -> Term:
     left, right = (tensor("abs", v) for v in idioms.promoted_floats(x, y))
     large, small = tensor("max", left, right), tensor("min", left, right)
     root = tensor("sqrt", _plus(tensor("square", tensor("div", small, large)), 1))
-    size = tensor("where", tensor("eq", large, _like(large, 0)), large, tensor("mul", large, root))
-    infinite = tensor("or", tensor("eq", left, _like(left, math.inf)), tensor("eq", right, _like(right, math.inf)))
-    return tensor("where", infinite, _like(size, math.inf), size)
+    size = tensor("where", tensor("eq", large, idioms.like(large, 0)), large, tensor("mul", large, root))
+    infinite = tensor("or", *(tensor("eq", each, idioms.like(each, math.inf)) for each in (left, right)))
+    return tensor("where", infinite, idioms.like(size, math.inf), size)
 
 
 def _nan_to_num(x: Term, nan: float | None = None, high: float | None = None, low: float | None = None) -> Term:
@@ -280,31 +276,31 @@ def _nan_to_num(x: Term, nan: float | None = None, high: float | None = None, lo
         return x
     kind, x = x.dtype, idioms.cast(x, dtypes.wide(x.dtype))
     greatest = float(dtypes.finfo(kind).max)
-    out = tensor("where", tensor("ne", x, x), _like(x, 0.0 if nan is None else nan), x)
-    top, bottom = _like(x, greatest if high is None else high), _like(x, -greatest if low is None else low)
-    out = tensor("where", tensor("eq", x, _like(x, math.inf)), top, out)
-    return idioms.cast(tensor("where", tensor("eq", x, _like(x, -math.inf)), bottom, out), kind)
+    out = tensor("where", tensor("ne", x, x), idioms.like(x, 0.0 if nan is None else nan), x)
+    top, bottom = idioms.like(x, greatest if high is None else high), idioms.like(x, -greatest if low is None else low)
+    out = tensor("where", tensor("eq", x, idioms.like(x, math.inf)), top, out)
+    return idioms.cast(tensor("where", tensor("eq", x, idioms.like(x, -math.inf)), bottom, out), kind)
 
 
 def _isfinite(x: Term) -> Term:
     if not dtypes.is_float(x.dtype):
         return idioms.filled(True, x.shape, "bool")
-    return tensor("lt", tensor("abs", x), _like(x, math.inf))
+    return tensor("lt", tensor("abs", x), idioms.like(x, math.inf))
 
 
 def _infinite(value: float) -> Row:
     def row(x: Term) -> Term:
         if not dtypes.is_float(x.dtype):
             return idioms.filled(False, x.shape, "bool")
-        return tensor("eq", x, _like(x, value))
+        return tensor("eq", x, idioms.like(x, value))
 
     return row
 
 
 def _rounded_to(x: Term, decimals: int) -> Term:
     if decimals < 0:
-        return _times(tensor("round", tensor("div", x, _like(x, 10.0**-decimals))), 10.0**-decimals)
-    return tensor("div", tensor("round", _times(x, 10.0**decimals)), _like(x, 10.0**decimals))
+        return _times(tensor("round", tensor("div", x, idioms.like(x, 10.0**-decimals))), 10.0**-decimals)
+    return tensor("div", tensor("round", _times(x, 10.0**decimals)), idioms.like(x, 10.0**decimals))
 
 
 # ---- activations -----------------------------------------------------------------------------------------------------
@@ -318,7 +314,7 @@ def _elu(x: Term, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1)
 def _softplus(x: Term, beta: Number = 1, threshold: Number = 20) -> Term:
     scaled = _times(x, beta)
     soft = tensor("log1p", tensor("exp", scaled))
-    soft = soft if beta == 1 else tensor("div", soft, _like(x, beta))
+    soft = soft if beta == 1 else tensor("div", soft, idioms.like(x, beta))
     return tensor("where", _above(scaled, threshold), x, soft)
 
 
@@ -328,7 +324,7 @@ def _mish(x: Term) -> Term:
 
 def _log_sigmoid(x: Term) -> Term:
     tail = tensor("log1p", tensor("exp", tensor("neg", tensor("abs", x))))
-    return tensor("sub", tensor("min", x, _like(x, 0)), tail)
+    return tensor("sub", tensor("min", x, idioms.like(x, 0)), tail)
 
 
 def _glu(x: Term, axis: int = -1) -> Term:
@@ -355,20 +351,20 @@ def _softsign(x: Term) -> Term:
 
 def _softshrink(x: Term, most: Number = 0.5) -> Term:
     """Towards zero by `most`, at most up to zero; NaN stays."""
-    low = tensor("where", tensor("lt", x, _like(x, -most)), _plus(x, most), tensor("mul", x, _like(x, 0)))
-    return tensor("where", _above(x, most), tensor("sub", x, _like(x, most)), low)
+    low = tensor("where", tensor("lt", x, idioms.like(x, -most)), _plus(x, most), tensor("mul", x, idioms.like(x, 0)))
+    return tensor("where", _above(x, most), tensor("sub", x, idioms.like(x, most)), low)
 
 
 def _hardshrink(x: Term, most: Number = 0.5) -> Term:
-    inside = tensor("and", tensor("ge", x, _like(x, -most)), tensor("le", x, _like(x, most)))
-    return tensor("where", inside, _like(x, 0), x)
+    inside = tensor("and", tensor("ge", x, idioms.like(x, -most)), tensor("le", x, idioms.like(x, most)))
+    return tensor("where", inside, idioms.like(x, 0), x)
 
 
 def _threshold(x: Term, least: Number, value: Number) -> Term:
     """Torch compares halves with a float, integers with one of their dtype."""
     _, (wide,) = idioms.widened(x)
-    bound = _like(wide, least) if dtypes.is_float(x.dtype) else idioms.widened(_like(x, least))[1][0]
-    return tensor("where", tensor("le", wide, bound), _like(x, value), x)
+    bound = idioms.like(wide, least) if dtypes.is_float(x.dtype) else idioms.widened(idioms.like(x, least))[1][0]
+    return tensor("where", tensor("le", wide, bound), idioms.like(x, value), x)
 
 
 # ---- mixtures --------------------------------------------------------------------------------------------------------
@@ -385,7 +381,7 @@ def _addcdiv(x: Term, y: Term, z: Term, value: Number = 1) -> Term:
 
 
 def _xor(x: Term, y: Term) -> Term:
-    left, right = (v if v.dtype == "bool" else tensor("ne", v, _like(v, 0)) for v in (x, y))
+    left, right = (v if v.dtype == "bool" else tensor("ne", v, idioms.like(v, 0)) for v in (x, y))
     return tensor("ne", left, right)
 
 
@@ -393,7 +389,7 @@ def _logsumexp(x: Term, axes: list[int], keepdim: bool = False) -> Term:
     """Shifted by the maximum where it is finite."""
     x = idioms.as_float(x)
     top = idioms.reduce(x, "max", axes, True)
-    shift = tensor("where", tensor("lt", tensor("abs", top), _like(x, math.inf)), top, _like(x, 0))
+    shift = tensor("where", tensor("lt", tensor("abs", top), idioms.like(x, math.inf)), top, idioms.like(x, 0))
     total = idioms.reduce(tensor("exp", tensor("sub", x, shift)), "sum", axes, True)
     out = tensor("add", tensor("log", total), shift)
     return out if keepdim else idioms.reduce(out, "sum", axes, False)
@@ -412,22 +408,22 @@ def _vector_norm(
         case math.inf:
             return idioms.reduce(size, "max", axes, keepdim)
         case 0.0:
-            counted = idioms.cast(tensor("ne", x, _like(x, 0)), x.dtype)
+            counted = idioms.cast(tensor("ne", x, idioms.like(x, 0)), x.dtype)
             return idioms.reduce(counted, "sum", axes, keepdim)
         case power if power == -math.inf:
             return idioms.reduce(size, "min", axes, keepdim)
         case power:
-            total = idioms.reduce(tensor("pow", size, _like(x, power)), "sum", axes, keepdim)
-            return tensor("pow", total, _like(x, 1 / power))
+            total = idioms.reduce(tensor("pow", size, idioms.like(x, power)), "sum", axes, keepdim)
+            return tensor("pow", total, idioms.like(x, 1 / power))
 
 
 def _distances(x: Term, y: Term, order: float, _mode: int | None = None) -> Term:
     """Return the norm of each difference of a row of x and a row of y; the largest passes over NaN, as in torch."""
     size = tensor("abs", tensor("sub", idioms.unsqueeze(x, -2), idioms.unsqueeze(y, -3)))
     if order == 0:
-        return idioms.reduce(tensor("min", tensor("ceil", size), _like(size, 1)), "sum", [-1])
+        return idioms.reduce(tensor("min", tensor("ceil", size), idioms.like(size, 1)), "sum", [-1])
     if order == math.inf:
-        size = tensor("where", tensor("eq", size, size), size, _like(size, 0))
+        size = tensor("where", tensor("eq", size, size), size, idioms.like(size, 0))
     return _vector_norm(size, order, [-1])
 
 
@@ -471,7 +467,7 @@ def _linspace_of_integers(start: int, end: int, steps: int) -> Term:
     from_start = _plus(_times(place, step), start)
     if steps == 1:
         return from_start
-    from_end = tensor("sub", _like(place, end), _times(tensor("sub", _like(place, steps - 1), place), step))
+    from_end = tensor("sub", idioms.like(place, end), _times(tensor("sub", idioms.like(place, steps - 1), place), step))
     return truncate(tensor("where", _below(place, steps // 2), from_start, from_end))
 
 
@@ -501,7 +497,9 @@ ROWS: dict[str, Row] = {
     "aten.logsumexp.default": _logsumexp,
     "aten.copysign.Tensor": _copysign,
     "aten.copysign.Scalar": _copysign,
-    "aten.signbit.default": lambda x: _is_negative(x) if dtypes.is_float(x.dtype) else tensor("lt", x, _like(x, 0)),
+    "aten.signbit.default": lambda x: (
+        _is_negative(x) if dtypes.is_float(x.dtype) else tensor("lt", x, idioms.like(x, 0))
+    ),
     "aten.hypot.default": _hypot,
     "aten.nan_to_num.default": _nan_to_num,
     "aten.isfinite.default": _isfinite,

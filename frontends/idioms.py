@@ -43,6 +43,11 @@ def scalar(value: Number, dtype: DType) -> Term:
     return filled(value, (), dtype)
 
 
+def like(x: Term, value: Number) -> Term:
+    """Return a tensor without axes, of the dtype of another."""
+    return scalar(value, x.dtype)
+
+
 def filled(value: Number, shape: Shape, dtype: DType) -> Term:
     """Return a tensor that holds one value everywhere."""
     return tensor("full", value=Scalar.of(value, dtype), shape=shape)

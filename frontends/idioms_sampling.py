@@ -19,33 +19,29 @@ Filter = Callable[[Term], Term]
 """The weight of a value by its distance, which is not negative."""
 
 
-def _like(x: Term, value: idioms.Number) -> Term:
-    return idioms.scalar(value, x.dtype)
-
-
 def _total(terms: Sequence[Term]) -> Term:
     return reduce(lambda a, b: tensor("add", a, b), terms)
 
 
 def _horner(d: Term, *factors: float) -> Term:
     """Return the polynomial of these factors, the highest power first."""
-    out = _like(d, factors[0])
+    out = idioms.like(d, factors[0])
     for factor in factors[1:]:
-        out = tensor("add", tensor("mul", out, d), _like(d, factor))
+        out = tensor("add", tensor("mul", out, d), idioms.like(d, factor))
     return out
 
 
 def triangle(d: Term) -> Term:
     """Return the filter of linear interpolation."""
-    return tensor("max", tensor("sub", _like(d, 1), d), _like(d, 0))
+    return tensor("max", tensor("sub", idioms.like(d, 1), d), idioms.like(d, 0))
 
 
 def cubic(a: float) -> Filter:
     """Return Keys' filter of cubic interpolation, which reaches over two values to each side."""
 
     def weight(d: Term) -> Term:
-        outer = tensor("where", tensor("lt", d, _like(d, 2)), _far(d, a), _like(d, 0))
-        return tensor("where", tensor("le", d, _like(d, 1)), _near(d, a), outer)
+        outer = tensor("where", tensor("lt", d, idioms.like(d, 2)), _far(d, a), idioms.like(d, 0))
+        return tensor("where", tensor("le", d, idioms.like(d, 1)), _near(d, a), outer)
 
     return weight
 
@@ -91,11 +87,11 @@ def filtered(
     weights: list[Term] = []
     values: list[Term] = []
     for tap in range(1 - radius, radius + 1):
-        apart = tensor("abs", tensor("sub", share, _like(share, tap)))
-        weight = weigh(apart if width == 1 else tensor("div", apart, _like(apart, float(width))))
+        apart = tensor("abs", tensor("sub", share, idioms.like(share, tap)))
+        weight = weigh(apart if width == 1 else tensor("div", apart, idioms.like(apart, float(width))))
         if exclude:
-            at = tensor("add", whole, _like(whole, tap))
-            weight = tensor("where", _within(at, idioms.number(x.shape[axis])), weight, _like(weight, 0))
+            at = tensor("add", whole, idioms.like(whole, tap))
+            weight = tensor("where", _within(at, idioms.number(x.shape[axis])), weight, idioms.like(weight, 0))
         weights.append(weight)
         values.append(idioms_windows.resample(x, axis, length, start + tap * by, stride, by))
     if exclude or width != 1:
@@ -110,7 +106,7 @@ def _integer(value: int) -> Term:
 
 def _within(at: Term, extent: int) -> Term:
     """Whether places stand in an axis."""
-    return tensor("and", tensor("ge", at, _like(at, 0)), tensor("le", at, _like(at, extent - 1)))
+    return tensor("and", tensor("ge", at, idioms.like(at, 0)), tensor("le", at, idioms.like(at, extent - 1)))
 
 
 # ---- grids -----------------------------------------------------------------------------------------------------------
@@ -173,7 +169,7 @@ def _kept(value: Term, inside: Sequence[Term]) -> Term:
     if not inside:
         return value
     mask = reduce(lambda a, b: tensor("and", a, b), inside)
-    return tensor("where", idioms.unsqueeze(mask, 1), value, _like(value, 0))
+    return tensor("where", idioms.unsqueeze(mask, 1), value, idioms.like(value, 0))
 
 
 @dataclass(frozen=True)
@@ -186,10 +182,10 @@ class _Tap:
 
 
 def _denormalized(u: Term, extent: int, corners: bool) -> Term:
-    shifted = tensor("add", u, _like(u, 1))
+    shifted = tensor("add", u, idioms.like(u, 1))
     if corners:
-        return tensor("mul", shifted, _like(u, (extent - 1) / 2))
-    return tensor("sub", tensor("mul", shifted, _like(u, extent / 2)), _like(u, 0.5))
+        return tensor("mul", shifted, idioms.like(u, (extent - 1) / 2))
+    return tensor("sub", tensor("mul", shifted, idioms.like(u, extent / 2)), idioms.like(u, 0.5))
 
 
 def _taps(u: Term, extent: int, mode: str, padding: str, corners: bool, nan_beyond: bool) -> list[_Tap]:
@@ -201,7 +197,7 @@ def _taps(u: Term, extent: int, mode: str, padding: str, corners: bool, nan_beyo
         padding = "zeros"  # one beyond the last value has no weight
     floor = tensor("floor", u)
     share = tensor("sub", u, floor)
-    rest = tensor("sub", _like(share, 1), share)
+    rest = tensor("sub", idioms.like(share, 1), share)
     if mode == "linear":
         weights = {0: rest, 1: share}
     else:
@@ -211,7 +207,7 @@ def _taps(u: Term, extent: int, mode: str, padding: str, corners: bool, nan_beyo
 
 
 def _plus(x: Term, value: int) -> Term:
-    return tensor("add", x, _like(x, value)) if value else x
+    return tensor("add", x, idioms.like(x, value)) if value else x
 
 
 def _tap(at: Term, weight: Term | None, extent: int, padding: str, corners: bool, nan_beyond: bool) -> _Tap:
@@ -224,18 +220,19 @@ def _tap(at: Term, weight: Term | None, extent: int, padding: str, corners: bool
 def _clamped(u: Term, extent: int, nan_beyond: bool) -> Term:
     """Return the nearest place within an axis; that of NaN is the first, or the last."""
     if nan_beyond:
-        last = _like(u, extent - 1)
-        return tensor("where", tensor("le", u, last), tensor("max", u, _like(u, 0)), last)
-    return tensor("where", tensor("ge", u, _like(u, 0)), tensor("min", u, _like(u, extent - 1)), _like(u, 0))
+        last = idioms.like(u, extent - 1)
+        return tensor("where", tensor("le", u, last), tensor("max", u, idioms.like(u, 0)), last)
+    lowest = idioms.like(u, 0)
+    return tensor("where", tensor("ge", u, lowest), tensor("min", u, idioms.like(u, extent - 1)), lowest)
 
 
 def _mirrored(u: Term, extent: int, corners: bool) -> Term:
     """Reflect places at both ends, which are the middles of the outer values or their outer ends."""
     low, span = (0.0, extent - 1) if corners else (-0.5, extent)
     if not span:
-        return tensor("mul", u, _like(u, 0))
-    turn = tensor("mod", tensor("sub", u, _like(u, low)), _like(u, 2 * span))
-    return tensor("add", tensor("min", turn, tensor("sub", _like(u, 2 * span), turn)), _like(u, low))
+        return tensor("mul", u, idioms.like(u, 0))
+    turn = tensor("mod", tensor("sub", u, idioms.like(u, low)), idioms.like(u, 2 * span))
+    return tensor("add", tensor("min", turn, tensor("sub", idioms.like(u, 2 * span), turn)), idioms.like(u, low))
 
 
 def _read(x: Term, places: Sequence[Term]) -> Term:

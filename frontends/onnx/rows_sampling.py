@@ -180,13 +180,9 @@ def _samples(start: Term, end: Term, cells: int, each: int, half: bool, extent: 
     size = size if half else tensor("max", size, idioms.scalar(1, size.dtype))
     start = tensor("sub", start, idioms.scalar(0.5, start.dtype)) if half else start
     numbers = idioms.cast(idioms_indices.numbers(cells * each, -1), start.dtype)
-    shares = tensor("mul", tensor("add", numbers, _like(numbers, 0.5)), _like(numbers, 1 / (cells * each)))
+    shares = tensor("mul", tensor("add", numbers, idioms.like(numbers, 0.5)), idioms.like(numbers, 1 / (cells * each)))
     u = tensor("add", idioms.unsqueeze(start, -1), tensor("mul", idioms.unsqueeze(size, -1), shares))
-    return u, tensor("and", tensor("ge", u, _like(u, -1)), tensor("le", u, _like(u, idioms.number(extent))))
-
-
-def _like(x: Term, value: float) -> Term:
-    return idioms.scalar(value, x.dtype)
+    return u, tensor("and", tensor("ge", u, idioms.like(u, -1)), tensor("le", u, idioms.like(u, idioms.number(extent))))
 
 
 def _deform_conv(
