@@ -16,12 +16,14 @@ import numba
 from llvmlite import binding
 from numba.core import config as numba_config
 from numba.core import registry, types
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import NumbaError
 from numba.core.runtime.nrt import rtsys
 
 from frittata.egraph.errors import CompileError
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.intrinsics import TABLE_TYPE, Intrinsic
+from frittata.kernels.outer_loops import emit_function
 from frittata.kernels.processor import features
 
 _numba: Any = numba
@@ -102,22 +104,40 @@ def toolchain() -> list[str]:
 
 
 def _compile(source: str, name: str, digest: str, namespace: Mapping[str, Any]) -> CompiledKernel:
-    filename = f"<frittata kernel {name} {digest[:16]}>"
+    symbol = f"{name}_{digest[:32]}"  # symbols are global to the process, and kernels come from the cache, too
+    try:
+        library, entry = _library(source, name, symbol, namespace)
+    except (NumbaError, RuntimeError, SyntaxError, NameError) as error:
+        raise CompileError(f"kernel {name} does not compile: {error}", where=symbol) from error
+    code = _pack(entry, library.serialize_using_object_code())
+    return CompiledKernel(name, digest, library.get_pointer_to_function(entry), code, library)
+
+
+def _library(source: str, name: str, symbol: str, namespace: Mapping[str, Any]) -> tuple[Any, str]:
+    """Return a library of machine code, and the symbol in it."""
+    if all(isinstance(one, Intrinsic) for one in namespace.values()):
+        return _outer_loops(source, symbol, namespace), symbol
+    filename = f"<{symbol}>"
     # numba quotes the source in its errors
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     scope = {label: one.declare() if isinstance(one, Intrinsic) else one for label, one in namespace.items()}
-    try:
-        exec(compile(source, filename, "exec"), scope)
-        function = scope[name]
-        # Symbols are global to the process: kernels loaded from a cache must never share one with those compiled here.
-        function.__qualname__ = f"{name}_{digest[:32]}"
-        declare = _numba.cfunc(KERNEL_SIGNATURE, error_model="numpy", boundscheck=False)
-        compiled = declare(function)
-    except (NumbaError, RuntimeError, SyntaxError) as error:
-        raise CompileError(f"kernel {name} does not compile: {error}", where=filename) from error
-    library = compiled._library
-    code = _pack(compiled._wrapper_name, library.serialize_using_object_code())
-    return CompiledKernel(name, digest, compiled.address, code, library)
+    exec(compile(source, filename, "exec"), scope)
+    function = scope[name]
+    function.__qualname__ = symbol
+    compiled = _numba.cfunc(KERNEL_SIGNATURE, error_model="numpy", boundscheck=False)(function)
+    return compiled._library, compiled._wrapper_name
+
+
+@global_compiler_lock
+def _outer_loops(source: str, symbol: str, intrinsics: Mapping[str, Intrinsic]) -> Any:
+    """Hand numba's code generator the LLVM IR of source that calls intrinsics alone."""
+    library = _registry.cpu_target.target_context.codegen().create_library(symbol)
+    library.enable_object_caching()
+    module = library.create_ir_module(symbol)
+    emit_function(module, symbol, source, intrinsics)
+    library.add_ir_module(module)
+    library.finalize()
+    return library
 
 
 def load_kernel(name: str, digest: str, object_code: bytes) -> CompiledKernel | None:

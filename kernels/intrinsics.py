@@ -20,17 +20,22 @@ TABLE_TYPE: Any = types.CPointer(types.int64)
 
 @dataclass(frozen=True, eq=False)
 class Intrinsic:
-    """A function that generated source calls by `name`; a kernel that comes from the cache needs none declared."""
+    """A function that generated source calls by `name`: what `emit(builder, *arguments)` appends and returns."""
 
     name: str
     signature: Any
-    generate: Callable[..., Value]
+    emit: Callable[..., Any]
 
     def declare(self) -> Any:
         """Return the function as numba knows it, which numba keeps for as long as the process lives."""
+
+        def generate(context: Any, builder: Builder, _signature: Any, arguments: Any) -> Value:
+            value = self.emit(builder, *arguments)
+            return context.get_dummy_value() if self.signature.return_type == types.void else value
+
         parameters = ", ".join(f"a{i}" for i in range(len(self.signature.args)))
         # numba reads the parameters off the function, so it has to be spelled with as many as the signature has
-        scope: dict[str, Any] = {"signature": self.signature, "generate": self.generate}
+        scope: dict[str, Any] = {"signature": self.signature, "generate": generate}
         exec(f"def {self.name}(context, {parameters}):\n    return signature, generate", scope)
         return intrinsic(scope[self.name])
 
@@ -40,21 +45,12 @@ def make_tile_intrinsic(name: str, emit: Callable[..., None], arity: int) -> Int
 
     `emit(builder, table, *values)` appends the body at the builder's position and may open blocks; it returns nothing.
     """
-
-    def generate(context: Any, builder: Builder, _signature: Any, arguments: Any) -> Value:
-        emit(builder, *arguments)
-        return context.get_dummy_value()
-
-    return Intrinsic(name, types.void(TABLE_TYPE, *[types.int64] * arity), generate)
+    return Intrinsic(name, types.void(TABLE_TYPE, *[types.int64] * arity), emit)
 
 
 def make_index_intrinsic(name: str, emit: Callable[..., Value], arity: int) -> Intrinsic:
     """Return a function like that of `make_tile_intrinsic` whose `emit` returns an int64."""
-
-    def generate(_context: Any, builder: Builder, _signature: Any, arguments: Any) -> Value:
-        return emit(builder, *arguments)
-
-    return Intrinsic(name, types.int64(TABLE_TYPE, *[types.int64] * arity), generate)
+    return Intrinsic(name, types.int64(TABLE_TYPE, *[types.int64] * arity), emit)
 
 
 def table_value(builder: Builder, table: Value, index: Index) -> Value:
