@@ -17,9 +17,10 @@ from llvmlite import ir
 
 from frittata.kernels.flow import repeat
 from frittata.kernels.intrinsics import Intrinsic, table_value
-from frittata.kernels.simd import I64, Builder, Index, Value, as_index
+from frittata.kernels.simd import I64, Builder, Index, Value, as_index, call_symbol
 
-_SAME_TYPE: Any = ir.FunctionType(I64, [I64])
+_POINTER: Any = ir.IntType(8).as_pointer()
+_STRIP = "llvm.strip.invariant.group.p0"
 _FUNCTION_TYPE: Any = ir.FunctionType(ir.VoidType(), [I64.as_pointer(), I64])
 
 _SIGN_BY_RELATION: Mapping[type[ast.cmpop], str] = {
@@ -148,7 +149,10 @@ class _Writer:
 
 def _opaque(builder: Builder, value: Index) -> Value:
     """Return a value of which LLVM knows nothing, so that a loop keeps it and not each address that is made of it."""
-    return I64(value) if isinstance(value, int) else builder.asm(_SAME_TYPE, "", "=r,0", [value], False)
+    if isinstance(value, int):
+        return I64(value)
+    kept = call_symbol(builder, _STRIP, _POINTER, [builder.inttoptr(value, _POINTER)])
+    return builder.ptrtoint(kept, I64)
 
 
 def _refused(node: ast.AST) -> SyntaxError:
