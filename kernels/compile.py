@@ -16,6 +16,7 @@ import numba
 from llvmlite import binding
 from numba.core import config as numba_config
 from numba.core import registry, types
+from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import NumbaError
 from numba.core.runtime.nrt import rtsys
@@ -30,6 +31,7 @@ _numba: Any = numba
 _config: Any = numba_config
 _registry: Any = registry
 _rtsys: Any = rtsys
+_JITCodeLibrary: Any = JITCodeLibrary
 
 KERNEL_SIGNATURE: Any = types.void(TABLE_TYPE, types.int64)
 """`void kernel(int64* table, int64 chunk)`."""
@@ -128,10 +130,17 @@ def _library(source: str, name: str, symbol: str, namespace: Mapping[str, Any]) 
     return compiled._library, compiled._wrapper_name
 
 
+class _OneFunction(_JITCodeLibrary):
+    """A library of one function: numba runs LLVM's passes over functions first, then over all that was linked."""
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        ll_module.data_layout = self._codegen._data_layout
+
+
 @global_compiler_lock
 def _outer_loops(source: str, symbol: str, intrinsics: Mapping[str, Intrinsic]) -> Any:
     """Hand numba's code generator the LLVM IR of source that calls intrinsics alone."""
-    library = _registry.cpu_target.target_context.codegen().create_library(symbol)
+    library = _OneFunction(_registry.cpu_target.target_context.codegen(), symbol)
     library.enable_object_caching()
     module = library.create_ir_module(symbol)
     emit_function(module, symbol, source, intrinsics)
