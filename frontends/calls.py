@@ -185,8 +185,8 @@ def is_tensor(leaf: Any) -> bool:
 
 
 def part_names(name: str, value: Any) -> list[str]:
-    """Return the names of the parts of a complex torch tensor; of a real one, its own."""
-    return [f"{name}.{part}" for part in PARTS] if value.is_complex() else [name]
+    """Return the names of the parts of a complex tensor or array; of a real one, its own."""
+    return [f"{name}.{part}" for part in PARTS] if _is_complex(value) else [name]
 
 
 def parts_of(name: str, value: Any) -> list[Any]:
@@ -202,10 +202,12 @@ def parts_of(name: str, value: Any) -> list[Any]:
 
 def part_of(name: str, value: Any) -> Any:
     """Return the part of a complex tensor or array that the name of a param or an input says; a real one as it is."""
+    return getattr(value, name.rpartition(".")[2]) if _is_complex(value) else value
+
+
+def _is_complex(value: Any) -> bool:
     kind = getattr(value, "is_complex", None)
-    if not (kind() if kind is not None else np.iscomplexobj(value)):
-        return value
-    return getattr(value, name.rpartition(".")[2])
+    return np.iscomplexobj(value) if kind is None else kind()
 
 
 def taken(leaf: Any, values: Iterator[Any]) -> Any:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from frittata.egraph import dtypes
 from frittata.egraph.errors import ModelError
+from frittata.egraph.shapes import Shape
+from frittata.egraph.terms import Term
 from frittata.frontends.arrays import trees
+from frittata.frontends.arrays.constants import dtype_of
 from frittata.frontends.arrays.trace import ImportedFunction, from_function
 from frittata.frontends.arrays.trees import Path
-from frittata.frontends.calls import TENSOR
+from frittata.frontends.calls import TENSOR, is_tensor, part_names
+from frittata.frontends.idioms_complex import Complex
 from frittata.frontends.symbolic import Axis, Linear, Symbolic
 
 _HOW = "give an entry for each argument, nested as it is: ({axis: name, ...}, None, ...), or a dict of them by name"
@@ -34,27 +37,37 @@ def of_function(
     if not isinstance(by_name, Mapping) or len(by_name) != len(dynamic_shapes) or set(by_name) - set(first.arguments):
         raise ModelError(f"dynamic_shapes={dynamic_shapes!r:.80}", do=_HOW)
     leaves = dict(trees.leaves(first.arguments))
-    paths = [path for path, leaf in leaves.items() if leaf is TENSOR]
+    terms = iter(first.model.main.inputs)
+    kinds = {path: _kind(leaf, terms) for path, leaf in leaves.items() if is_tensor(leaf)}
     ranges: dict[str, tuple[int, int | None]] = {}
     axes = {
-        path: _axes(trees.name_of(path), term.shape, _part(by_name, path), ranges)
-        for path, term in zip(paths, first.model.main.inputs, strict=True)
+        path: _axes(trees.name_of(path), shape, _part(by_name, path), ranges) for path, (shape, _) in kinds.items()
     }
-    kinds = {path: dtypes.to_numpy(term.dtype) for path, term in zip(paths, first.model.main.inputs, strict=True)}
 
     def at(sizes: Mapping[str, int]) -> ImportedFunction:
         def resized(path: Path, leaf: Any) -> Any:
-            if leaf is not TENSOR:
+            if not is_tensor(leaf):
                 return leaf
             shape = [sizes[axis.dim] if isinstance(axis, Linear) else axis for axis in axes[path]]
-            return np.zeros(shape, kinds[path])  # pyright: ignore[reportCallIssue, reportArgumentType]
+            return np.zeros(shape, kinds[path][1])  # pyright: ignore[reportCallIssue, reportArgumentType]
 
         return first.again(trees.rebuilt(first.arguments, resized))
 
-    inputs = tuple((trees.name_of(path), axes[path]) for path in paths)
+    inputs = tuple(
+        (name, axes[path])
+        for path, (_, kind) in kinds.items()
+        for name in part_names(trees.name_of(path), np.empty(0, kind))
+    )
     found = Symbolic(inputs, ranges, first.flatten, at, first.parameters)
     found.sizes(args, kwargs or {})
     return found
+
+
+def _kind(leaf: Any, terms: Iterator[Term]) -> tuple[Shape, np.dtype[Any]]:
+    """Return the shape and numpy's dtype of an argument, which the next terms stand for."""
+    term = next(terms)
+    kind = dtype_of(term if leaf is TENSOR else Complex(term, next(terms)))
+    return term.shape, kind
 
 
 def _part(tree: Any, path: Path) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,19 @@ from frittata.frontends.arrays import numpy_calls, places, trees
 from frittata.frontends.arrays.constants import values_in
 from frittata.frontends.arrays.tensor import Tensor, as_tensor, input
 from frittata.frontends.arrays.trees import Path
-from frittata.frontends.calls import STATELESS, TENSOR, Call, State, is_same
+from frittata.frontends.calls import (
+    COMPLEX_TENSOR,
+    STATELESS,
+    TENSOR,
+    Call,
+    State,
+    is_same,
+    part_names,
+    part_of,
+    parts_of,
+    taken,
+)
+from frittata.frontends.idioms_complex import Complex, joined, terms_of
 
 _ARRAYS = (np.ndarray, np.generic)
 _MOST_NAMED = 4
@@ -79,10 +92,15 @@ class ImportedFunction:
                 f"the call has another structure than the example arguments: {named}{f' and {more} more' * (more > 0)}",
                 do="give the arguments nested as the example arguments were, or optimize again",
             )
+        arrays: list[Any] = []
         for path, leaf in self._leaves.items():
-            if leaf is not TENSOR and not is_same(given[path], leaf):
+            if leaf is TENSOR:
+                arrays.append(given[path])
+            elif leaf is COMPLEX_TENSOR:
+                arrays.extend(parts_of(trees.name_of(path), given[path]))
+            elif not is_same(given[path], leaf):
                 raise _changed(trees.name_of(path), given[path], leaf)
-        return [given[path] for path, leaf in self._leaves.items() if leaf is TENSOR]
+        return arrays
 
     def _as_imported(self, given: dict[str, Any]) -> dict[str, Any]:
         """Leave out defaults that were left out at the import, and add those that were not."""
@@ -106,7 +124,7 @@ class ImportedFunction:
     def unflatten(self, outputs: Iterable[Any]) -> Any:
         """Return the outputs of `model.main` in the structure that the function returns."""
         values = iter(outputs)
-        return trees.rebuilt(self.result, lambda _, leaf: next(values) if leaf is TENSOR else leaf)
+        return trees.rebuilt(self.result, lambda _, leaf: taken(leaf, values))
 
     def call(self) -> Call:
         """Return how the model is called, as plain data."""
@@ -162,6 +180,9 @@ def _traced(function: Callable[..., Any], bound: dict[str, Any], fallback: str) 
             raise ModelError(what, do="give arrays in tuples, lists and dicts")
         if _is_array(leaf):
             array = leaf if isinstance(leaf, _ARRAYS) else np.from_dlpack(leaf)
+            if array is not leaf and np.iscomplexobj(array):
+                what = f"argument {trees.name_of(path)} is a complex {type(leaf).__name__}"
+                raise ModelError(what, do="give an array of numpy: numpy.from_dlpack(x)")
             inputs[path] = _input(trees.name_of(path), array, inputs.values())
     given = trees.rebuilt(bound, lambda path, leaf: inputs.get(path, leaf))
     before = list(trees.leaves(given))
@@ -176,12 +197,19 @@ def _traced(function: Callable[..., Any], bound: dict[str, Any], fallback: str) 
         if not isinstance(leaf, (Tensor, *_ARRAYS)):
             _check_constant(leaf)
             return leaf
-        outputs.append(as_tensor(leaf).term)
-        return TENSOR
+        found = terms_of(as_tensor(leaf).term)
+        outputs.extend(found)
+        return COMPLEX_TENSOR if len(found) == 2 else TENSOR
 
     shape = trees.rebuilt(result, noted)
-    arguments = trees.rebuilt(bound, lambda path, leaf: TENSOR if path in inputs else _kept(leaf))
-    main = Function(tuple(tensor.term for tensor in inputs.values()), tuple(outputs))
+
+    def argument(path: Path, leaf: Any) -> Any:
+        if path not in inputs:
+            return _kept(leaf)
+        return COMPLEX_TENSOR if isinstance(inputs[path].term, Complex) else TENSOR
+
+    arguments = trees.rebuilt(bound, argument)
+    main = Function(tuple(chain.from_iterable(terms_of(x.term) for x in inputs.values())), tuple(outputs))
     origins = {term: origin_by_term[term] for term in main.walk() if term in origin_by_term}
     model = Model({"main": main}, values_in(outputs), origins)
     return ImportedFunction(model, function, arguments, shape, fallback=fallback)
@@ -232,14 +260,16 @@ def _input(name: str, array: Any, taken: Iterable[Tensor]) -> Tensor:
     if 0 in array.shape:
         raise EmptyError(f"argument {name} is empty: shape {array.shape}", do="tensors need at least one value")
     try:
-        return input(_fresh(name, taken), array.shape, array.dtype)
+        named = part_names(_fresh(name, taken), array)
+        terms = [input(part, array.shape, part_of(part, array).dtype).term for part in named]
+        return Tensor(joined(*terms) if len(terms) == 2 else terms[0])
     except ModelError as error:
         error.where = f"argument {name}"
         raise
 
 
 def _fresh(name: str, taken: Iterable[Tensor]) -> str:
-    names = {tensor.term.attrs[0] for tensor in taken}
+    names = {terms_of(tensor.term)[0].attrs[0].partition(".")[0] for tensor in taken}
     while name in names:
         name += "_"
     return name
