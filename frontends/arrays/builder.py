@@ -64,7 +64,7 @@ class Builder:
         """Declare the next input of the function."""
         self._check_open()
         found = input(name, shape, dtype)
-        self._inputs.append(found.term)
+        self._inputs.append(_leaf(found))
         return found
 
     def param(self, name: str, value: Any) -> Tensor:

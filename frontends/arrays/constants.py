@@ -36,7 +36,7 @@ def constant(value: Any) -> Any:
     """
     if isinstance(value, np.matrix | np.ma.MaskedArray):
         raise ModelError(f"a constant is a {type(value).__name__}", do="give a plain array: numpy.asarray(x)")
-    array = np.array(np.asarray(value))  # torch has no `__array__` that takes `copy`
+    array: Any = np.array(np.asarray(value))  # torch has no `__array__` that takes `copy`
     if array.dtype == object:
         raise ModelError(f"a {type(value).__name__} is no tensor: {value!r:.80}", do="give tensors, arrays and numbers")
     if array.dtype in PART_BY_DTYPE:

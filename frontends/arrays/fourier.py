@@ -24,7 +24,7 @@ _TURNED = {None: "forward", "backward": "forward", "forward": "backward", "ortho
 def _signal(a: Any) -> Any:
     """Return a tensor in the dtype, or with the parts, in which numpy transforms it."""
     x = term_of(a)
-    kind = np.fft.fft(np.zeros(1, dtype_of(x))).dtype
+    kind: Any = np.fft.fft(np.zeros(1, dtype_of(x))).dtype
     return ufuncs.converted(x, kind if isinstance(x, Complex) else np.finfo(kind).dtype)
 
 

@@ -87,8 +87,8 @@ def _where(row: Row, given: BoundArguments) -> Any:
 
 
 def _each_alone(row: Row, given: BoundArguments) -> Any:
-    found = tuple(each(row, term_of(x)) for x in given.arguments["arys"])
-    return found if len(found) > 1 else found[0]
+    found = [each(row, term_of(x)) for x in given.arguments["arys"]]
+    return tuple(found) if len(found) > 1 else found[0]
 
 
 def _reduced(row: Row, given: BoundArguments) -> Any:
