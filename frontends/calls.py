@@ -18,10 +18,10 @@ TENSOR: Any = object()
 """Stands for a tensor among the leaves of arguments and results."""
 
 COMPLEX_TENSOR: Any = object()
-"""Stands for a complex tensor, which is two of the model's: its parts."""
+"""Stands for a complex tensor, which is a real one of the model's: along its last axis lie both parts."""
 
 PARTS = ("real", "imag")
-"""How the names of the parts of a complex tensor end."""
+"""How the names of the parts of a complex param end."""
 
 _CONSTANTS = (type(None), bool, int, float, str)
 
@@ -104,7 +104,7 @@ class Call:
             if leaf is TENSOR:
                 tensors.append(value)
             elif leaf is COMPLEX_TENSOR:
-                tensors.extend(parts_of(self._name(path), value))
+                tensors.append(pairs_of(self._name(path), value, bool(self.state.changes)))
             elif not is_same(value, leaf):
                 raise ModelError(f"{self._name(path)} is {value!r} and was {leaf!r}", do="compile for it")
         if len(args) > len(self.args):
@@ -186,46 +186,58 @@ def is_tensor(leaf: Any) -> bool:
 
 def part_names(name: str, value: Any) -> list[str]:
     """Return the names of the parts of a complex tensor or array; of a real one, its own."""
-    return [f"{name}.{part}" for part in PARTS] if _is_complex(value) else [name]
+    return [f"{name}.{part}" for part in PARTS] if is_complex(value) else [name]
 
 
-def parts_of(name: str, value: Any) -> list[Any]:
-    """Return both parts of an argument of a name.
-
-    Raises: ModelError if it is real.
-    """
-    found = [part_of(part, value) for part in PARTS]
-    if found[0] is value:
-        raise ModelError(f"argument {name} is real, and the model takes a complex tensor", do="convert it")
-    return found
+def axis_of_parts(value: Any) -> tuple[int, ...]:
+    """Return the extent of the axis that is added where a complex tensor is a real one."""
+    return (len(PARTS),) if is_complex(value) else ()
 
 
 def part_of(name: str, value: Any) -> Any:
-    """Return the part of a complex tensor or array that the name of a param or an input says; a real one as it is."""
-    return getattr(value, name.rpartition(".")[2]) if _is_complex(value) else value
+    """Return the part of a complex tensor or array that the name of a param says; a real one as it is."""
+    return getattr(value, name.rpartition(".")[2]) if is_complex(value) else value
 
 
-def _is_complex(value: Any) -> bool:
+def pairs_of(name: str, value: Any, stays_in_place: bool = False) -> Any:
+    """Return a complex argument of a name as the real numbers in its memory: both parts along a new last axis.
+
+    Raises: ModelError if it is real; if torch has not computed it yet, a conjugate, and it has to stay where it lies.
+    """
+    if not is_complex(value):
+        raise ModelError(f"argument {name} is real, and the model takes a complex tensor", do="convert it")
+    if not hasattr(value, "is_conj"):
+        array = np.asarray(value)
+        return array[..., None].view(array.real.dtype)
+    import torch
+
+    if stays_in_place and (value.is_conj() or value.is_neg()):
+        what = f"the call changes tensors in place, and argument {name} is a view that is conjugated when it is read"
+        raise ModelError(what, do="give x.resolve_conj()")
+    return torch.view_as_real(value.resolve_conj().resolve_neg())
+
+
+def is_complex(value: Any) -> bool:
+    """Whether a tensor or an array is complex."""
     kind = getattr(value, "is_complex", None)
     return np.iscomplexobj(value) if kind is None else kind()
 
 
 def taken(leaf: Any, values: Iterator[Any]) -> Any:
-    """Return what stands in a result for a leaf: the next value, a complex tensor of the next two, or a constant."""
+    """Return what stands in a result for a leaf: the next value, which may be a complex tensor's, or a constant."""
     if leaf is TENSOR:
         return next(values)
-    return joined(next(values), next(values)) if leaf is COMPLEX_TENSOR else leaf
+    return complex_of(next(values)) if leaf is COMPLEX_TENSOR else leaf
 
 
-def joined(real: Any, imag: Any) -> Any:
-    """Return a complex tensor or array of its parts."""
-    if hasattr(real, "detach"):
+def complex_of(pairs: Any) -> Any:
+    """Return the complex tensor or array whose parts lie along a last axis, in the same memory."""
+    if hasattr(pairs, "detach"):
         import torch
 
-        return torch.complex(real, imag)
-    out = np.empty(np.shape(real), np.result_type(real, np.complex64))
-    out.real, out.imag = real, imag
-    return out
+        return torch.view_as_complex(pairs)
+    array: Any = pairs if isinstance(pairs, np.ndarray) else np.from_dlpack(pairs)
+    return array.view(np.result_type(array.dtype, np.complex64))[..., 0]
 
 
 def check_order(tensors: Iterable[Any]) -> None:

@@ -106,6 +106,11 @@ def as_real(z: Complex) -> Term:
     return idioms_windows.concat([idioms.unsqueeze(part, -1) for part in (z.real, z.imag)], -1)
 
 
+def stored(value: Complex | Term) -> Term:
+    """Return the one term that stands for a tensor as an argument or a result."""
+    return as_real(value) if isinstance(value, Complex) else value
+
+
 def as_complex(x: Term) -> Complex:
     """Return what a last axis of extent 2 holds the parts of."""
     return Complex(idioms.select(x, -1, 0), idioms.select(x, -1, 1))

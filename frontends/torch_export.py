@@ -35,8 +35,8 @@ from frittata.frontends import (
     torch_selected,
     torch_traced,
 )
-from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, State, part_names, part_of
-from frittata.frontends.idioms_complex import Complex, each, parts
+from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, State, axis_of_parts, part_names, part_of
+from frittata.frontends.idioms_complex import Complex, as_complex, each, parts, stored
 from frittata.frontends.torch_decomposed import prepared
 from frittata.frontends.torch_dtypes import COMPLEX, dtype_of, dtypes_of
 from frittata.frontends.torch_extern import extern
@@ -200,6 +200,7 @@ class _Importer:
     names: list[str] = field(default_factory=list)
     own: dict[str, Term] = field(default_factory=dict)
     """Inputs that are the module's own tensors, by their names: those that it changes."""
+    argument_by_node: dict[torch.fx.Node, Term] = field(default_factory=dict)
     placeholders: dict[tuple[bool, str], torch.fx.Node] = field(default_factory=dict)
     """By whether it is an argument, and its name."""
     reads_memory: bool = False
@@ -271,14 +272,16 @@ class _Importer:
                 if isinstance(term, torch_numbers.Number):
                     raise torch_dims.made_of_values()
                 raise ModelError(f"the module returns the dim {value}", do="return tensors only")
-            outputs.extend(_terms(term))
             if is_result:
+                outputs.append(stored(term))
                 results.append(TENSOR if isinstance(term, Term) else COMPLEX_TENSOR)
-            else:
-                changed = self.placeholders[spec.kind is OutputKind.USER_INPUT_MUTATION, str(spec.target)]
-                before = self.value_by_node[changed]
-                _refuse_other_shape(changed, before, term)
-                changes.extend(map(self.inputs.index, _terms(before)))
+                continue
+            changed = self.placeholders[spec.kind is OutputKind.USER_INPUT_MUTATION, str(spec.target)]
+            before = self.value_by_node[changed]
+            _refuse_other_shape(changed, before, term)
+            argument = self.argument_by_node.get(changed)
+            outputs.extend(_terms(term) if argument is None else [stored(term)])
+            changes.extend(map(self.inputs.index, _terms(before) if argument is None else [argument]))
         function = Function(tuple(self.inputs), tuple(outputs))
         used = {term.attrs[0] for term in function.walk() if term.op == "param"}
         parameters = {name: value for name, value in self.tensor_by_name.items() if name in used}
@@ -308,15 +311,12 @@ class _Importer:
                     f"input {node.name} is a dynamic {type(value).__name__}", do="pass tensors or constants"
                 )
             type_ = self._type(value, f"input {node.name}", may_be_empty=True, of_parts=True)
-            given = [
-                tensor("input", name=name, shape=type_.shape, dtype=type_.dtype)
-                for name in part_names(node.name, value)
-            ]
-            self.inputs.extend(given)
-            self.leaves.append(COMPLEX_TENSOR if len(given) == 2 else TENSOR)
-            if 0 in type_.shape:
-                self.value_by_node[node] = _EMPTY
-                return
+            shape = (*type_.shape, *axis_of_parts(value))
+            given = self.argument_by_node[node] = tensor("input", name=node.name, shape=shape, dtype=type_.dtype)
+            self.inputs.append(given)
+            self.leaves.append(COMPLEX_TENSOR if value.is_complex() else TENSOR)
+            meaning = as_complex if value.is_complex() else stored
+            self.value_by_node[node] = _EMPTY if 0 in shape else meaning(given)
         elif spec.kind in _OWN:
             is_changed = spec.target in changed
             if not node.users and not is_changed:
@@ -334,9 +334,9 @@ class _Importer:
                 given = [self._own(name, type_, taken) for name in names]
             else:
                 given = [tensor("param", name=part, shape=type_.shape, dtype=type_.dtype) for part in names]
+            self.value_by_node[node] = Complex(*given) if len(given) == 2 else given[0]
         else:
             raise ModelError(f"the module takes {spec.target or node.name}, a {spec.kind.name}", do="pass tensors")
-        self.value_by_node[node] = Complex(*given) if len(given) == 2 else given[0]
 
     def _own(self, name: str, type_: TensorType, taken: set[str]) -> Term:
         """Return the input that stands for a tensor of the module that calls change."""

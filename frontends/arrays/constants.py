@@ -16,7 +16,7 @@ from frittata.egraph.model import Array
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms
-from frittata.frontends.calls import joined
+from frittata.frontends.calls import complex_of
 from frittata.frontends.idioms_complex import Complex, terms_of
 
 _ARRAY_BY_PARAM: WeakKeyDictionary[Term, Array] = WeakKeyDictionary()
@@ -59,7 +59,7 @@ def value_of(term: Complex | Term) -> Array | None:
     """Return the array that a term, or a pair, is a constant of, None if it is none."""
     if isinstance(term, Complex):
         real, imag = map(value_of, terms_of(term))
-        return None if real is None or imag is None else joined(real, imag)
+        return None if real is None or imag is None else complex_of(np.stack((real, imag), -1))
     if term.op == "full" and not term.shape:
         return np.asarray(term.attrs[0].value)
     return _ARRAY_BY_PARAM.get(term)

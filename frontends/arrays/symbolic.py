@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,8 @@ from frittata.frontends.arrays import trees
 from frittata.frontends.arrays.constants import dtype_of
 from frittata.frontends.arrays.trace import ImportedFunction, from_function
 from frittata.frontends.arrays.trees import Path
-from frittata.frontends.calls import TENSOR, is_tensor, part_names
-from frittata.frontends.idioms_complex import Complex
+from frittata.frontends.calls import COMPLEX_TENSOR, is_tensor
+from frittata.frontends.idioms_complex import as_complex
 from frittata.frontends.symbolic import Axis, Linear, Symbolic
 
 _HOW = "give an entry for each argument, nested as it is: ({axis: name, ...}, None, ...), or a dict of them by name"
@@ -37,8 +37,11 @@ def of_function(
     if not isinstance(by_name, Mapping) or len(by_name) != len(dynamic_shapes) or set(by_name) - set(first.arguments):
         raise ModelError(f"dynamic_shapes={dynamic_shapes!r:.80}", do=_HOW)
     leaves = dict(trees.leaves(first.arguments))
-    terms = iter(first.model.main.inputs)
-    kinds = {path: _kind(leaf, terms) for path, leaf in leaves.items() if is_tensor(leaf)}
+    paths = [path for path, leaf in leaves.items() if is_tensor(leaf)]
+    kinds = {
+        path: _kind(term, leaves[path] is COMPLEX_TENSOR)
+        for path, term in zip(paths, first.model.main.inputs, strict=True)
+    }
     ranges: dict[str, tuple[int, int | None]] = {}
     axes = {
         path: _axes(trees.name_of(path), shape, _part(by_name, path), ranges) for path, (shape, _) in kinds.items()
@@ -54,20 +57,18 @@ def of_function(
         return first.again(trees.rebuilt(first.arguments, resized))
 
     inputs = tuple(
-        (name, axes[path])
-        for path, (_, kind) in kinds.items()
-        for name in part_names(trees.name_of(path), np.empty(0, kind))
+        (trees.name_of(path), (*axes[path], *term.shape[len(axes[path]) :]))
+        for path, term in zip(paths, first.model.main.inputs, strict=True)
     )
     found = Symbolic(inputs, ranges, first.flatten, at, first.parameters)
     found.sizes(args, kwargs or {})
     return found
 
 
-def _kind(leaf: Any, terms: Iterator[Term]) -> tuple[Shape, np.dtype[Any]]:
-    """Return the shape and numpy's dtype of an argument, which the next terms stand for."""
-    term = next(terms)
-    kind = dtype_of(term if leaf is TENSOR else Complex(term, next(terms)))
-    return term.shape, kind
+def _kind(term: Term, is_complex: bool) -> tuple[Shape, np.dtype[Any]]:
+    """Return the shape and numpy's dtype of an argument that an input stands for."""
+    whole = as_complex(term) if is_complex else term
+    return whole.shape, dtype_of(whole)
 
 
 def _part(tree: Any, path: Path) -> Any:

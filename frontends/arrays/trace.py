@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -26,13 +25,12 @@ from frittata.frontends.calls import (
     TENSOR,
     Call,
     State,
+    is_complex,
     is_same,
-    part_names,
-    part_of,
-    parts_of,
+    pairs_of,
     taken,
 )
-from frittata.frontends.idioms_complex import Complex, joined, terms_of
+from frittata.frontends.idioms_complex import Complex, as_complex, stored
 
 _ARRAYS = (np.ndarray, np.generic)
 _MOST_NAMED = 4
@@ -97,7 +95,7 @@ class ImportedFunction:
             if leaf is TENSOR:
                 arrays.append(given[path])
             elif leaf is COMPLEX_TENSOR:
-                arrays.extend(parts_of(trees.name_of(path), given[path]))
+                arrays.append(pairs_of(trees.name_of(path), given[path]))
             elif not is_same(given[path], leaf):
                 raise _changed(trees.name_of(path), given[path], leaf)
         return arrays
@@ -170,6 +168,7 @@ def from_function(
 
 def _traced(function: Callable[..., Any], bound: dict[str, Any], fallback: str) -> ImportedFunction:
     inputs: dict[Path, Tensor] = {}
+    tensors: dict[Path, Tensor] = {}
     for path, leaf in trees.leaves(bound):
         if isinstance(leaf, np.matrix | np.ma.MaskedArray):
             what = f"argument {trees.name_of(path)} is a {type(leaf).__name__}"
@@ -184,7 +183,8 @@ def _traced(function: Callable[..., Any], bound: dict[str, Any], fallback: str) 
                 what = f"argument {trees.name_of(path)} is a complex {type(leaf).__name__}"
                 raise ModelError(what, do="give an array of numpy: numpy.from_dlpack(x)")
             inputs[path] = _input(trees.name_of(path), array, inputs.values())
-    given = trees.rebuilt(bound, lambda path, leaf: inputs.get(path, leaf))
+            tensors[path] = Tensor(as_complex(inputs[path].term)) if is_complex(array) else inputs[path]
+    given = trees.rebuilt(bound, lambda path, leaf: tensors.get(path, leaf))
     before = list(trees.leaves(given))
     name = getattr(function, "__name__", type(function).__name__)
     is_extern = fallback == "extern"
@@ -197,19 +197,19 @@ def _traced(function: Callable[..., Any], bound: dict[str, Any], fallback: str) 
         if not isinstance(leaf, (Tensor, *_ARRAYS)):
             _check_constant(leaf)
             return leaf
-        found = terms_of(as_tensor(leaf).term)
-        outputs.extend(found)
-        return COMPLEX_TENSOR if len(found) == 2 else TENSOR
+        found = as_tensor(leaf).term
+        outputs.append(stored(found))
+        return COMPLEX_TENSOR if isinstance(found, Complex) else TENSOR
 
     shape = trees.rebuilt(result, noted)
 
     def argument(path: Path, leaf: Any) -> Any:
         if path not in inputs:
             return _kept(leaf)
-        return COMPLEX_TENSOR if isinstance(inputs[path].term, Complex) else TENSOR
+        return TENSOR if tensors[path] is inputs[path] else COMPLEX_TENSOR
 
     arguments = trees.rebuilt(bound, argument)
-    main = Function(tuple(chain.from_iterable(terms_of(x.term) for x in inputs.values())), tuple(outputs))
+    main = Function(tuple(tensor.term for tensor in inputs.values()), tuple(outputs))
     origins = {term: origin_by_term[term] for term in main.walk() if term in origin_by_term}
     model = Model({"main": main}, values_in(outputs), origins)
     return ImportedFunction(model, function, arguments, shape, fallback=fallback)
@@ -260,16 +260,15 @@ def _input(name: str, array: Any, taken: Iterable[Tensor]) -> Tensor:
     if 0 in array.shape:
         raise EmptyError(f"argument {name} is empty: shape {array.shape}", do="tensors need at least one value")
     try:
-        named = part_names(_fresh(name, taken), array)
-        terms = [input(part, array.shape, part_of(part, array).dtype).term for part in named]
-        return Tensor(joined(*terms) if len(terms) == 2 else terms[0])
+        real = pairs_of(name, array) if is_complex(array) else array
+        return input(_fresh(name, taken), real.shape, real.dtype)
     except ModelError as error:
         error.where = f"argument {name}"
         raise
 
 
 def _fresh(name: str, taken: Iterable[Tensor]) -> str:
-    names = {terms_of(tensor.term)[0].attrs[0].partition(".")[0] for tensor in taken}
+    names = {tensor.term.attrs[0] for tensor in taken}
     while name in names:
         name += "_"
     return name

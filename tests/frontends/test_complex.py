@@ -273,6 +273,20 @@ def test_complex_parameters_are_watched_read_anew_and_saved(tmp_path: Path) -> N
         assert_same(anew(x), model(x))
 
 
+def test_complex_arguments_are_changed_in_place() -> None:
+    def function(z: Tensor) -> Tensor:
+        return z.mul_(2j).real
+
+    fast, z, w = ft.optimize(function, (complexes(3, 5),), machine=REFERENCE), complexes(3, 5), complexes(3, 5)
+    array = complexes(5, 3).numpy().T
+    wanted = function(torch.tensor(array))
+    assert_same((fast(z), z), (function(w), w))
+    np.testing.assert_allclose(fast(array), wanted)
+    np.testing.assert_allclose(array.real, wanted)
+    with pytest.raises(ModelError, match=r"argument z is a view that is conjugated(.|\n)*resolve_conj"):
+        fast(z.conj())
+
+
 def test_parameters_that_are_negated_lazily_are_read() -> None:
     imaginary, x = complexes(5).conj().imag, floats(3, 5)
     assert imaginary.is_neg()

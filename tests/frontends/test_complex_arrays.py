@@ -311,7 +311,7 @@ def test_arguments_by_position_are_numbers_and_arrays() -> None:
     fast = ft.optimize(lambda z, w: z * w + 1, (np.complex64(2j), np.array(1 - 1j)), machine=REFERENCE)
     assert_same(fast(np.complex64(3), np.array(2j)), np.complex64(3) * np.array(2j) + 1)
     colliding = from_function(lambda z, z_0: z[0] - z_0, ([complexes(3)], complexes(3)))
-    assert len({term.attrs[0] for term in colliding.model.main.inputs}) == 4
+    assert [term.attrs[0] for term in colliding.model.main.inputs] == ["z_0", "z_0_"]
 
 
 def test_dims_that_are_not_known() -> None:
