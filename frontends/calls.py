@@ -207,7 +207,7 @@ def pairs_of(name: str, value: Any, stays_in_place: bool = False) -> Any:
     if not is_complex(value):
         raise ModelError(f"argument {name} is real, and the model takes a complex tensor", do="convert it")
     if not hasattr(value, "is_conj"):
-        array = np.asarray(value)
+        array: Any = np.asarray(value)
         return array[..., None].view(array.real.dtype)
     import torch
 

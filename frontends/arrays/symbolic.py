@@ -14,7 +14,7 @@ from frittata.frontends.arrays import trees
 from frittata.frontends.arrays.constants import dtype_of
 from frittata.frontends.arrays.trace import ImportedFunction, from_function
 from frittata.frontends.arrays.trees import Path
-from frittata.frontends.calls import COMPLEX_TENSOR, is_tensor
+from frittata.frontends.calls import COMPLEX_TENSOR, axis_of_parts, is_tensor
 from frittata.frontends.idioms_complex import as_complex
 from frittata.frontends.symbolic import Axis, Linear, Symbolic
 
@@ -57,8 +57,7 @@ def of_function(
         return first.again(trees.rebuilt(first.arguments, resized))
 
     inputs = tuple(
-        (trees.name_of(path), (*axes[path], *term.shape[len(axes[path]) :]))
-        for path, term in zip(paths, first.model.main.inputs, strict=True)
+        (trees.name_of(path), (*axes[path], *axis_of_parts(np.empty(0, kind)))) for path, (_, kind) in kinds.items()
     )
     found = Symbolic(inputs, ranges, first.flatten, at, first.parameters)
     found.sizes(args, kwargs or {})

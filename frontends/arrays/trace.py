@@ -17,7 +17,7 @@ from frittata.egraph.terms import Term
 from frittata.frontends import draws
 from frittata.frontends.arrays import numpy_calls, places, trees
 from frittata.frontends.arrays.constants import values_in
-from frittata.frontends.arrays.tensor import Tensor, as_tensor, input
+from frittata.frontends.arrays.tensor import Tensor, as_tensor, input, real_term
 from frittata.frontends.arrays.trees import Path
 from frittata.frontends.calls import (
     COMPLEX_TENSOR,
@@ -167,7 +167,7 @@ def from_function(
 
 
 def _traced(function: Callable[..., Any], bound: dict[str, Any], fallback: str) -> ImportedFunction:
-    inputs: dict[Path, Tensor] = {}
+    inputs: dict[Path, Term] = {}
     tensors: dict[Path, Tensor] = {}
     for path, leaf in trees.leaves(bound):
         if isinstance(leaf, np.matrix | np.ma.MaskedArray):
@@ -183,7 +183,7 @@ def _traced(function: Callable[..., Any], bound: dict[str, Any], fallback: str) 
                 what = f"argument {trees.name_of(path)} is a complex {type(leaf).__name__}"
                 raise ModelError(what, do="give an array of numpy: numpy.from_dlpack(x)")
             inputs[path] = _input(trees.name_of(path), array, inputs.values())
-            tensors[path] = Tensor(as_complex(inputs[path].term)) if is_complex(array) else inputs[path]
+            tensors[path] = Tensor(as_complex(inputs[path]) if is_complex(array) else inputs[path])
     given = trees.rebuilt(bound, lambda path, leaf: tensors.get(path, leaf))
     before = list(trees.leaves(given))
     name = getattr(function, "__name__", type(function).__name__)
@@ -206,10 +206,10 @@ def _traced(function: Callable[..., Any], bound: dict[str, Any], fallback: str) 
     def argument(path: Path, leaf: Any) -> Any:
         if path not in inputs:
             return _kept(leaf)
-        return TENSOR if tensors[path] is inputs[path] else COMPLEX_TENSOR
+        return COMPLEX_TENSOR if isinstance(tensors[path].term, Complex) else TENSOR
 
     arguments = trees.rebuilt(bound, argument)
-    main = Function(tuple(tensor.term for tensor in inputs.values()), tuple(outputs))
+    main = Function(tuple(inputs.values()), tuple(outputs))
     origins = {term: origin_by_term[term] for term in main.walk() if term in origin_by_term}
     model = Model({"main": main}, values_in(outputs), origins)
     return ImportedFunction(model, function, arguments, shape, fallback=fallback)
@@ -256,19 +256,19 @@ def _defaults(signature: inspect.Signature | None) -> dict[str, Any]:
     return {name: one.default for name, one in parameters.items() if one.default is not inspect.Parameter.empty}
 
 
-def _input(name: str, array: Any, taken: Iterable[Tensor]) -> Tensor:
+def _input(name: str, array: Any, taken: Iterable[Term]) -> Term:
     if 0 in array.shape:
         raise EmptyError(f"argument {name} is empty: shape {array.shape}", do="tensors need at least one value")
     try:
         real = pairs_of(name, array) if is_complex(array) else array
-        return input(_fresh(name, taken), real.shape, real.dtype)
+        return real_term(name, input(_fresh(name, taken), real.shape, real.dtype))
     except ModelError as error:
         error.where = f"argument {name}"
         raise
 
 
-def _fresh(name: str, taken: Iterable[Tensor]) -> str:
-    names = {tensor.term.attrs[0] for tensor in taken}
+def _fresh(name: str, taken: Iterable[Term]) -> str:
+    names = {term.attrs[0] for term in taken}
     while name in names:
         name += "_"
     return name

@@ -278,7 +278,7 @@ def test_complex_arguments_are_changed_in_place() -> None:
         return z.mul_(2j).real
 
     fast, z, w = ft.optimize(function, (complexes(3, 5),), machine=REFERENCE), complexes(3, 5), complexes(3, 5)
-    array = complexes(5, 3).numpy().T
+    array: Any = complexes(5, 3).numpy().T
     wanted = function(torch.tensor(array))
     assert_same((fast(z), z), (function(w), w))
     np.testing.assert_allclose(fast(array), wanted)
