@@ -14,7 +14,7 @@ from frittata.egraph.model import Model
 from frittata.egraph.program import Program
 from frittata.egraph.terms import Term
 from frittata.egraph.torch_arrays import array_of, tensor_of
-from frittata.frontends.calls import part_of
+from frittata.frontends.calls import real_of
 from frittata.frontends.imported import Imported
 
 _MOST_WORK = 1_000_000
@@ -143,7 +143,7 @@ def readers(imported: Imported, source: Any, freeze: bool | None) -> tuple[Calla
     names = [*imported.state.tensors, *(_params(imported.model) if freeze is False else ())]
     tensor_by_name = {**imported.parameters, **imported.state.tensors}
     homes = _homes(source) if names else {}
-    return tuple(_reader(name, imported.model, tensor_by_name, source, homes) for name in names)
+    return tuple(_reader(name, imported, tensor_by_name, source, homes) for name in names)
 
 
 def _homes(source: Any) -> dict[int, list[Home]]:
@@ -157,17 +157,16 @@ def _homes(source: Any) -> dict[int, list[Home]]:
 
 
 def _reader(
-    name: str, model: Model, tensor_by_name: Mapping[str, Any], source: Any, homes: Mapping[int, list[Home]]
+    name: str, imported: Imported, tensor_by_name: Mapping[str, Any], source: Any, homes: Mapping[int, list[Home]]
 ) -> Callable[[], Any]:
     if name not in tensor_by_name:
-        return lambda: model.params[name]
-    kept = tensor_by_name[name]
-    whole = name.rpartition(".")[0] if part_of(name, kept) is not kept else name
-    home = Home.of(source, whole)
+        return lambda: imported.model.params[name]
+    kept, stays_in_place = tensor_by_name[name], bool(imported.state.changes)
+    home = Home.of(source, name)
     if home is None:
-        return lambda: part_of(name, kept)
+        return lambda: real_of(name, kept, stays_in_place)
     others = [other for other in homes.get(id(kept), ()) if other.path != home.path]
-    return lambda: part_of(name, home.read_beside(others))
+    return lambda: real_of(name, home.read_beside(others), stays_in_place)
 
 
 def check_changes(values: Sequence[Any], changes: Sequence[int], given: int, folded: Sequence[Any]) -> None:

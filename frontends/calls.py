@@ -20,9 +20,6 @@ TENSOR: Any = object()
 COMPLEX_TENSOR: Any = object()
 """Stands for a complex tensor, which is a real one of the model's: along its last axis lie both parts."""
 
-PARTS = ("real", "imag")
-"""How the names of the parts of a complex param end."""
-
 _CONSTANTS = (type(None), bool, int, float, str)
 
 
@@ -184,37 +181,37 @@ def is_tensor(leaf: Any) -> bool:
     return leaf is TENSOR or leaf is COMPLEX_TENSOR
 
 
-def part_names(name: str, value: Any) -> list[str]:
-    """Return the names of the parts of a complex tensor or array; of a real one, its own."""
-    return [f"{name}.{part}" for part in PARTS] if is_complex(value) else [name]
-
-
-def axis_of_parts(value: Any) -> tuple[int, ...]:
-    """Return the extent of the axis that is added where a complex tensor is a real one."""
-    return (len(PARTS),) if is_complex(value) else ()
-
-
-def part_of(name: str, value: Any) -> Any:
-    """Return the part of a complex tensor or array that the name of a param says; a real one as it is."""
-    return getattr(value, name.rpartition(".")[2]) if is_complex(value) else value
-
-
 def pairs_of(name: str, value: Any, stays_in_place: bool = False) -> Any:
-    """Return a complex argument of a name as the real numbers in its memory: both parts along a new last axis.
+    """Return a complex argument of a name as the model takes it.
 
-    Raises: ModelError if it is real; if torch has not computed it yet, a conjugate, and it has to stay where it lies.
+    Raises: ModelError if it is real; as `real_of`.
     """
     if not is_complex(value):
         raise ModelError(f"argument {name} is real, and the model takes a complex tensor", do="convert it")
+    return real_of(name, value, stays_in_place)
+
+
+def real_of(name: str, value: Any, stays_in_place: bool = False) -> Any:
+    """Return a complex tensor or array as the real numbers in its memory, both parts along a new last axis.
+
+    Raises: ModelError if it has to stay where it lies, and is a conjugate that torch has not computed yet.
+    """
+    if not is_complex(value):
+        return value
     if not hasattr(value, "is_conj"):
         array: Any = np.asarray(value)
         return array[..., None].view(array.real.dtype)
     import torch
 
     if stays_in_place and (value.is_conj() or value.is_neg()):
-        what = f"the call changes tensors in place, and argument {name} is a view that is conjugated when it is read"
+        what = f"the call changes tensors in place, and {name} is a view that is conjugated when it is read"
         raise ModelError(what, do="give x.resolve_conj()")
     return torch.view_as_real(value.resolve_conj().resolve_neg())
+
+
+def axis_of_parts(value: Any) -> tuple[int, ...]:
+    """Return the extent of the axis that is added where a complex tensor or array is a real one."""
+    return (2,) if is_complex(value) else ()
 
 
 def is_complex(value: Any) -> bool:

@@ -35,7 +35,7 @@ from frittata.frontends import (
     torch_selected,
     torch_traced,
 )
-from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, State, axis_of_parts, part_names, part_of
+from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, State, axis_of_parts, real_of
 from frittata.frontends.idioms_complex import Complex, as_complex, each, parts, stored
 from frittata.frontends.torch_decomposed import prepared
 from frittata.frontends.torch_dtypes import COMPLEX, dtype_of, dtypes_of
@@ -200,7 +200,7 @@ class _Importer:
     names: list[str] = field(default_factory=list)
     own: dict[str, Term] = field(default_factory=dict)
     """Inputs that are the module's own tensors, by their names: those that it changes."""
-    argument_by_node: dict[torch.fx.Node, Term] = field(default_factory=dict)
+    leaf_by_node: dict[torch.fx.Node, Term] = field(default_factory=dict)
     placeholders: dict[tuple[bool, str], torch.fx.Node] = field(default_factory=dict)
     """By whether it is an argument, and its name."""
     reads_memory: bool = False
@@ -272,21 +272,19 @@ class _Importer:
                 if isinstance(term, torch_numbers.Number):
                     raise torch_dims.made_of_values()
                 raise ModelError(f"the module returns the dim {value}", do="return tensors only")
+            outputs.append(stored(term))
             if is_result:
-                outputs.append(stored(term))
                 results.append(TENSOR if isinstance(term, Term) else COMPLEX_TENSOR)
                 continue
             changed = self.placeholders[spec.kind is OutputKind.USER_INPUT_MUTATION, str(spec.target)]
             before = self.value_by_node[changed]
             _refuse_other_shape(changed, before, term)
-            argument = self.argument_by_node.get(changed)
-            outputs.extend(_terms(term) if argument is None else [stored(term)])
-            changes.extend(map(self.inputs.index, _terms(before) if argument is None else [argument]))
+            changes.append(self.inputs.index(self.leaf_by_node[changed]))
         function = Function(tuple(self.inputs), tuple(outputs))
         used = {term.attrs[0] for term in function.walk() if term.op == "param"}
         parameters = {name: value for name, value in self.tensor_by_name.items() if name in used}
         model = Model({"main": function}, {n: _numpy(n, t) for n, t in parameters.items()}, self.origin_by_term)
-        decide = {t.attrs[0] for n in self.known.sources for t in _terms(self.value_by_node[n]) if t is not _EMPTY}
+        decide = {self.leaf_by_node[node].attrs[0] for node in self.known.sources if node in self.leaf_by_node}
         parameters |= {name + " (of a size)" * (name in used): self.tensor_by_name[name] for name in decide}
         call = self.program.call_spec
         assert call.in_spec is not None and call.out_spec is not None
@@ -312,11 +310,9 @@ class _Importer:
                 )
             type_ = self._type(value, f"input {node.name}", may_be_empty=True, of_parts=True)
             shape = (*type_.shape, *axis_of_parts(value))
-            given = self.argument_by_node[node] = tensor("input", name=node.name, shape=shape, dtype=type_.dtype)
-            self.inputs.append(given)
+            leaf = tensor("input", name=node.name, shape=shape, dtype=type_.dtype)
+            self.inputs.append(leaf)
             self.leaves.append(COMPLEX_TENSOR if value.is_complex() else TENSOR)
-            meaning = as_complex if value.is_complex() else stored
-            self.value_by_node[node] = _EMPTY if 0 in shape else meaning(given)
         elif spec.kind in _OWN:
             is_changed = spec.target in changed
             if not node.users and not is_changed:
@@ -328,15 +324,19 @@ class _Importer:
             if 0 in type_.shape:
                 self.value_by_node[node] = _EMPTY
                 return
-            names = part_names(name, found)
-            self.tensor_by_name.update(dict.fromkeys(names, found))
+            self.tensor_by_name[name] = found
+            shape = (*type_.shape, *axis_of_parts(found))
             if is_changed:
-                given = [self._own(name, type_, taken) for name in names]
+                leaf = self._own(name, TensorType(shape, type_.dtype), taken)
             else:
-                given = [tensor("param", name=part, shape=type_.shape, dtype=type_.dtype) for part in names]
-            self.value_by_node[node] = Complex(*given) if len(given) == 2 else given[0]
+                leaf = tensor("param", name=name, shape=shape, dtype=type_.dtype)
         else:
             raise ModelError(f"the module takes {spec.target or node.name}, a {spec.kind.name}", do="pass tensors")
+        if 0 in shape:
+            self.value_by_node[node] = _EMPTY
+            return
+        self.leaf_by_node[node] = leaf
+        self.value_by_node[node] = leaf if shape == type_.shape else as_complex(leaf)
 
     def _own(self, name: str, type_: TensorType, taken: set[str]) -> Term:
         """Return the input that stands for a tensor of the module that calls change."""
@@ -596,5 +596,5 @@ def _terms(value: Any) -> Iterator[Any]:
 
 
 def _numpy(name: str, value: torch.Tensor) -> np.ndarray[Any, np.dtype[Any]]:
-    """Share the memory of a tensor, or of its part of a name, on the CPU; copy from other devices."""
-    return array_of(part_of(name, value.cpu()))
+    """Share the memory of a tensor of a name on the CPU, as the model takes it; copy from other devices."""
+    return array_of(real_of(name, value.cpu()))

@@ -15,8 +15,8 @@ from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends.arrays.constants import values_in
 from frittata.frontends.arrays.tensor import Tensor, as_tensor, input, real_term
-from frittata.frontends.calls import part_names, part_of
-from frittata.frontends.idioms_complex import Complex, terms_of
+from frittata.frontends.calls import is_complex, real_of
+from frittata.frontends.idioms_complex import Complex, as_complex, terms_of
 
 
 class Builder:
@@ -69,16 +69,13 @@ class Builder:
 
     def param(self, name: str, value: Any) -> Tensor:
         """Return a param with its value, an array that is copied; the same name again must have an equal value."""
-        array = np.array(value)
-        if np.iscomplexobj(array):
-            return Tensor(Complex(*(self._param(part, part_of(part, array)) for part in part_names(name, array))))
-        return Tensor(self._param(name, array))
-
-    def _param(self, name: str, array: Array) -> Term:
+        whole = np.array(value)
+        array = real_of(name, whole)
         known = self._params.setdefault(name, array)
         if known.dtype != array.dtype or not np.array_equal(known, array, equal_nan=dtypes.holds_floats(array)):
             raise ModelError(f"param {name!r} has another value already", do="choose another name")
-        return tensor("param", name=name, shape=array.shape, dtype=dtypes.from_numpy(array.dtype))
+        found = tensor("param", name=name, shape=array.shape, dtype=dtypes.from_numpy(array.dtype))
+        return Tensor(as_complex(found) if is_complex(whole) else found)
 
     def emit(self, value: Any, name: str | None = None) -> Tensor:
         """Return what was computed, which reports will call by a name."""

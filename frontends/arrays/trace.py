@@ -28,6 +28,7 @@ from frittata.frontends.calls import (
     is_complex,
     is_same,
     pairs_of,
+    real_of,
     taken,
 )
 from frittata.frontends.idioms_complex import Complex, as_complex, stored
@@ -260,7 +261,7 @@ def _input(name: str, array: Any, taken: Iterable[Term]) -> Term:
     if 0 in array.shape:
         raise EmptyError(f"argument {name} is empty: shape {array.shape}", do="tensors need at least one value")
     try:
-        real = pairs_of(name, array) if is_complex(array) else array
+        real = real_of(name, array)
         return real_term(name, input(_fresh(name, taken), real.shape, real.dtype))
     except ModelError as error:
         error.where = f"argument {name}"
