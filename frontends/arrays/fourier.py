@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from frittata.egraph import dtypes
+from frittata.egraph.dtypes import DType
 from frittata.egraph.errors import ModelError
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms, idioms_indices, idioms_windows
-from frittata.frontends.arrays import ufuncs
 from frittata.frontends.arrays.constants import dtype_of, term_of
 from frittata.frontends.idioms_complex import Complex, conjugate, each, parts
 from frittata.frontends.idioms_fourier import transform, transform_of_real, transform_to_real
@@ -21,11 +22,12 @@ _TURNED = {None: "forward", "backward": "forward", "forward": "backward", "ortho
 """The `norm` of a transform that numpy computes by the one of the other direction."""
 
 
-def _signal(a: Any) -> Any:
-    """Return a tensor in the dtype, or with the parts, in which numpy transforms it."""
+def _signal(a: Any, transformed: Callable[..., Any] = np.fft.fft) -> tuple[Any, DType]:
+    """Return a tensor in the dtype, or with the parts, in which numpy transforms it, and the dtype of the result's."""
     x = term_of(a)
-    kind: Any = np.fft.fft(np.zeros(1, dtype_of(x))).dtype
-    return ufuncs.converted(x, kind if isinstance(x, Complex) else np.finfo(kind).dtype)
+    kind: Any = transformed(np.zeros(2, dtype_of(x))).dtype
+    dtype = dtypes.from_numpy(np.finfo(kind).dtype)
+    return each(lambda part: idioms.cast(part, dtypes.wide(dtype)), x), dtype
 
 
 def _places(x: Any, s: Axes, axes: Axes) -> tuple[list[int], list[int]]:
@@ -66,7 +68,7 @@ def _normalization(norm: str | None, forward: bool) -> int:
 
 def _complex(forward: bool, axes: Axes = None) -> Row:
     def row(a: Any, s: Axes = None, axes: Axes = axes, norm: str | None = None, out: None = None) -> Any:
-        x = _signal(a)
+        x, _ = _signal(a)
         along, extents = _places(x, s, axes)
         return transform(_resized(x, along, extents), along[::-1], _normalization(norm, forward), forward)
 
@@ -75,7 +77,7 @@ def _complex(forward: bool, axes: Axes = None) -> Row:
 
 def _of_real(axes: Axes = None) -> Row:
     def row(a: Any, s: Axes = None, axes: Axes = axes, norm: str | None = None, out: None = None) -> Any:
-        x = _signal(a)
+        x, _ = _signal(a)
         if isinstance(x, Complex):
             raise ModelError("half of the spectrum of complex numbers", do="write numpy.fft.fft: it has no other half")
         along, extents = _places(x, s, axes)
@@ -86,13 +88,13 @@ def _of_real(axes: Axes = None) -> Row:
 
 def _to_real(axes: Axes = None) -> Row:
     def row(a: Any, s: Axes = None, axes: Axes = axes, norm: str | None = None, out: None = None) -> Any:
-        x = Complex(*parts(_signal(a)))
+        x, dtype = _signal(a, np.fft.irfft)
         along, extents = _places(x, s, axes)
         extent = 2 * (extents[-1] - 1) if s is None else extents[-1]
         if extent < 1:
             raise ModelError(f"a transform to {extent} real values", do="give their number, at least 1")
-        half = _resized(x, along, [*extents[:-1], extent // 2 + 1])
-        return transform_to_real(half, along, _normalization(norm, False), extent)
+        half = Complex(*parts(_resized(x, along, [*extents[:-1], extent // 2 + 1])))
+        return idioms.cast(transform_to_real(half, along, _normalization(norm, False), extent), dtype)
 
     return row
 

@@ -180,7 +180,7 @@ def _imag(val: Any) -> Term:
 def _angle(z: Any, deg: bool = False) -> Any:
     x = term_of(z)
     found = angle(x) if isinstance(x, Complex) else ufuncs.apply(np.arctan2, (0, x), {})
-    return ufuncs.apply(np.multiply, (found, 180 / np.pi), {}) if deg else found
+    return idioms.cast(ufuncs.apply(np.multiply, (found, 180 / np.pi), {}), found.dtype) if deg else found
 
 
 ROWS: dict[Any, Row] = {

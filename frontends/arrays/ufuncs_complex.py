@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from frittata.egraph import dtypes
 from frittata.egraph.dtypes import DType
 from frittata.egraph.errors import UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
@@ -85,7 +86,10 @@ def _matmul(x: Any, y: Any) -> Any:
 def _truth(x: Any) -> Term:
     if isinstance(x, Complex):
         return truth(x)
-    return tensor("ne", x, idioms.like(x, 0)) if isinstance(x, Term) else idioms.scalar(bool(x), "bool")
+    if not isinstance(x, Term):
+        return idioms.scalar(bool(x), "bool")
+    wide = idioms.cast(x, dtypes.wide(x.dtype))
+    return tensor("ne", wide, idioms.like(wide, 0))
 
 
 def _logic(name: str) -> Row:

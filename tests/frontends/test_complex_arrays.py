@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import frittata as ft
-from frittata.egraph import dtypes
+from frittata.egraph import dtypes, shapes
 from frittata.egraph.errors import FrittataError, ModelError, UnsupportedOpError
 from frittata.egraph.machine import REFERENCE
 from frittata.frontends.arrays import trees
@@ -235,6 +235,26 @@ CASES: dict[str, tuple[Function, tuple[Any, ...]]] = {
 def test_functions_of_complex_arrays_mean_what_numpy_computes(name: str, is_single: bool) -> None:
     function, args = CASES[name]
     check(function, tuple(as_precise(value, is_single) for value in args))
+
+
+@pytest.mark.parametrize("dtype", [dtypes.to_numpy(name) for name in dtypes.NAMES], ids=str)
+def test_real_dtypes_meet_complex_ones_as_numpy_says(dtype: Any) -> None:
+    def function(x: Any, z: Any) -> Any:
+        return (
+            *(x + z, z * x, x / z, x == z, x * 2j, 1j + x, x * np.complex64(1j), x + np.complex128(1j)),
+            *(np.where(x != 0, x, z), np.where(x != 0, x, 1j), np.concatenate([x, z]), np.stack([z, x])),
+            *(np.dot(x, z), np.vdot(z, x), np.outer(x, z), np.inner(z, x), np.einsum("i,i", x, z)),
+            *(np.logical_or(x, z), np.angle(x), np.angle(x, deg=True), z ** np.int8(3), np.full_like(z, x[0])),
+            *(x.astype(complex), np.sum(x, dtype=np.complex64), np.mean(x, dtype=complex)),
+            *(np.fft.fft(x), np.fft.ifft(x), np.fft.rfft(x), np.fft.irfft(x), np.fft.fft(z), np.fft.irfft(z)),
+        )
+
+    for kind in (np.complex64, np.complex128):
+        args = np.array([1, 2, 3, 1]).astype(dtype), np.array([1 + 1j, 2 - 3j, 0.5j, 2]).astype(kind)
+        imported = from_function(function, args)
+        typed = [np.zeros(shapes.concrete(term.shape), dtypes.to_numpy(term.dtype)) for term in imported.model.main.outputs]
+        for found, wanted in zip(imported.unflatten(typed), function(*args), strict=True):
+            assert (found.dtype, found.shape) == (wanted.dtype, np.shape(wanted))
 
 
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
