@@ -252,7 +252,8 @@ def test_real_dtypes_meet_complex_ones_as_numpy_says(dtype: Any) -> None:
     for kind in (np.complex64, np.complex128):
         args = np.array([1, 2, 3, 1]).astype(dtype), np.array([1 + 1j, 2 - 3j, 0.5j, 2]).astype(kind)
         imported = from_function(function, args)
-        typed = [np.zeros(shapes.concrete(term.shape), dtypes.to_numpy(term.dtype)) for term in imported.model.main.outputs]
+        types = [(shapes.concrete(term.shape), dtypes.to_numpy(term.dtype)) for term in imported.model.main.outputs]
+        typed = (np.zeros(*type_) for type_ in types)
         for found, wanted in zip(imported.unflatten(typed), function(*args), strict=True):
             assert (found.dtype, found.shape) == (wanted.dtype, np.shape(wanted))
 
