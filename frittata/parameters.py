@@ -14,7 +14,7 @@ from frittata.egraph.model import Model
 from frittata.egraph.program import Program
 from frittata.egraph.terms import Term
 from frittata.egraph.torch_arrays import array_of, tensor_of
-from frittata.frontends.calls import real_of
+from frittata.frontends.calls import complex_of, real_of, source_of
 from frittata.frontends.imported import Imported
 
 _MOST_WORK = 1_000_000
@@ -161,12 +161,12 @@ def _reader(
 ) -> Callable[[], Any]:
     if name not in tensor_by_name:
         return lambda: imported.model.params[name]
-    kept, stays_in_place = tensor_by_name[name], bool(imported.state.changes)
+    kept = tensor_by_name[name]
     home = Home.of(source, name)
     if home is None:
-        return lambda: real_of(name, kept, stays_in_place)
+        return lambda: real_of(kept)
     others = [other for other in homes.get(id(kept), ()) if other.path != home.path]
-    return lambda: real_of(name, home.read_beside(others), stays_in_place)
+    return lambda: real_of(home.read_beside(others))
 
 
 def check_changes(values: Sequence[Any], changes: Sequence[int], given: int, folded: Sequence[Any]) -> None:
@@ -176,6 +176,7 @@ def check_changes(values: Sequence[Any], changes: Sequence[int], given: int, fol
 
     Raises: ModelError, SharedMemoryError.
     """
+    values = [*map(source_of, values)]
     arguments = [values[place] for place in changes if place < given]
     for value in arguments:
         if not (value.flags.writeable if isinstance(value, np.ndarray) else hasattr(value, "copy_")):
@@ -247,9 +248,10 @@ def _share_memory(one: Any, other: Any) -> bool:
 
 
 def _as_it_lies(tensor: Any) -> Any:
-    """Return a tensor that is negated when it is read as it is in memory."""
+    """Return a tensor that is conjugated or negated when it is read as it is in memory."""
     import torch
 
+    tensor = tensor.conj() if tensor.is_conj() else tensor
     return torch._neg_view(tensor) if tensor.is_neg() else tensor  # pyright: ignore
 
 
@@ -272,6 +274,8 @@ def write(old: Any, new: Any) -> None:
     """Write the values of a result over those of a tensor or an array, unless it is the result: that only counts."""
     import torch
 
+    if source_of(old) is not old:
+        old, new = source_of(old), complex_of(new)
     if old is new:
         if isinstance(old, torch.Tensor) and not old.is_inference():
             torch.autograd.graph.increment_version(old)

@@ -101,7 +101,7 @@ class Call:
             if leaf is TENSOR:
                 tensors.append(value)
             elif leaf is COMPLEX_TENSOR:
-                tensors.append(pairs_of(self._name(path), value, bool(self.state.changes)))
+                tensors.append(pairs_of(self._name(path), value))
             elif not is_same(value, leaf):
                 raise ModelError(f"{self._name(path)} is {value!r} and was {leaf!r}", do="compile for it")
         if len(args) > len(self.args):
@@ -181,32 +181,39 @@ def is_tensor(leaf: Any) -> bool:
     return leaf is TENSOR or leaf is COMPLEX_TENSOR
 
 
-def pairs_of(name: str, value: Any, stays_in_place: bool = False) -> Any:
+def pairs_of(name: str, value: Any) -> Any:
     """Return a complex argument of a name as the model takes it.
 
-    Raises: ModelError if it is real; as `real_of`.
+    Raises: ModelError if it is none.
     """
     if not is_complex(value):
-        raise ModelError(f"argument {name} is real, and the model takes a complex tensor", do="convert it")
-    return real_of(name, value, stays_in_place)
+        raise ModelError(f"argument {name} is no complex tensor or array, and the model takes one", do="convert it")
+    return real_of(value)
 
 
-def real_of(name: str, value: Any, stays_in_place: bool = False) -> Any:
+def real_of(value: Any) -> Any:
     """Return a complex tensor or array as the real numbers in its memory, both parts along a new last axis.
 
-    Raises: ModelError if it has to stay where it lies, and is a conjugate that torch has not computed yet.
+    Of a conjugate that torch has not computed yet they are a copy, of which `source_of` tells.
     """
     if not is_complex(value):
         return value
     if not hasattr(value, "is_conj"):
+        if isinstance(value, np.matrix | np.ma.MaskedArray):
+            return value  # to be refused as those of real numbers are
         array: Any = np.asarray(value)
         return array[..., None].view(array.real.dtype)
     import torch
 
-    if stays_in_place and (value.is_conj() or value.is_neg()):
-        what = f"the call changes tensors in place, and {name} is a view that is conjugated when it is read"
-        raise ModelError(what, do="give x.resolve_conj()")
-    return torch.view_as_real(value.resolve_conj().resolve_neg())
+    pairs: Any = torch.view_as_real(value.resolve_conj())
+    if value.is_conj():
+        pairs.copy_of = value
+    return pairs
+
+
+def source_of(value: Any) -> Any:
+    """Return the conjugate that `real_of` copied, else the value."""
+    return getattr(value, "copy_of", value)
 
 
 def axis_of_parts(value: Any) -> tuple[int, ...]:
@@ -217,7 +224,7 @@ def axis_of_parts(value: Any) -> tuple[int, ...]:
 def is_complex(value: Any) -> bool:
     """Whether a tensor or an array is complex."""
     kind = getattr(value, "is_complex", None)
-    return np.iscomplexobj(value) if kind is None else kind()
+    return isinstance(value, np.ndarray | np.generic) and np.iscomplexobj(value) if kind is None else kind()
 
 
 def taken(leaf: Any, values: Iterator[Any]) -> Any:

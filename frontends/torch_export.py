@@ -283,7 +283,7 @@ class _Importer:
         function = Function(tuple(self.inputs), tuple(outputs))
         used = {term.attrs[0] for term in function.walk() if term.op == "param"}
         parameters = {name: value for name, value in self.tensor_by_name.items() if name in used}
-        model = Model({"main": function}, {n: _numpy(n, t) for n, t in parameters.items()}, self.origin_by_term)
+        model = Model({"main": function}, {n: _numpy(t) for n, t in parameters.items()}, self.origin_by_term)
         decide = {self.leaf_by_node[node].attrs[0] for node in self.known.sources if node in self.leaf_by_node}
         parameters |= {name + " (of a size)" * (name in used): self.tensor_by_name[name] for name in decide}
         call = self.program.call_spec
@@ -595,6 +595,6 @@ def _terms(value: Any) -> Iterator[Any]:
             yield value
 
 
-def _numpy(name: str, value: torch.Tensor) -> np.ndarray[Any, np.dtype[Any]]:
-    """Share the memory of a tensor of a name on the CPU, as the model takes it; copy from other devices."""
-    return array_of(real_of(name, value.cpu()))
+def _numpy(value: torch.Tensor) -> np.ndarray[Any, np.dtype[Any]]:
+    """Share the memory of a tensor on the CPU, as the model takes it; copy from other devices."""
+    return array_of(real_of(value.cpu()))

@@ -92,7 +92,7 @@ class Imported:
             if leaf is TENSOR and type(value) not in _CONSTANTS:
                 tensors.append(value)
             elif leaf is COMPLEX_TENSOR and type(value) not in _CONSTANTS:
-                tensors.append(pairs_of(name, value, bool(self.state.changes)))
+                tensors.append(pairs_of(name, value))
             elif is_tensor(leaf) or not _same(value, leaf):
                 raise _changed(name, value, leaf)
         return tensors

@@ -70,7 +70,7 @@ class Builder:
     def param(self, name: str, value: Any) -> Tensor:
         """Return a param with its value, an array that is copied; the same name again must have an equal value."""
         whole = np.array(value)
-        array = real_of(name, whole)
+        array = real_of(whole)
         known = self._params.setdefault(name, array)
         if known.dtype != array.dtype or not np.array_equal(known, array, equal_nan=dtypes.holds_floats(array)):
             raise ModelError(f"param {name!r} has another value already", do="choose another name")

@@ -261,7 +261,7 @@ def _input(name: str, array: Any, taken: Iterable[Term]) -> Term:
     if 0 in array.shape:
         raise EmptyError(f"argument {name} is empty: shape {array.shape}", do="tensors need at least one value")
     try:
-        real = real_of(name, array)
+        real = real_of(array)
         return real_term(name, input(_fresh(name, taken), real.shape, real.dtype))
     except ModelError as error:
         error.where = f"argument {name}"
