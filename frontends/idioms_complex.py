@@ -162,7 +162,7 @@ def power(z: Complex, exponent: float) -> Complex:
     if not float(exponent).is_integer() or abs(exponent) >= _MOST_FACTORS:
         return polar(idioms.power(size(z), exponent), times(angle(z), exponent))
     if exponent < 0:
-        return reciprocal(power(z, -exponent))
+        return power(reciprocal(z), -exponent)  # rather 0 than the reciprocal of a product that overflows
     if exponent == 0:
         return Complex(*(idioms.filled(value, z.shape, z.real.dtype) for value in (1, 0)))
     if exponent == 1:

@@ -22,10 +22,10 @@ _TURNED = {None: "forward", "backward": "forward", "forward": "backward", "ortho
 """The `norm` of a transform that numpy computes by the one of the other direction."""
 
 
-def _signal(a: Any, transformed: Callable[..., Any] = np.fft.fft) -> tuple[Any, DType]:
+def _signal(a: Any, transformed: Callable[..., Any] = np.fft.fft, axes: int = 1) -> tuple[Any, DType]:
     """Return a tensor in the dtype, or with the parts, in which numpy transforms it, and the dtype of the result's."""
     x = term_of(a)
-    kind: Any = transformed(np.zeros(2, dtype_of(x))).dtype
+    kind: Any = transformed(np.zeros((*(1,) * (axes - 1), 2), dtype_of(x))).dtype
     dtype = dtypes.from_numpy(np.finfo(kind).dtype)
     return each(lambda part: idioms.cast(part, dtypes.wide(dtype)), x), dtype
 
@@ -88,8 +88,8 @@ def _of_real(axes: Axes = None) -> Row:
 
 def _to_real(axes: Axes = None) -> Row:
     def row(a: Any, s: Axes = None, axes: Axes = axes, norm: str | None = None, out: None = None) -> Any:
-        x, dtype = _signal(a, np.fft.irfft)
-        along, extents = _places(x, s, axes)
+        along, extents = _places(term_of(a), s, axes)
+        x, dtype = _signal(a, np.fft.irfftn, len(along))
         extent = 2 * (extents[-1] - 1) if s is None else extents[-1]
         if extent < 1:
             raise ModelError(f"a transform to {extent} real values", do="give their number, at least 1")

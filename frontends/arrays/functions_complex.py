@@ -93,6 +93,8 @@ def _each_alone(row: Row, given: BoundArguments) -> Any:
 
 def _reduced(row: Row, given: BoundArguments) -> Any:
     x = ufuncs.converted(term_of(given.arguments["a"]), given.arguments.get("dtype"))
+    if not isinstance(x, Complex):
+        return _called(row, given, a=x)
     return each(lambda part: _called(row, given, a=part, dtype=None), x)
 
 

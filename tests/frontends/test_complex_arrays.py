@@ -247,6 +247,7 @@ def test_real_dtypes_meet_complex_ones_as_numpy_says(dtype: Any) -> None:
             *(np.logical_or(x, z), np.angle(x), np.angle(x, deg=True), z ** np.int8(3), np.full_like(z, x[0])),
             *(x.astype(complex), np.sum(x, dtype=np.complex64), np.mean(x, dtype=complex)),
             *(np.fft.fft(x), np.fft.ifft(x), np.fft.rfft(x), np.fft.irfft(x), np.fft.fft(z), np.fft.irfft(z)),
+            *(np.fft.irfft2(x[None]), np.fft.irfftn(x, axes=(0,))),
         )
 
     for kind in (np.complex64, np.complex128):
@@ -258,9 +259,18 @@ def test_real_dtypes_meet_complex_ones_as_numpy_says(dtype: Any) -> None:
             assert (found.dtype, found.shape) == (wanted.dtype, np.shape(wanted))
 
 
+def test_powers_that_vanish_are_zero() -> None:
+    z = np.array([1e150j, 1e200 + 1e200j])
+    imported = from_function(lambda z: (z**-3, z**-50), (z,))
+    assert not np.any(imported.model.interpret(*imported.flatten((z,))))
+
+
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 def test_the_imaginary_part_is_lost_where_results_are_real() -> None:
-    check(lambda z: (z.astype(np.float32), z.sum(dtype=float)), (complexes(3, 5),))
+    def function(z: Any) -> Any:
+        return z.astype(np.float32), z.sum(dtype=float), np.cumsum(z * 4, dtype=np.int32)
+
+    check(function, (complexes(3, 5),))
 
 
 @pytest.mark.parametrize("is_single", [False, True])
@@ -321,7 +331,7 @@ def test_complex_arrays_are_read_where_they_lie_and_results_are_complex(tmp_path
         assert_same(call(given, x=x), function(given, x=x))
         turned = {name: np.flip(value) for name, value in given.items()}
         assert_same(call(turned, x=x), function(turned, x=x))
-        with pytest.raises(ModelError, match="argument pair_z is real, and the model takes a complex tensor"):
+        with pytest.raises(ModelError, match="argument pair_z is no complex tensor or array"):
             call({**given, "z": given["z"].real}, x=x)
     with pytest.raises(ModelError, match="x"):
         fast(given, x=x + 0j)
@@ -333,6 +343,17 @@ def test_arguments_by_position_are_numbers_and_arrays() -> None:
     assert_same(fast(np.complex64(3), np.array(2j)), np.complex64(3) * np.array(2j) + 1)
     colliding = from_function(lambda z, z_0: z[0] - z_0, ([complexes(3)], complexes(3)))
     assert [term.attrs[0] for term in colliding.model.main.inputs] == ["z_0", "z_0_"]
+
+
+def test_arguments_that_are_no_plain_complex_arrays_are_refused() -> None:
+    z = complexes(2, 3)
+    fast = ft.optimize(lambda z: z * 2, (z,), machine=REFERENCE)
+    for other in (z.view(np.ma.MaskedArray), z.view(np.matrix)):
+        with pytest.raises(ModelError, match=r"an argument is a (MaskedArray|matrix)"):
+            fast(other)
+    for other in (z.real, 1j, None):
+        with pytest.raises(ModelError, match="argument z is no complex tensor or array"):
+            fast(other)
 
 
 def test_dims_that_are_not_known() -> None:
