@@ -50,18 +50,14 @@ def apply(name: str, function: Any, row: Row, given: BoundArguments) -> Any:
         return _MEANINGS[function](row, given)
     if function not in _PARTWISE:
         raise lacking(name)
-    values = {label: given.arguments.get(label, 0) for label in _PARTWISE[function] or (_first(given),)}
-    if _has_complex(value for label, value in given.arguments.items() if label not in values):
+    (label, first), *others = given.arguments.items()
+    if _has_complex(value for _, value in others):
         raise UnsupportedOpError(f"{name} with complex numbers for places or sizes", do="give integers")
-    return _each_part(row, given, values)
+    return _each_part(row, given, {label: first})
 
 
 def _has_complex(values: Iterable[Any]) -> bool:
     return any(isinstance(leaf, Complex | complex) for _, leaf in trees.leaves(tuple(values)))
-
-
-def _first(given: BoundArguments) -> str:
-    return next(iter(given.signature.parameters))
 
 
 def _called(row: Row, given: BoundArguments, **others: Any) -> Any:
@@ -86,6 +82,13 @@ def _where(row: Row, given: BoundArguments) -> Any:
     return _each_part(row, given, {"choices": choices}) if _has_complex(choices) else _called(row, given)
 
 
+def _pad(row: Row, given: BoundArguments) -> Any:
+    named = given.arguments
+    if not isinstance(named["array"], Complex):
+        return _called(row, given)
+    return _each_part(row, given, {label: named.get(label, 0) for label in ("array", "constant_values")})
+
+
 def _each_alone(row: Row, given: BoundArguments) -> Any:
     found = [each(row, term_of(x)) for x in given.arguments["arys"]]
     return tuple(found) if len(found) > 1 else found[0]
@@ -99,9 +102,14 @@ def _reduced(row: Row, given: BoundArguments) -> Any:
 
 
 def _spread(join: Callable[[Term, Term], Term]) -> Meaning:
-    def meaning(row: Row, given: BoundArguments) -> Term:
+    def meaning(row: Row, given: BoundArguments) -> Any:
+        x, dtype = term_of(given.arguments["a"]), given.arguments.get("dtype")
+        is_complex = part_dtype(dtype) is not None
+        if isinstance(x, Complex) and dtype is not None and not is_complex:
+            raise UnsupportedOpError("a spread of complex numbers in a real dtype", do="leave dtype out")
         found = _reduced(row, given)
-        return join(found.real, found.imag) if isinstance(found, Complex) else found
+        spread = join(found.real, found.imag)
+        return Complex(*parts(spread)) if is_complex else spread
 
     return meaning
 
@@ -141,16 +149,17 @@ def _filled(value: Any = None) -> Meaning:
     return meaning
 
 
-_PARTWISE: dict[Any, tuple[str, ...]] = {
-    **dict.fromkeys((np.diff, np.reshape, np.ravel, np.transpose, np.matrix_transpose, np.swapaxes, np.moveaxis), ()),
-    **dict.fromkeys((np.linalg.matrix_transpose, np.expand_dims, np.squeeze, np.broadcast_to), ()),
-    **dict.fromkeys((np.concatenate, np.stack, np.hstack, np.vstack, np.dstack, np.column_stack), ()),
-    **dict.fromkeys((np.split, np.array_split, np.tile, np.repeat), ()),
-    **dict.fromkeys((np.roll, np.flip, np.fliplr, np.flipud, np.take, np.take_along_axis, np.diag, np.diagonal), ()),
-    **dict.fromkeys((np.tril, np.triu, np.round, np.around, np.nan_to_num, np.copy), ()),
-    np.pad: ("array", "constant_values"),
-}
-"""Functions that do the same to both parts, and the arguments that have parts, if that is not the first alone."""
+_PARTWISE = frozenset[Any](
+    (
+        *(np.diff, np.reshape, np.ravel, np.transpose, np.matrix_transpose, np.swapaxes, np.moveaxis),
+        *(np.linalg.matrix_transpose, np.expand_dims, np.squeeze, np.broadcast_to),
+        *(np.concatenate, np.stack, np.hstack, np.vstack, np.dstack, np.column_stack),
+        *(np.split, np.array_split, np.tile, np.repeat),
+        *(np.roll, np.flip, np.fliplr, np.flipud, np.take, np.take_along_axis, np.diag, np.diagonal),
+        *(np.tril, np.triu, np.round, np.around, np.nan_to_num, np.copy),
+    )
+)
+"""Functions that do the same to both parts of their first argument."""
 
 _MEANINGS: dict[Any, Meaning] = {
     **dict.fromkeys((np.any, np.all, np.count_nonzero, np.shape, np.ndim, np.size), _called),
@@ -160,6 +169,7 @@ _MEANINGS: dict[Any, Meaning] = {
     np.vdot: _vdot,
     np.einsum: _einsum,
     np.where: _where,
+    np.pad: _pad,
     np.var: _spread(lambda real, imag: tensor("add", real, imag)),
     np.std: _spread(hypot),
     np.linalg.norm: _norm,

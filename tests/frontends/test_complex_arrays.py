@@ -144,6 +144,7 @@ CASES: dict[str, tuple[Function, tuple[Any, ...]]] = {
             z.std((0, 1), ddof=1),
             np.trace(z[0]),
             x.sum(dtype=complex),
+            x.std(dtype=complex),
             z.sum(dtype=np.complex128),
             np.linalg.norm(z),
             np.linalg.norm(z, 3, 1),
@@ -423,6 +424,8 @@ REFUSED: dict[str, tuple[Function, str]] = {
     "a number of values for each axis": (lambda z: np.fft.fftn(z, (2,), (0, 1)), "a number of values for each"),
     "an operator": (lambda z: ft.ops.softmax(z), "softmax of complex numbers"),
     "a function of the user": (lambda z: ft.extern(print, [z], out=((3,), "f64")), "extern of complex numbers"),
+    "a border": (lambda z: np.pad(z.real, 1, constant_values=1j), "no value of f64"),
+    "a spread of real parts": (lambda z: z.var(dtype=float), "a spread of complex numbers in a real dtype"),
     "a fill": (lambda z: np.full_like(z.real, 1j), "no value of f64"),
     "a conversion that is not safe": (lambda z: z.astype(float, casting="safe"), "which is not 'safe'"),
 }
