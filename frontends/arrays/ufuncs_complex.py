@@ -13,31 +13,9 @@ from frittata.egraph.dtypes import DType
 from frittata.egraph.errors import UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
-from frittata.frontends import aten, aten_scalars, idioms
+from frittata.frontends import aten, aten_scalars, idioms, idioms_complex
 from frittata.frontends.arrays.constants import part_dtype, value_of
-from frittata.frontends.idioms_complex import (
-    Complex,
-    added,
-    compared,
-    conjugate,
-    cos,
-    cosh,
-    divided,
-    each,
-    exp,
-    log,
-    multilinear,
-    parts,
-    power,
-    reciprocal,
-    root,
-    sign,
-    sin,
-    sinh,
-    size,
-    times,
-    truth,
-)
+from frittata.frontends.idioms_complex import Complex, compared, each, multilinear, parts
 
 Row = Callable[..., Any]
 
@@ -76,7 +54,7 @@ def _power(z: Any, exponent: Any) -> Complex:
     if not isinstance(z, Complex) or not isinstance(number, int | float):
         do = "give the exponent as a number, or write numpy.exp(y * numpy.log(x))"
         raise UnsupportedOpError("powers of complex numbers by tensors, or by complex numbers", do=do)
-    return power(z, number)
+    return idioms_complex.power(z, number)
 
 
 def _matmul(x: Any, y: Any) -> Any:
@@ -85,7 +63,7 @@ def _matmul(x: Any, y: Any) -> Any:
 
 def _truth(x: Any) -> Term:
     if isinstance(x, Complex):
-        return truth(x)
+        return idioms_complex.truth(x)
     if not isinstance(x, Term):
         return idioms.scalar(bool(x), "bool")
     wide = idioms.cast(x, dtypes.wide(x.dtype))
@@ -101,10 +79,10 @@ def _equal(op: str, join: str) -> Row:
 
 
 UFUNCS: dict[np.ufunc, Row] = {
-    np.add: added,
-    np.subtract: lambda x, y: added(x, y, "sub"),
-    np.multiply: times,
-    np.divide: lambda x, y: divided(x, y, aten_scalars.divide),
+    np.add: idioms_complex.added,
+    np.subtract: lambda x, y: idioms_complex.added(x, y, "sub"),
+    np.multiply: idioms_complex.times,
+    np.divide: lambda x, y: idioms_complex.divided(x, y, aten_scalars.divide),
     np.power: _power,
     np.float_power: _power,
     np.matmul: _matmul,
@@ -116,20 +94,20 @@ UFUNCS: dict[np.ufunc, Row] = {
     np.logical_not: _logic("not"),
     np.negative: lambda z: each(partial(tensor, "neg"), z),
     np.positive: lambda z: z,
-    np.absolute: size,
-    np.conjugate: conjugate,
-    np.sign: sign,
-    np.square: lambda z: times(z, z),
-    np.reciprocal: reciprocal,
-    np.sqrt: root,
-    np.exp: exp,
-    np.log: log,
-    np.log2: lambda z: log(z, 2),
-    np.log10: lambda z: log(z, 10),
-    np.sin: sin,
-    np.cos: cos,
-    np.sinh: sinh,
-    np.cosh: cosh,
+    np.absolute: idioms_complex.size,
+    np.conjugate: idioms_complex.conjugate,
+    np.sign: idioms_complex.sign,
+    np.square: lambda z: idioms_complex.times(z, z),
+    np.reciprocal: idioms_complex.reciprocal,
+    np.sqrt: idioms_complex.root,
+    np.exp: idioms_complex.exp,
+    np.log: idioms_complex.log,
+    np.log2: lambda z: idioms_complex.log(z, 2),
+    np.log10: lambda z: idioms_complex.log(z, 10),
+    np.sin: idioms_complex.sin,
+    np.cos: idioms_complex.cos,
+    np.sinh: idioms_complex.sinh,
+    np.cosh: idioms_complex.cosh,
     np.isnan: partial(compared, "or", lambda part: tensor("ne", part, part)),
     np.isinf: partial(compared, "or", aten.ROWS["aten.isinf.default"]),
     np.isfinite: partial(compared, "and", aten.ROWS["aten.isfinite.default"]),
