@@ -14,7 +14,7 @@ from frittata.egraph.model import Model
 from frittata.egraph.program import Program
 from frittata.egraph.terms import Term
 from frittata.egraph.torch_arrays import array_of, tensor_of
-from frittata.frontends.calls import part_of
+from frittata.frontends.calls import complex_of, real_of, source_of
 from frittata.frontends.imported import Imported
 
 _MOST_WORK = 1_000_000
@@ -143,7 +143,7 @@ def readers(imported: Imported, source: Any, freeze: bool | None) -> tuple[Calla
     names = [*imported.state.tensors, *(_params(imported.model) if freeze is False else ())]
     tensor_by_name = {**imported.parameters, **imported.state.tensors}
     homes = _homes(source) if names else {}
-    return tuple(_reader(name, imported.model, tensor_by_name, source, homes) for name in names)
+    return tuple(_reader(name, imported, tensor_by_name, source, homes) for name in names)
 
 
 def _homes(source: Any) -> dict[int, list[Home]]:
@@ -157,17 +157,16 @@ def _homes(source: Any) -> dict[int, list[Home]]:
 
 
 def _reader(
-    name: str, model: Model, tensor_by_name: Mapping[str, Any], source: Any, homes: Mapping[int, list[Home]]
+    name: str, imported: Imported, tensor_by_name: Mapping[str, Any], source: Any, homes: Mapping[int, list[Home]]
 ) -> Callable[[], Any]:
     if name not in tensor_by_name:
-        return lambda: model.params[name]
+        return lambda: imported.model.params[name]
     kept = tensor_by_name[name]
-    whole = name.rpartition(".")[0] if part_of(name, kept) is not kept else name
-    home = Home.of(source, whole)
+    home = Home.of(source, name)
     if home is None:
-        return lambda: part_of(name, kept)
+        return lambda: real_of(kept)
     others = [other for other in homes.get(id(kept), ()) if other.path != home.path]
-    return lambda: part_of(name, home.read_beside(others))
+    return lambda: real_of(home.read_beside(others))
 
 
 def check_changes(values: Sequence[Any], changes: Sequence[int], given: int, folded: Sequence[Any]) -> None:
@@ -177,6 +176,7 @@ def check_changes(values: Sequence[Any], changes: Sequence[int], given: int, fol
 
     Raises: ModelError, SharedMemoryError.
     """
+    values = [*map(source_of, values)]
     arguments = [values[place] for place in changes if place < given]
     for value in arguments:
         if not (value.flags.writeable if isinstance(value, np.ndarray) else hasattr(value, "copy_")):
@@ -248,9 +248,10 @@ def _share_memory(one: Any, other: Any) -> bool:
 
 
 def _as_it_lies(tensor: Any) -> Any:
-    """Return a tensor that is negated when it is read as it is in memory."""
+    """Return a tensor that is conjugated or negated when it is read as it is in memory."""
     import torch
 
+    tensor = tensor.conj() if tensor.is_conj() else tensor
     return torch._neg_view(tensor) if tensor.is_neg() else tensor  # pyright: ignore
 
 
@@ -273,6 +274,8 @@ def write(old: Any, new: Any) -> None:
     """Write the values of a result over those of a tensor or an array, unless it is the result: that only counts."""
     import torch
 
+    if source_of(old) is not old:
+        old, new = source_of(old), complex_of(new)
     if old is new:
         if isinstance(old, torch.Tensor) and not old.is_inference():
             torch.autograd.graph.increment_version(old)

@@ -35,7 +35,7 @@ from frittata.rules import library
 from frittata.rules.parse import parse_family
 from frittata.rules.pattern import Family
 
-_FORMAT = 1
+_FORMAT = 2
 _KEPT = ("numerics", "library", "target", "form", "freeze", "time_limit_s", "opt_level")
 """The options that go into a file; those that name files and machines do not."""
 _HEADER, _TERMS = "frittata.json", "terms"

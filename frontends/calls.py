@@ -18,10 +18,7 @@ TENSOR: Any = object()
 """Stands for a tensor among the leaves of arguments and results."""
 
 COMPLEX_TENSOR: Any = object()
-"""Stands for a complex tensor, which is two of the model's: its parts."""
-
-PARTS = ("real", "imag")
-"""How the names of the parts of a complex tensor end."""
+"""Stands for a complex tensor, which is a real one of the model's: along its last axis lie both parts."""
 
 _CONSTANTS = (type(None), bool, int, float, str)
 
@@ -104,7 +101,7 @@ class Call:
             if leaf is TENSOR:
                 tensors.append(value)
             elif leaf is COMPLEX_TENSOR:
-                tensors.extend(parts_of(self._name(path), value))
+                tensors.append(pairs_of(self._name(path), value))
             elif not is_same(value, leaf):
                 raise ModelError(f"{self._name(path)} is {value!r} and was {leaf!r}", do="compile for it")
         if len(args) > len(self.args):
@@ -184,46 +181,67 @@ def is_tensor(leaf: Any) -> bool:
     return leaf is TENSOR or leaf is COMPLEX_TENSOR
 
 
-def part_names(name: str, value: Any) -> list[str]:
-    """Return the names of the parts of a complex torch tensor; of a real one, its own."""
-    return [f"{name}.{part}" for part in PARTS] if value.is_complex() else [name]
+def pairs_of(name: str, value: Any) -> Any:
+    """Return a complex argument of a name as the model takes it.
 
-
-def parts_of(name: str, value: Any) -> list[Any]:
-    """Return both parts of an argument of a name.
-
-    Raises: ModelError if it is real.
+    Raises: ModelError if it is none.
     """
-    found = [part_of(part, value) for part in PARTS]
-    if found[0] is value:
-        raise ModelError(f"argument {name} is real, and the model takes a complex tensor", do="convert it")
-    return found
+    if not is_complex(value):
+        raise ModelError(f"argument {name} is no complex tensor or array, and the model takes one", do="convert it")
+    return real_of(value)
 
 
-def part_of(name: str, value: Any) -> Any:
-    """Return the part of a complex tensor or array that the name of a param or an input says; a real one as it is."""
-    kind = getattr(value, "is_complex", None)
-    if not (kind() if kind is not None else np.iscomplexobj(value)):
+def real_of(value: Any) -> Any:
+    """Return a complex tensor or array as the real numbers in its memory, both parts along a new last axis.
+
+    Of a conjugate that torch has not computed yet they are a copy, of which `source_of` tells.
+    """
+    if not is_complex(value):
         return value
-    return getattr(value, name.rpartition(".")[2])
+    if not hasattr(value, "is_conj"):
+        if isinstance(value, np.matrix | np.ma.MaskedArray):
+            return value  # to be refused as those of real numbers are
+        array: Any = np.asarray(value)
+        return array[..., None].view(array.real.dtype)
+    import torch
+
+    pairs: Any = torch.view_as_real(value.resolve_conj())
+    if value.is_conj():
+        pairs.copy_of = value
+    return pairs
+
+
+def source_of(value: Any) -> Any:
+    """Return the conjugate that `real_of` copied, else the value."""
+    return getattr(value, "copy_of", value)
+
+
+def axis_of_parts(value: Any) -> tuple[int, ...]:
+    """Return the extent of the axis that is added where a complex tensor or array is a real one."""
+    return (2,) if is_complex(value) else ()
+
+
+def is_complex(value: Any) -> bool:
+    """Whether a tensor or an array is complex."""
+    kind = getattr(value, "is_complex", None)
+    return isinstance(value, np.ndarray | np.generic) and np.iscomplexobj(value) if kind is None else kind()
 
 
 def taken(leaf: Any, values: Iterator[Any]) -> Any:
-    """Return what stands in a result for a leaf: the next value, a complex tensor of the next two, or a constant."""
+    """Return what stands in a result for a leaf: the next value, which may be a complex tensor's, or a constant."""
     if leaf is TENSOR:
         return next(values)
-    return joined(next(values), next(values)) if leaf is COMPLEX_TENSOR else leaf
+    return complex_of(next(values)) if leaf is COMPLEX_TENSOR else leaf
 
 
-def joined(real: Any, imag: Any) -> Any:
-    """Return a complex tensor or array of its parts."""
-    if hasattr(real, "detach"):
+def complex_of(pairs: Any) -> Any:
+    """Return the complex tensor or array whose parts lie along a last axis, in the same memory."""
+    if hasattr(pairs, "detach"):
         import torch
 
-        return torch.complex(real, imag)
-    out = np.empty(np.shape(real), np.result_type(real, np.complex64))
-    out.real, out.imag = real, imag
-    return out
+        return torch.view_as_complex(pairs)
+    array: Any = pairs if isinstance(pairs, np.ndarray) else np.from_dlpack(pairs)
+    return array.view(np.result_type(array.dtype, np.complex64))[..., 0]
 
 
 def check_order(tensors: Iterable[Any]) -> None:

@@ -9,6 +9,7 @@ one complex number. Long ones of prime length are convolutions, as Bluestein doe
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from frittata.egraph.ops.registry import element, tensor
@@ -64,6 +65,38 @@ def inverse_of_half(z: Complex, axis: int, extent: int) -> Term:
     weights = tensor("build", element("where", alone, _real(1), _real(2)), shape=(half, 1))
     cos, sin = (tensor("mul", part, idioms.cast(weights, part.dtype)) for part in (turns.real, turns.imag))
     return idioms.swap(tensor("sub", idioms.matmul(z.real, cos), idioms.matmul(z.imag, sin)), axis, -1)
+
+
+def transform(z: Complex | Term, axes: Sequence[int], normalization: int, forward: bool) -> Complex | Term:
+    """Transform along axes. The number says by what values are multiplied: 1, 1 / sqrt(n) or 1 / n."""
+    extents = [z.shape[axis] for axis in axes]
+    for axis in axes:
+        z = fourier(z, axis, forward)
+    return _normalized(z, extents, normalization)
+
+
+def transform_of_real(x: Term, axes: Sequence[int], normalization: int, onesided: bool) -> Complex:
+    """Transform what is real along axes; along the last one, the half that tells the rest if it is `onesided`."""
+    extents = [x.shape[axis] for axis in axes]
+    last = idioms.number(extents[-1])
+    z = fourier(idioms.as_float(x), axes[-1], True, last // 2 + 1 if onesided else last)
+    for axis in axes[:-1]:
+        z = fourier(z, axis, True)
+    return _normalized(z, extents, normalization)
+
+
+def transform_to_real(z: Complex, axes: Sequence[int], normalization: int, extent: int) -> Term:
+    """Invert `transform_of_real`, onesided, for so many values along the last axis."""
+    extents = [*(z.shape[axis] for axis in axes[:-1]), extent]
+    for axis in axes[:-1]:
+        z = fourier(z, axis, False)
+    return _normalized(inverse_of_half(z, axes[-1], extent), extents, normalization)
+
+
+def _normalized(z: Any, extents: Sequence[Any], normalization: int) -> Any:
+    count = math.prod(map(idioms.number, extents))
+    factor = (1, count**-0.5, 1 / count)[normalization]
+    return each(lambda part: tensor("mul", part, idioms.like(part, factor)), z) if normalization else z
 
 
 def _is_own_image(k: Term, extent: int) -> Term:

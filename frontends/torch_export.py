@@ -35,8 +35,8 @@ from frittata.frontends import (
     torch_selected,
     torch_traced,
 )
-from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, State, part_names, part_of
-from frittata.frontends.idioms_complex import Complex, each, parts
+from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, State, axis_of_parts, real_of
+from frittata.frontends.idioms_complex import Complex, as_complex, each, parts, stored
 from frittata.frontends.torch_decomposed import prepared
 from frittata.frontends.torch_dtypes import COMPLEX, dtype_of, dtypes_of
 from frittata.frontends.torch_extern import extern
@@ -200,6 +200,7 @@ class _Importer:
     names: list[str] = field(default_factory=list)
     own: dict[str, Term] = field(default_factory=dict)
     """Inputs that are the module's own tensors, by their names: those that it changes."""
+    leaf_by_node: dict[torch.fx.Node, Term] = field(default_factory=dict)
     placeholders: dict[tuple[bool, str], torch.fx.Node] = field(default_factory=dict)
     """By whether it is an argument, and its name."""
     reads_memory: bool = False
@@ -271,19 +272,19 @@ class _Importer:
                 if isinstance(term, torch_numbers.Number):
                     raise torch_dims.made_of_values()
                 raise ModelError(f"the module returns the dim {value}", do="return tensors only")
-            outputs.extend(_terms(term))
+            outputs.append(stored(term))
             if is_result:
                 results.append(TENSOR if isinstance(term, Term) else COMPLEX_TENSOR)
-            else:
-                changed = self.placeholders[spec.kind is OutputKind.USER_INPUT_MUTATION, str(spec.target)]
-                before = self.value_by_node[changed]
-                _refuse_other_shape(changed, before, term)
-                changes.extend(map(self.inputs.index, _terms(before)))
+                continue
+            changed = self.placeholders[spec.kind is OutputKind.USER_INPUT_MUTATION, str(spec.target)]
+            before = self.value_by_node[changed]
+            _refuse_other_shape(changed, before, term)
+            changes.append(self.inputs.index(self.leaf_by_node[changed]))
         function = Function(tuple(self.inputs), tuple(outputs))
         used = {term.attrs[0] for term in function.walk() if term.op == "param"}
         parameters = {name: value for name, value in self.tensor_by_name.items() if name in used}
-        model = Model({"main": function}, {n: _numpy(n, t) for n, t in parameters.items()}, self.origin_by_term)
-        decide = {t.attrs[0] for n in self.known.sources for t in _terms(self.value_by_node[n]) if t is not _EMPTY}
+        model = Model({"main": function}, {n: _numpy(t) for n, t in parameters.items()}, self.origin_by_term)
+        decide = {self.leaf_by_node[node].attrs[0] for node in self.known.sources if node in self.leaf_by_node}
         parameters |= {name + " (of a size)" * (name in used): self.tensor_by_name[name] for name in decide}
         call = self.program.call_spec
         assert call.in_spec is not None and call.out_spec is not None
@@ -308,15 +309,10 @@ class _Importer:
                     f"input {node.name} is a dynamic {type(value).__name__}", do="pass tensors or constants"
                 )
             type_ = self._type(value, f"input {node.name}", may_be_empty=True, of_parts=True)
-            given = [
-                tensor("input", name=name, shape=type_.shape, dtype=type_.dtype)
-                for name in part_names(node.name, value)
-            ]
-            self.inputs.extend(given)
-            self.leaves.append(COMPLEX_TENSOR if len(given) == 2 else TENSOR)
-            if 0 in type_.shape:
-                self.value_by_node[node] = _EMPTY
-                return
+            shape = (*type_.shape, *axis_of_parts(value))
+            leaf = tensor("input", name=node.name, shape=shape, dtype=type_.dtype)
+            self.inputs.append(leaf)
+            self.leaves.append(COMPLEX_TENSOR if value.is_complex() else TENSOR)
         elif spec.kind in _OWN:
             is_changed = spec.target in changed
             if not node.users and not is_changed:
@@ -328,15 +324,19 @@ class _Importer:
             if 0 in type_.shape:
                 self.value_by_node[node] = _EMPTY
                 return
-            names = part_names(name, found)
-            self.tensor_by_name.update(dict.fromkeys(names, found))
+            self.tensor_by_name[name] = found
+            shape = (*type_.shape, *axis_of_parts(found))
             if is_changed:
-                given = [self._own(name, type_, taken) for name in names]
+                leaf = self._own(name, TensorType(shape, type_.dtype), taken)
             else:
-                given = [tensor("param", name=part, shape=type_.shape, dtype=type_.dtype) for part in names]
+                leaf = tensor("param", name=name, shape=shape, dtype=type_.dtype)
         else:
             raise ModelError(f"the module takes {spec.target or node.name}, a {spec.kind.name}", do="pass tensors")
-        self.value_by_node[node] = Complex(*given) if len(given) == 2 else given[0]
+        if 0 in shape:
+            self.value_by_node[node] = _EMPTY
+            return
+        self.leaf_by_node[node] = leaf
+        self.value_by_node[node] = leaf if shape == type_.shape else as_complex(leaf)
 
     def _own(self, name: str, type_: TensorType, taken: set[str]) -> Term:
         """Return the input that stands for a tensor of the module that calls change."""
@@ -595,6 +595,6 @@ def _terms(value: Any) -> Iterator[Any]:
             yield value
 
 
-def _numpy(name: str, value: torch.Tensor) -> np.ndarray[Any, np.dtype[Any]]:
-    """Share the memory of a tensor, or of its part of a name, on the CPU; copy from other devices."""
-    return array_of(part_of(name, value.cpu()))
+def _numpy(value: torch.Tensor) -> np.ndarray[Any, np.dtype[Any]]:
+    """Share the memory of a tensor on the CPU, as the model takes it; copy from other devices."""
+    return array_of(real_of(value.cpu()))

@@ -169,7 +169,7 @@ class _Call:
         except Exception as error:  # the caller's code: torch.export would say that it cannot follow the module
             do = "it gets and returns terms: call functions of frittata.ops, or numpy's of frittata.as_tensor(x)"
             raise ModelError(f"{self._converter} raised {type(error).__name__}: {error}", self.what, do) from error
-        made = [result.term if isinstance(result, Tensor) else result for result in results]
+        made: list[Any] = [result.term if isinstance(result, Tensor) else result for result in results]
         for result in made:
             if not isinstance(result, Term):
                 raise ModelError(f"{self._converter} returned {result!r}", self.what, "return terms")

@@ -24,7 +24,7 @@ from frittata.frontends.calls import (
     check_order,
     is_same,
     is_tensor,
-    parts_of,
+    pairs_of,
     taken,
 )
 from frittata.frontends.torch_trees import Tree
@@ -92,7 +92,7 @@ class Imported:
             if leaf is TENSOR and type(value) not in _CONSTANTS:
                 tensors.append(value)
             elif leaf is COMPLEX_TENSOR and type(value) not in _CONSTANTS:
-                tensors.extend(parts_of(name, value))
+                tensors.append(pairs_of(name, value))
             elif is_tensor(leaf) or not _same(value, leaf):
                 raise _changed(name, value, leaf)
         return tensors

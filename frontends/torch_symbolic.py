@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from frittata.egraph import shapes
 from frittata.egraph.errors import ModelError
 from frittata.frontends import imported, torch_dims
-from frittata.frontends.calls import part_names
+from frittata.frontends.calls import axis_of_parts
 from frittata.frontends.symbolic import Linear, Symbolic
 from frittata.frontends.torch_dims import Dims, Places, dims_by_place, root, user_inputs
 from frittata.frontends.torch_export import check_call, exported, from_exported_program, from_module
@@ -86,7 +86,7 @@ class _Program:
     def symbolic(self) -> Symbolic:
         dims = Dims.of(self._program, self._names)
         inputs = tuple(
-            (name, dims.axes(node)) for node in self._tensors() for name in part_names(node.name, node.meta["val"])
+            (node.name, (*dims.axes(node), *axis_of_parts(node.meta["val"]))) for node in self._tensors()
         )
         first = self._at(dims.example(self._program))
         return Symbolic(inputs, dims.ranges(self._program), first.flatten, self._at, first.parameters)
@@ -117,7 +117,7 @@ class _Program:
         extents = {leaf.attrs[0]: shapes.concrete(leaf.shape) for leaf in found.model.main.inputs}
 
         def sized(name: str, value: Any) -> Any:
-            return torch.empty(extents[part_names(name, value)[0]], device="meta") if _is_tensor(value) else value
+            return torch.empty(extents[name][: value.dim()], device="meta") if _is_tensor(value) else value
 
         leaves = [sized(node.name, node.meta["val"]) for node in user_inputs(self._program)]
         try:
@@ -182,8 +182,8 @@ def _each_size(
         for i, leaf in enumerate(leaves)
         if _is_tensor(leaf)
     ]
-    parts = [own for own, leaf in zip(axes, filter(_is_tensor, leaves), strict=True) for _ in part_names("", leaf)]
-    names = (leaf.attrs[0] for leaf, _ in zip(first.model.main.inputs, parts, strict=False))  # without the module's own
+    given = [(*own, *axis_of_parts(leaf)) for own, leaf in zip(axes, filter(_is_tensor, leaves), strict=True)]
+    names = (leaf.attrs[0] for leaf, _ in zip(first.model.main.inputs, given, strict=False))  # without the module's own
     ranges = {dim.__name__: (max(1, dim.min), dim.max if isinstance(dim.max, int) else None) for dim in dims.values()}
 
     anew = _Exports(module, args, kwargs, fallback)
@@ -191,7 +191,7 @@ def _each_size(
     def at(sizes: Mapping[str, int]) -> Imported:
         return anew.at([sizes[axis.dim] if isinstance(axis, Linear) else axis for axis in own] for own in axes)
 
-    return Symbolic(tuple(zip(names, parts, strict=True)), ranges, first.flatten, at, first.parameters)
+    return Symbolic(tuple(zip(names, given, strict=True)), ranges, first.flatten, at, first.parameters)
 
 
 def _is_tensor(value: Any) -> bool:

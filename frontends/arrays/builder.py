@@ -14,7 +14,9 @@ from frittata.egraph.model import Array, Function, Model
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends.arrays.constants import values_in
-from frittata.frontends.arrays.tensor import Tensor, as_tensor, input
+from frittata.frontends.arrays.tensor import Tensor, as_tensor, input, real_term
+from frittata.frontends.calls import is_complex, real_of
+from frittata.frontends.idioms_complex import Complex, as_complex, terms_of
 
 
 class Builder:
@@ -62,23 +64,25 @@ class Builder:
         """Declare the next input of the function."""
         self._check_open()
         found = input(name, shape, dtype)
-        self._inputs.append(found.term)
+        self._inputs.append(_leaf(found))
         return found
 
     def param(self, name: str, value: Any) -> Tensor:
         """Return a param with its value, an array that is copied; the same name again must have an equal value."""
-        array = np.array(value)
+        whole = np.array(value)
+        array = real_of(whole)
         known = self._params.setdefault(name, array)
         if known.dtype != array.dtype or not np.array_equal(known, array, equal_nan=dtypes.holds_floats(array)):
             raise ModelError(f"param {name!r} has another value already", do="choose another name")
-        return Tensor(tensor("param", name=name, shape=array.shape, dtype=dtypes.from_numpy(array.dtype)))
+        found = tensor("param", name=name, shape=array.shape, dtype=dtypes.from_numpy(array.dtype))
+        return Tensor(as_complex(found) if is_complex(whole) else found)
 
     def emit(self, value: Any, name: str | None = None) -> Tensor:
         """Return what was computed, which reports will call by a name."""
         self._check_open()
         found = as_tensor(value)
         if name is not None:
-            self._origin_by_term[found.term] = name
+            self._origin_by_term.update(dict.fromkeys(terms_of(found.term), name))
         return found
 
     def output(self, *values: Any, inputs: Sequence[Tensor] | None = None) -> None:
@@ -93,7 +97,7 @@ class Builder:
             if self._inputs:
                 raise ModelError(f"function {self._name!r} has inputs already", do="give them once, first or last")
             self._inputs = [_leaf(x) for x in inputs]
-        self._outputs = tuple(as_tensor(value).term for value in values)
+        self._outputs = tuple(real_term("an output", value) for value in values)
 
     def model(self) -> Model:
         """Return the model of all functions.
@@ -113,6 +117,7 @@ class Builder:
 
 
 def _leaf(x: Tensor) -> Term:
-    if x.term.op != "input":
+    term = x.term
+    if isinstance(term, Complex) or term.op != "input":
         raise ModelError(f"{x!r} is no input", do="give what input(...) or frittata.input(...) returned")
-    return x.term
+    return term

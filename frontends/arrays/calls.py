@@ -13,7 +13,7 @@ from frittata.egraph.model import Array
 from frittata.egraph.ops import registry
 from frittata.egraph.ops.registry import REQUIRED, Op
 from frittata.egraph.terms import Sort, TensorType
-from frittata.frontends.arrays.tensor import Tensor, as_extents, as_tensor, dtype_named
+from frittata.frontends.arrays.tensor import Tensor, as_extents, dtype_named, real_term
 
 _ATTRS = (("shape", REQUIRED), ("dtype", REQUIRED), ("given", REQUIRED))
 
@@ -41,7 +41,7 @@ def extern(
 
     Raises: ModelError if there is another operator of that name; if `out` is not the shape and dtype of a result.
     """
-    operands = tuple(as_tensor(arg).term for arg in args)
+    operands = tuple(real_term("extern", arg) for arg in args)
     if not isinstance(out, tuple) or len(out) != 2:  # pyright: ignore
         raise ModelError(f"extern with out={out!r}", do='give shape and dtype of the result: ((3, 4), "f32")')
     shape, dtype = as_extents("extern", out[0]), dtype_named(out[1])

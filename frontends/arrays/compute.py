@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -23,6 +24,7 @@ from frittata.egraph.terms import Term
 from frittata.frontends import idioms
 from frittata.frontends.arrays.indexing import indexed
 from frittata.frontends.arrays.tensor import Tensor, as_extents, as_tensor, unwrapped
+from frittata.frontends.idioms_complex import Complex, each
 
 _FOLDS: dict[str, Callable[..., Any]] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
 
@@ -51,7 +53,7 @@ class Value(Tensor):
 
     __slots__ = ("space",)
 
-    def __init__(self, term: Term) -> None:
+    def __init__(self, term: Complex | Term) -> None:
         super().__init__(term)
         self.space = _SPACE.get()
 
@@ -106,7 +108,7 @@ class Value(Tensor):
         if isinstance(x, Value):
             raise _no_axes("an index")
         if not all(isinstance(place, Index | int | np.integer) for place in places):
-            return Value(indexed(x.term, unwrapped(tuple(places))))
+            return Value(each(partial(indexed, key=unwrapped(tuple(places))), x.term))
         sources = tuple(place.affine if isinstance(place, Index) else Affine(int(place)) for place in places)
         for axis, (at, extent) in enumerate(zip(sources, shapes.concrete(x.shape), strict=True)):
             low, high = at.bounds()
@@ -117,7 +119,7 @@ class Value(Tensor):
                 )
         space = _SPACE.get()
         assert space is not None
-        return Value(_part(x.term, sources, space.extents))
+        return Value(each(partial(_part, sources=sources, extents=space.extents), x.term))
 
 
 class Index(Value):
@@ -138,7 +140,7 @@ class Index(Value):
         return super().__array_ufunc__(ufunc, method, *inputs, **options) if found is None else _index(found)
 
 
-_BY_VALUE = frozenset({np.where, np.clip, np.round, np.around, np.nan_to_num})
+_BY_VALUE = frozenset({np.where, np.clip, np.round, np.around, np.nan_to_num, np.real, np.imag, np.angle})
 """The functions of numpy, beside the universal ones, that work value by value."""
 
 
@@ -158,7 +160,7 @@ def _check_numbers(what: str, parts: Sequence[Any]) -> None:
     for part in parts:
         if isinstance(part, Value):
             part.check()
-        is_number = isinstance(part, Value | int | float | np.generic | np.bool_ | None) or (
+        is_number = isinstance(part, Value | int | float | complex | np.generic | np.bool_ | None) or (
             isinstance(part, Tensor | np.ndarray) and part.ndim == 0
         )
         if not is_number:
@@ -180,7 +182,7 @@ def build(shape: Sequence[int] | int, function: Callable[..., Any]) -> Tensor:
     if _SPACE.get() is not None:
         raise ModelError("a build within another", do="build the inner tensor before, or use fold")
     value = _value(function, _Space(extents), len(extents))
-    return Tensor(idioms.expand(value.term, extents))
+    return Tensor(each(partial(idioms.expand, shape=extents), value.term))
 
 
 def fold(op: str, extents: Sequence[int] | int, function: Callable[..., Any]) -> Tensor:
@@ -196,8 +198,9 @@ def fold(op: str, extents: Sequence[int] | int, function: Callable[..., Any]) ->
     space = _Space((*added, *kept), outer)
     value = _value(function, space, len(added))
     inner = value.shape[max(0, value.ndim - len(kept)) :]
-    whole = idioms.expand(value.term, (*added, *(1,) * (len(kept) - len(inner)), *inner))
-    folded: Tensor = _FOLDS[op](Tensor(whole), axis=tuple(range(len(added))))
+    shape = (*added, *(1,) * (len(kept) - len(inner)), *inner)
+    whole = Tensor(each(partial(idioms.expand, shape=shape), value.term))
+    folded: Tensor = _FOLDS[op](whole, axis=tuple(range(len(added))))
     return folded if outer is None else _as_value(folded)
 
 

@@ -11,10 +11,11 @@ import numpy as np
 from frittata.egraph.errors import ModelError
 from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Term
-from frittata.frontends.arrays import numpy_calls
+from frittata.frontends.arrays import fourier, functions_complex, numpy_calls
 from frittata.frontends.arrays.constants import value_of
 from frittata.frontends.arrays.functions import FUNCTIONS
 from frittata.frontends.arrays.trees import leaves
+from frittata.frontends.idioms_complex import Complex
 
 
 def apply(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
@@ -23,10 +24,10 @@ def apply(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
     Raises: UnsupportedOpError without a row, where numpy is not called; ModelError for arguments that rows do not take.
     """
     given = {key: value for key, value in options.items() if value is not np._NoValue}  # pyright: ignore
-    if function not in FUNCTIONS:
+    if function not in _ROWS:
         return numpy_calls.call(function, args, given)
     name = f"{function.__module__}.{function.__name__}"
-    row = FUNCTIONS[function]
+    row = _ROWS[function]
     taken = signature(row)
     try:
         bound = taken.bind(*args, **given)
@@ -39,12 +40,15 @@ def apply(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
         several = isinstance(value, list | tuple) and str(taken.parameters[label].annotation).startswith("int")
         if several or (label in _INTEGERS and not all(_is_whole(leaf) for _, leaf in leaves(value))):
             raise ModelError(f"{name} with {label}={value!r}", do="give an integer" if several else "give integers")
+    if function in FUNCTIONS and functions_complex.takes(bound):
+        return functions_complex.apply(name, function, row, bound)
     return row(*bound.args, **bound.kwargs)
 
 
+_ROWS = {**FUNCTIONS, **functions_complex.ROWS, **fourier.ROWS}
 _INTEGERS = frozenset(
     (
-        *("axis", "axis1", "axis2", "axes", "source", "destination", "shape", "k", "offset", "n", "decimals"),
+        *("axis", "axis1", "axis2", "axes", "source", "destination", "shape", "k", "offset", "n", "s", "decimals"),
         *("repeats", "reps", "shift", "indices_or_sections", "pad_width"),
     )
 )
@@ -53,7 +57,7 @@ _STATIC = _INTEGERS | {"ord", "ddof", "correction", "constant_values"}
 
 
 def _known(name: str, label: str, value: Any) -> Any:
-    if isinstance(value, Term):
+    if isinstance(value, Term | Complex):
         array = value_of(value)
         if array is None:
             raise ModelError(f"{name} with a tensor as {label}", do="give numbers that are known")

@@ -20,7 +20,7 @@ from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms, idioms_indices, idioms_windows
 from frittata.frontends.arrays import ufuncs
-from frittata.frontends.arrays.constants import constant
+from frittata.frontends.arrays.constants import term_of
 from frittata.frontends.arrays.indexing import within
 from frittata.frontends.arrays.ufuncs import aten_row, converted, floats, promoted, summed, truth
 from frittata.frontends.einsum import einsum, tensordot
@@ -57,7 +57,7 @@ def _distinct(axes: Sequence[int], rank: int) -> list[int]:
 
 def _reduction(build: Callable[[Term, Any, bool], Term], prepare: Callable[[Term], Term]) -> Row:
     def row(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False) -> Term:
-        x = _tensor(a)
+        x = term_of(a)
         x = prepare(x) if dtype is None else converted(x, dtype)
         if prepare is floats and not dtypes.is_float(x.dtype):
             raise UnsupportedOpError(f"a mean of dtype {x.dtype}", do="leave dtype out, and convert the result")
@@ -68,7 +68,7 @@ def _reduction(build: Callable[[Term, Any, bool], Term], prepare: Callable[[Term
 
 def _extreme(fold: str) -> Row:
     def row(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Term:
-        x = _tensor(a)
+        x = term_of(a)
         return idioms.extreme(x, fold, _axes(x, axis), keepdims)
 
     return row
@@ -76,7 +76,7 @@ def _extreme(fold: str) -> Row:
 
 def _any_or_all(fold: str) -> Row:
     def row(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Term:
-        x = truth(_tensor(a))
+        x = truth(term_of(a))
         return idioms.extreme(x, fold, _axes(x, axis), keepdims)
 
     return row
@@ -84,7 +84,7 @@ def _any_or_all(fold: str) -> Row:
 
 def _place(fold: str) -> Row:
     def row(a: Any, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Term:
-        return idioms_indices.place(_tensor(a), fold, axis, keepdims)
+        return idioms_indices.place(term_of(a), fold, axis, keepdims)
 
     return row
 
@@ -101,7 +101,7 @@ def _variance(
 ) -> Term:
     if ddof and correction:
         raise ModelError("a variance with ddof and correction", do="give one of them: they are the same")
-    x = floats(_tensor(a)) if dtype is None else converted(_tensor(a), dtype)
+    x = floats(term_of(a)) if dtype is None else converted(term_of(a), dtype)
     if not dtypes.is_float(x.dtype):
         raise UnsupportedOpError(f"a variance of dtype {x.dtype}", do="leave dtype out, and convert the result")
     return idioms.variance(x, _axes(x, axis), ddof or correction, keepdims)
@@ -114,17 +114,12 @@ def _deviation(a: Any, *args: Any, **options: Any) -> Term:
 
 def _running(op: str) -> Row:
     def row(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Term:
-        x = _tensor(a)
+        x = term_of(a)
         x = summed(x) if dtype is None else converted(x, dtype)
         at = 0 if axis is None else axis
         return idioms_indices.running(_flat(x) if axis is None or not x.shape else x, op, at)
 
     return row
-
-
-def _tensor(x: Any) -> Term:
-    """Return a number, which has numpy's own dtype here, or a list, as a tensor."""
-    return x if isinstance(x, Term) else constant(x)
 
 
 def _flat(x: Term) -> Term:
@@ -179,7 +174,7 @@ def _expand_dims(a: Term, axis: Any) -> Term:
 def _broadcast_to(array: Any, shape: Any) -> Term:
     if min(_ints(shape), default=1) < 1:
         raise ModelError(f"numpy.broadcast_to {shape}", do="give extents of at least 1")
-    return idioms.expand(_tensor(array), _ints(shape))
+    return idioms.expand(term_of(array), _ints(shape))
 
 
 def _squeeze(a: Term, axis: Any = None) -> Term:
@@ -191,7 +186,7 @@ def _squeeze(a: Term, axis: Any = None) -> Term:
 
 def _atleast(rank: int) -> Row:
     def one(x: Any) -> Term:
-        x = _tensor(x)
+        x = term_of(x)
         missing = rank - len(x.shape)
         if missing <= 0:
             return x
@@ -220,7 +215,7 @@ def _concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Term:
 
 
 def _stack(arrays: Sequence[Any], axis: int = 0) -> Term:
-    parts = promoted(*map(_tensor, _parts(arrays)))
+    parts = promoted(*map(term_of, _parts(arrays)))
     return idioms_windows.concat([idioms.unsqueeze(part, axis) for part in parts], axis)
 
 
@@ -238,7 +233,7 @@ def _dstack(tup: Sequence[Any]) -> Term:
 
 
 def _column_stack(tup: Sequence[Any]) -> Term:
-    parts = map(_tensor, _parts(tup))
+    parts = map(term_of, _parts(tup))
     return _concatenate([x if len(x.shape) > 1 else idioms.reshape(x, (-1, 1)) for x in parts], 1)
 
 
@@ -326,7 +321,7 @@ def filling(value: Any, dtype: DType) -> Any:
 def _where(condition: Any, *choices: Any) -> Term:
     if len(choices) != 2:
         raise UnsupportedOpError("numpy.where without values, whose result has no static shape")
-    return tensor("where", truth(_tensor(condition)), *promoted(*choices))
+    return tensor("where", truth(term_of(condition)), *promoted(*choices))
 
 
 def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: None = None, min: Any = None, max: Any = None) -> Term:
@@ -337,14 +332,14 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: None = None, min: A
 
 
 def _indices(x: Any) -> Term:
-    indices = _tensor(x)
+    indices = term_of(x)
     if not dtypes.is_integer(indices.dtype):
         raise ModelError(f"indices are {indices.type}", do="give integers")
     return indices
 
 
 def _take(a: Any, indices: Any, axis: int | None = None) -> Term:
-    x, at = _tensor(a), _indices(indices)
+    x, at = term_of(a), _indices(indices)
     if axis is None:
         x, axis = _flat(x), 0
     extent = _extent(x, axis)
@@ -405,7 +400,7 @@ def _triangle(op: str) -> Row:
 
 
 def _dot(a: Any, b: Any, out: None = None) -> Term:
-    x, y = promoted(_tensor(a), _tensor(b))
+    x, y = promoted(term_of(a), term_of(b))
     if not x.shape or not y.shape:
         return tensor("mul", x, y)
     if len(y.shape) <= 2:
@@ -414,21 +409,21 @@ def _dot(a: Any, b: Any, out: None = None) -> Term:
 
 
 def _inner(a: Any, b: Any) -> Term:
-    x, y = promoted(_tensor(a), _tensor(b))
+    x, y = promoted(term_of(a), term_of(b))
     return tensordot(x, y, ([len(x.shape) - 1], [len(y.shape) - 1])) if x.shape and y.shape else tensor("mul", x, y)
 
 
 def _outer(a: Any, b: Any, out: None = None) -> Term:
-    x, y = promoted(_tensor(a), _tensor(b))
+    x, y = promoted(term_of(a), term_of(b))
     return tensor("mul", idioms.reshape(x, (-1, 1)), idioms.reshape(y, (1, -1)))
 
 
 def _vdot(a: Any, b: Any) -> Term:
-    return _dot(_flat(_tensor(a)), _flat(_tensor(b)))
+    return _dot(_flat(term_of(a)), _flat(term_of(b)))
 
 
 def _tensordot(a: Any, b: Any, axes: Any = 2) -> Term:
-    x, y = promoted(_tensor(a), _tensor(b))
+    x, y = promoted(term_of(a), term_of(b))
     if isinstance(axes, int):
         axes = (range(-axes, 0), range(axes))
     first, second = (_distinct(_ints(part), len(z.shape)) for part, z in zip(axes, (x, y), strict=True))
@@ -438,11 +433,11 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Term:
 def _einsum(subscripts: Any, *operands: Any, optimize: Any = None) -> Term:
     if not isinstance(subscripts, str):
         raise UnsupportedOpError("numpy.einsum with axes as lists", do="write the subscripts as text")
-    return einsum(subscripts, promoted(*map(_tensor, operands)))
+    return einsum(subscripts, promoted(*map(term_of, operands)))
 
 
 def _cross(a: Any, b: Any, axis: int = -1) -> Term:
-    x, y = promoted(_tensor(a), _tensor(b))
+    x, y = promoted(term_of(a), term_of(b))
     if _extent(x, axis) != 3 or _extent(y, axis) != 3:
         raise UnsupportedOpError(f"numpy.cross of {x.type} and {y.type}", do="give vectors of three along the axis")
     return idioms_indices.cross(x, y, axis)
@@ -465,7 +460,7 @@ def _nan_to_num(x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None,
         raise ModelError("numpy.nan_to_num with copy=False changes its argument", do="take what it returns")
     if not all(isinstance(value, int | float | None) for value in (nan, posinf, neginf)):
         raise ModelError("numpy.nan_to_num with arrays in the place of values", do="give numbers, or use numpy.where")
-    return aten_row("nan_to_num.default")(_tensor(x), nan, posinf, neginf)
+    return aten_row("nan_to_num.default")(term_of(x), nan, posinf, neginf)
 
 
 def _round(a: Term, decimals: int = 0, out: None = None) -> Term:
@@ -589,8 +584,6 @@ FUNCTIONS: dict[Any, Row] = {
     np.empty_like: _like(0),
     np.full_like: _full_like,
     np.copy: lambda a: a,
-    np.real: lambda val: val,
-    np.imag: lambda val: _like(0)(val),
     np.shape: lambda a: a.shape,
     np.ndim: lambda a: len(a.shape),
     np.size: _size,

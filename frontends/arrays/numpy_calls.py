@@ -19,6 +19,7 @@ from frittata.egraph.terms import TensorType, Term
 from frittata.frontends.arrays import trees
 from frittata.frontends.arrays.constants import value_of
 from frittata.frontends.arrays.trees import Path
+from frittata.frontends.idioms_complex import Complex
 
 _IS_ALLOWED: ContextVar[bool] = ContextVar("is_allowed", default=False)
 _EXAMPLES = ("random", "wide", "ones", "gaps")
@@ -83,6 +84,8 @@ def _text(value: Any, operands: dict[Term, int]) -> str:
     match value:
         case Term():
             return f"x{operands.setdefault(value, len(operands))}"
+        case Complex() | complex():
+            raise ModelError("it would be given complex numbers")
         case tuple():
             return f"({''.join(f'{_text(part, operands)}, ' for part in value)})"  # pyright: ignore[reportUnknownVariableType]
         case list() | range():

@@ -14,7 +14,7 @@ from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Scalar, Term
 from frittata.frontends import idioms
 from frittata.frontends.arrays.functions import filling
-from frittata.frontends.arrays.tensor import Tensor, as_tensor, is_extent
+from frittata.frontends.arrays.tensor import Tensor, as_tensor, is_extent, real_term
 
 
 def operator(name: str) -> Callable[..., Tensor]:
@@ -43,7 +43,7 @@ def operator(name: str) -> Callable[..., Tensor]:
         bound.apply_defaults()
         given = [as_tensor(x) if isinstance(x, Term) else x for x in bound.arguments.values()]
         dtype = next((x.dtype for x in given[:count] if hasattr(x, "dtype")), np.dtype(np.float32))
-        operands = [as_tensor(_number(name, x, dtype)).term for x in given[:count]]
+        operands = [real_term(name, _number(name, x, dtype)) for x in given[:count]]
         rank = len(operands[0].shape) if operands else 0
         attrs = (
             _attribute(f"{name} with {label}", label, value, dtype, rank)

@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from frittata.egraph import dtypes
 from frittata.egraph.errors import ModelError
+from frittata.egraph.shapes import Shape
+from frittata.egraph.terms import Term
 from frittata.frontends.arrays import trees
+from frittata.frontends.arrays.constants import dtype_of
 from frittata.frontends.arrays.trace import ImportedFunction, from_function
 from frittata.frontends.arrays.trees import Path
-from frittata.frontends.calls import TENSOR
+from frittata.frontends.calls import COMPLEX_TENSOR, axis_of_parts, is_tensor
+from frittata.frontends.idioms_complex import as_complex
 from frittata.frontends.symbolic import Axis, Linear, Symbolic
 
 _HOW = "give an entry for each argument, nested as it is: ({axis: name, ...}, None, ...), or a dict of them by name"
@@ -34,27 +37,37 @@ def of_function(
     if not isinstance(by_name, Mapping) or len(by_name) != len(dynamic_shapes) or set(by_name) - set(first.arguments):
         raise ModelError(f"dynamic_shapes={dynamic_shapes!r:.80}", do=_HOW)
     leaves = dict(trees.leaves(first.arguments))
-    paths = [path for path, leaf in leaves.items() if leaf is TENSOR]
-    ranges: dict[str, tuple[int, int | None]] = {}
-    axes = {
-        path: _axes(trees.name_of(path), term.shape, _part(by_name, path), ranges)
+    paths = [path for path, leaf in leaves.items() if is_tensor(leaf)]
+    kinds = {
+        path: _kind(term, leaves[path] is COMPLEX_TENSOR)
         for path, term in zip(paths, first.model.main.inputs, strict=True)
     }
-    kinds = {path: dtypes.to_numpy(term.dtype) for path, term in zip(paths, first.model.main.inputs, strict=True)}
+    ranges: dict[str, tuple[int, int | None]] = {}
+    axes = {
+        path: _axes(trees.name_of(path), shape, _part(by_name, path), ranges) for path, (shape, _) in kinds.items()
+    }
 
     def at(sizes: Mapping[str, int]) -> ImportedFunction:
         def resized(path: Path, leaf: Any) -> Any:
-            if leaf is not TENSOR:
+            if not is_tensor(leaf):
                 return leaf
             shape = [sizes[axis.dim] if isinstance(axis, Linear) else axis for axis in axes[path]]
-            return np.zeros(shape, kinds[path])  # pyright: ignore[reportCallIssue, reportArgumentType]
+            return np.zeros(shape, kinds[path][1])  # pyright: ignore[reportCallIssue, reportArgumentType]
 
         return first.again(trees.rebuilt(first.arguments, resized))
 
-    inputs = tuple((trees.name_of(path), axes[path]) for path in paths)
+    inputs = tuple(
+        (trees.name_of(path), (*axes[path], *axis_of_parts(np.empty(0, kind)))) for path, (_, kind) in kinds.items()
+    )
     found = Symbolic(inputs, ranges, first.flatten, at, first.parameters)
     found.sizes(args, kwargs or {})
     return found
+
+
+def _kind(term: Term, is_complex: bool) -> tuple[Shape, np.dtype[Any]]:
+    """Return the shape and numpy's dtype of an argument that an input stands for."""
+    whole = as_complex(term) if is_complex else term
+    return whole.shape, dtype_of(whole)
 
 
 def _part(tree: Any, path: Path) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,10 +16,11 @@ from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Term
 from frittata.frontends.arrays import dispatch, trees, ufuncs
-from frittata.frontends.arrays.constants import constant
+from frittata.frontends.arrays.constants import constant, dtype_of, part_dtype
 from frittata.frontends.arrays.functions import FUNCTIONS
 from frittata.frontends.arrays.indexing import indexed
 from frittata.frontends.arrays.places import note
+from frittata.frontends.idioms_complex import Complex, each
 
 
 class Tensor(NDArrayOperatorsMixin):
@@ -35,12 +37,13 @@ class Tensor(NDArrayOperatorsMixin):
     __slots__ = ("term",)
     __hash__ = object.__hash__  # pyright: ignore[reportAssignmentType]  numpy's mixin has none, for == makes a tensor
 
-    def __init__(self, term: Term) -> None:
+    def __init__(self, term: Complex | Term) -> None:
         self.term = term
         note(term)
 
     def __repr__(self) -> str:
-        return f"Tensor({self.term.type})"
+        term = self.term
+        return f"Tensor({term.type if isinstance(term, Term) else f'{self.dtype}{list(term.shape)}'})"
 
     # ---- what is known -----------------------------------------------------------------------------------------------
 
@@ -52,7 +55,7 @@ class Tensor(NDArrayOperatorsMixin):
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the values."""
-        return dtypes.to_numpy(self.term.dtype)
+        return dtype_of(self.term)
 
     @property
     def ndim(self) -> int:
@@ -86,13 +89,13 @@ class Tensor(NDArrayOperatorsMixin):
 
     @property
     def real(self) -> Tensor:
-        """The tensor itself: there are no complex dtypes."""
-        return self
+        """The real part: of what is real the tensor itself."""
+        return _made(np.real, self)
 
     @property
     def imag(self) -> Tensor:
-        """Zeros."""
-        return _made(np.zeros_like, self)
+        """The imaginary part: of what is real zeros."""
+        return _made(np.imag, self)
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):  # a protocol that tensors do not have
@@ -123,7 +126,7 @@ class Tensor(NDArrayOperatorsMixin):
         for part in parts:
             if hasattr(part, "read"):  # an index of `build`
                 return part.read(self, parts)
-        return Tensor(indexed(self.term, unwrapped(parts)))
+        return Tensor(each(partial(indexed, key=unwrapped(parts)), self.term))
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
@@ -132,7 +135,8 @@ class Tensor(NDArrayOperatorsMixin):
         self, dtype: Any, order: str = "K", casting: Any = "unsafe", subok: bool = True, copy: bool = True
     ) -> Tensor:
         """Convert the values; None is float64, as in numpy, and order, subok and copy say nothing of values."""
-        kind = np.dtype(np.float64) if dtype is None else dtypes.to_numpy(dtypes.from_numpy(dtype))
+        wanted = np.float64 if dtype is None else dtype
+        kind = np.dtype(wanted) if part_dtype(wanted) else dtypes.to_numpy(dtypes.from_numpy(wanted))
         if not np.can_cast(self.dtype, kind, casting):
             raise ModelError(f"{self!r} as {kind}, which is not {casting!r}", do="leave casting out")
         return Tensor(ufuncs.converted(self.term, kind))
@@ -154,8 +158,8 @@ class Tensor(NDArrayOperatorsMixin):
         return self
 
     def conj(self) -> Tensor:
-        """Return the tensor: there are no complex dtypes."""
-        return self
+        """Return the tensor with the other sign of its imaginary part."""
+        return _made(np.conjugate, self)
 
     conjugate = conj
 
@@ -225,6 +229,8 @@ def input(name: str, shape: Sequence[Any], dtype: Any = "f32") -> Tensor:
     if not all(isinstance(dim, Sym) or is_extent(dim) for dim in dims):
         do = 'give a tuple of extents, each at least 1, or names: ("n", 784)'
         raise ModelError(f"input {name!r} of shape {shape!r}", do=do)
+    if part_dtype(dtype):
+        raise ModelError(f"input {name!r} is complex", do="declare its parts, and join them: real + 1j * imag")
     return Tensor(tensor("input", name=name, shape=tuple(dims), dtype=dtype_named(dtype)))
 
 
@@ -253,7 +259,18 @@ def as_tensor(value: Any) -> Tensor:
     """Return an array or a number as a tensor whose values are known, a term as the tensor that it is."""
     if isinstance(value, Tensor):
         return value
-    return Tensor(value if isinstance(value, Term) else constant(value))
+    return Tensor(value if isinstance(value, Term | Complex) else constant(value))
+
+
+def real_term(what: str, value: Any) -> Term:
+    """Return the term of a tensor, an array or a number.
+
+    Raises: ModelError that says what has it, if it is complex.
+    """
+    found = as_tensor(value).term
+    if isinstance(found, Complex):
+        raise ModelError(f"{what} of complex numbers", do="give their parts, x.real and x.imag, each as one")
+    return found
 
 
 def unwrapped(value: Any) -> Any:
@@ -273,4 +290,4 @@ def unwrapped(value: Any) -> Any:
 
 def wrapped(value: Any) -> Any:
     """Return what callers of rows get: tensors for terms, within lists and tuples too."""
-    return trees.rebuilt(value, lambda _, leaf: Tensor(leaf) if isinstance(leaf, Term) else leaf)
+    return trees.rebuilt(value, lambda _, leaf: Tensor(leaf) if isinstance(leaf, Term | Complex) else leaf)

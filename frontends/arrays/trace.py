@@ -17,9 +17,21 @@ from frittata.egraph.terms import Term
 from frittata.frontends import draws
 from frittata.frontends.arrays import numpy_calls, places, trees
 from frittata.frontends.arrays.constants import values_in
-from frittata.frontends.arrays.tensor import Tensor, as_tensor, input
+from frittata.frontends.arrays.tensor import Tensor, as_tensor, input, real_term
 from frittata.frontends.arrays.trees import Path
-from frittata.frontends.calls import STATELESS, TENSOR, Call, State, is_same
+from frittata.frontends.calls import (
+    COMPLEX_TENSOR,
+    STATELESS,
+    TENSOR,
+    Call,
+    State,
+    is_complex,
+    is_same,
+    pairs_of,
+    real_of,
+    taken,
+)
+from frittata.frontends.idioms_complex import Complex, as_complex, stored
 
 _ARRAYS = (np.ndarray, np.generic)
 _MOST_NAMED = 4
@@ -79,10 +91,15 @@ class ImportedFunction:
                 f"the call has another structure than the example arguments: {named}{f' and {more} more' * (more > 0)}",
                 do="give the arguments nested as the example arguments were, or optimize again",
             )
+        arrays: list[Any] = []
         for path, leaf in self._leaves.items():
-            if leaf is not TENSOR and not is_same(given[path], leaf):
+            if leaf is TENSOR:
+                arrays.append(given[path])
+            elif leaf is COMPLEX_TENSOR:
+                arrays.append(pairs_of(trees.name_of(path), given[path]))
+            elif not is_same(given[path], leaf):
                 raise _changed(trees.name_of(path), given[path], leaf)
-        return [given[path] for path, leaf in self._leaves.items() if leaf is TENSOR]
+        return arrays
 
     def _as_imported(self, given: dict[str, Any]) -> dict[str, Any]:
         """Leave out defaults that were left out at the import, and add those that were not."""
@@ -106,7 +123,7 @@ class ImportedFunction:
     def unflatten(self, outputs: Iterable[Any]) -> Any:
         """Return the outputs of `model.main` in the structure that the function returns."""
         values = iter(outputs)
-        return trees.rebuilt(self.result, lambda _, leaf: next(values) if leaf is TENSOR else leaf)
+        return trees.rebuilt(self.result, lambda _, leaf: taken(leaf, values))
 
     def call(self) -> Call:
         """Return how the model is called, as plain data."""
@@ -151,7 +168,8 @@ def from_function(
 
 
 def _traced(function: Callable[..., Any], bound: dict[str, Any], fallback: str) -> ImportedFunction:
-    inputs: dict[Path, Tensor] = {}
+    inputs: dict[Path, Term] = {}
+    tensors: dict[Path, Tensor] = {}
     for path, leaf in trees.leaves(bound):
         if isinstance(leaf, np.matrix | np.ma.MaskedArray):
             what = f"argument {trees.name_of(path)} is a {type(leaf).__name__}"
@@ -162,8 +180,12 @@ def _traced(function: Callable[..., Any], bound: dict[str, Any], fallback: str) 
             raise ModelError(what, do="give arrays in tuples, lists and dicts")
         if _is_array(leaf):
             array = leaf if isinstance(leaf, _ARRAYS) else np.from_dlpack(leaf)
+            if array is not leaf and np.iscomplexobj(array):
+                what = f"argument {trees.name_of(path)} is a complex {type(leaf).__name__}"
+                raise ModelError(what, do="give an array of numpy: numpy.from_dlpack(x)")
             inputs[path] = _input(trees.name_of(path), array, inputs.values())
-    given = trees.rebuilt(bound, lambda path, leaf: inputs.get(path, leaf))
+            tensors[path] = Tensor(as_complex(inputs[path]) if is_complex(array) else inputs[path])
+    given = trees.rebuilt(bound, lambda path, leaf: tensors.get(path, leaf))
     before = list(trees.leaves(given))
     name = getattr(function, "__name__", type(function).__name__)
     is_extern = fallback == "extern"
@@ -176,12 +198,19 @@ def _traced(function: Callable[..., Any], bound: dict[str, Any], fallback: str) 
         if not isinstance(leaf, (Tensor, *_ARRAYS)):
             _check_constant(leaf)
             return leaf
-        outputs.append(as_tensor(leaf).term)
-        return TENSOR
+        found = as_tensor(leaf).term
+        outputs.append(stored(found))
+        return COMPLEX_TENSOR if isinstance(found, Complex) else TENSOR
 
     shape = trees.rebuilt(result, noted)
-    arguments = trees.rebuilt(bound, lambda path, leaf: TENSOR if path in inputs else _kept(leaf))
-    main = Function(tuple(tensor.term for tensor in inputs.values()), tuple(outputs))
+
+    def argument(path: Path, leaf: Any) -> Any:
+        if path not in inputs:
+            return _kept(leaf)
+        return COMPLEX_TENSOR if isinstance(tensors[path].term, Complex) else TENSOR
+
+    arguments = trees.rebuilt(bound, argument)
+    main = Function(tuple(inputs.values()), tuple(outputs))
     origins = {term: origin_by_term[term] for term in main.walk() if term in origin_by_term}
     model = Model({"main": main}, values_in(outputs), origins)
     return ImportedFunction(model, function, arguments, shape, fallback=fallback)
@@ -228,18 +257,19 @@ def _defaults(signature: inspect.Signature | None) -> dict[str, Any]:
     return {name: one.default for name, one in parameters.items() if one.default is not inspect.Parameter.empty}
 
 
-def _input(name: str, array: Any, taken: Iterable[Tensor]) -> Tensor:
+def _input(name: str, array: Any, taken: Iterable[Term]) -> Term:
     if 0 in array.shape:
         raise EmptyError(f"argument {name} is empty: shape {array.shape}", do="tensors need at least one value")
     try:
-        return input(_fresh(name, taken), array.shape, array.dtype)
+        real = real_of(array)
+        return real_term(name, input(_fresh(name, taken), real.shape, real.dtype))
     except ModelError as error:
         error.where = f"argument {name}"
         raise
 
 
-def _fresh(name: str, taken: Iterable[Tensor]) -> str:
-    names = {tensor.term.attrs[0] for tensor in taken}
+def _fresh(name: str, taken: Iterable[Term]) -> str:
+    names = {term.attrs[0] for term in taken}
     while name in names:
         name += "_"
     return name

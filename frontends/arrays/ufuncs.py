@@ -13,8 +13,10 @@ from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Scalar, Term
 from frittata.frontends import aten, aten_scalars, idioms, narrow
-from frittata.frontends.arrays import numpy_calls
-from frittata.frontends.arrays.constants import constant
+from frittata.frontends.arrays import numpy_calls, ufuncs_complex
+from frittata.frontends.arrays.constants import constant, dtype_of, part_dtype
+from frittata.frontends.idioms_complex import Complex, parts
+from frittata.frontends.idioms_complex import truth as truth_of_complex
 
 Row = Callable[..., Any]
 
@@ -27,18 +29,22 @@ def _kind(x: Any) -> Any:
 
     Raises: ModelError for what is neither a tensor nor a number.
     """
-    if isinstance(x, Term):
-        return dtypes.to_numpy(x.dtype)
+    if isinstance(x, Term | Complex):
+        return dtype_of(x)
     if not isinstance(x, bool | int | float | complex):
         kind = f"{type(x).__module__}.{type(x).__name__}".removeprefix("builtins.")
         raise ModelError(f"arithmetic with a {kind}", do="give tensors, arrays and numbers: numpy.asarray(x)")
-    return type(x) if type(x) in (int, float) else np.result_type(x)
+    return type(x) if type(x) in _WEAK else np.result_type(x)
+
+
+_WEAK = (int, float, complex)
+"""The types of Python's numbers: they take the dtype of what they meet."""
 
 
 def promoted(*operands: Any) -> list[Term]:
     """Return operands, numbers and lists among them, as tensors of the dtype that numpy promotes to."""
     given = _arrays(operands)
-    weak: list[Any] = [x if type(x) in (int, float) else _kind(x) for x in given]
+    weak: list[Any] = [x if type(x) in _WEAK else _kind(x) for x in given]
     dtype = dtypes.from_numpy(np.result_type(*weak))
     return [idioms.typed(x, dtype) for x in given]
 
@@ -48,9 +54,17 @@ def _arrays(operands: Sequence[Any]) -> list[Any]:
     return [constant(x) if isinstance(x, list | tuple) else x for x in operands]
 
 
-def converted(x: Term, dtype: Any) -> Term:
-    """Convert to a numpy dtype, None for none."""
-    return x if dtype is None else idioms.cast(x, dtypes.from_numpy(dtype))
+def converted(x: Any, dtype: Any) -> Any:
+    """Convert to a numpy dtype, None for none; what is complex and becomes real loses its imaginary part."""
+    part = part_dtype(dtype)
+    if dtype is None:
+        return x
+    if part is not None:
+        return Complex(*(idioms.cast(one, part) for one in parts(x)))
+    kind = dtypes.from_numpy(dtype)
+    if isinstance(x, Complex):
+        return truth(x) if kind == "bool" else idioms.cast(x.real, kind)
+    return idioms.cast(x, kind)
 
 
 def floats(x: Term) -> Term:
@@ -67,7 +81,9 @@ def summed(x: Term) -> Term:
     return x if dtypes.is_float(x.dtype) else idioms.cast(x, "i64")
 
 
-def truth(x: Term) -> Term:
+def truth(x: Complex | Term) -> Term:
+    if isinstance(x, Complex):
+        return truth_of_complex(x)
     return x if x.dtype == "bool" else tensor("ne", x, idioms.scalar(0, x.dtype))
 
 
@@ -85,6 +101,8 @@ def apply(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any]) -> An
         raise ModelError(f"numpy.{ufunc.__name__} with {', '.join(options)}", do="leave it out, and convert the result")
     inputs = _arrays(inputs)
     loop = ufunc.resolve_dtypes((*map(_kind, inputs), *(None,) * ufunc.nout))
+    if any(isinstance(x, Complex | complex) for x in inputs):
+        return ufuncs_complex.apply(ufunc, inputs, loop)
     *wanted, result = map(dtypes.from_numpy, loop)
     for x, dtype in zip(inputs, wanted, strict=True):
         if type(x) is int and dtypes.is_integer(dtype) and not fits(x, dtype):

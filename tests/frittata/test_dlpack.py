@@ -51,6 +51,13 @@ def test_the_kind_of_array_that_comes_in_goes_out(tmp_path: Path) -> None:
     np.testing.assert_allclose(fast["main"](X, X), X * 3)
 
 
+def test_complex_results_are_numpys_and_complex_arguments_have_to_be() -> None:
+    fast = ft.optimize(lambda x: x * 1j, (Standard(X),), machine=REFERENCE)
+    np.testing.assert_array_equal(fast(Standard(X)), X * 1j)
+    with pytest.raises(ModelError, match=r"argument z is a complex Standard(.|\n)*numpy.from_dlpack"):
+        ft.optimize(lambda z: z * 2, (Standard(X * 1j),), machine=REFERENCE)
+
+
 def test_what_is_no_array_or_lies_elsewhere_is_refused(tmp_path: Path) -> None:
     fast = ft.optimize(lambda x: x * 2, (X,), machine=REFERENCE, cache=tmp_path)
     with pytest.raises(ModelError, match="an argument is a list"):

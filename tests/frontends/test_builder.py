@@ -24,7 +24,7 @@ def test_a_model_with_a_param_and_a_named_result(tmp_path: Path) -> None:
         b.output(ft.ops.softmax(hidden, axis=-1), hidden)
     model = b.model()
     assert "param w: f32[6, 3]" in str(model)
-    assert model.origin_by_term[hidden.term] == "hidden"
+    assert model.origin_by_term[model.main.outputs[1]] == "hidden"
     np.testing.assert_array_equal(model.params["w"], W)
     soft, rectified = ft.optimize(model, machine=REFERENCE, cache=tmp_path)(X)
     np.testing.assert_allclose(rectified, np.maximum(X @ W, 0), 1e-5)

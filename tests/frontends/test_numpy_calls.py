@@ -58,7 +58,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a shape that depends on values": (lambda x, at: np.unique(at), "shape or dtype of its result depends on values"),
     "a shape that has gaps tell": (lambda x, at: np.nonzero(x), "shape or dtype of its result depends on values"),
     "a dtype that depends on values": (lambda x, at: np.linalg.eig(x), "depends on values|no element type"),
-    "complex numbers": (lambda x, at: np.fft.rfft(x), "no element type for complex128"),
+    "complex numbers": (lambda x, at: np.sort_complex(x[0]), "no element type for complex128"),
     "a change in place": (lambda x, at: np.put(x, [1], 2.0), "read-only"),
     "a function as argument": (lambda x, at: np.apply_along_axis(sum, 0, x), "no text form"),
     "what numpy refuses": (lambda x, at: np.linalg.solve(x, x[:3]), "numpy refuses numpy.linalg.solve"),
