@@ -28,7 +28,7 @@ ALL_CHECKS: list[HealthCheck] = [*HealthCheck]  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-@pytest.mark.parametrize(("drawn", "share"), [(networks(), 15), (programs(), 4)], ids=["networks", "programs"])
+@pytest.mark.parametrize(("drawn", "share"), [(networks(), 10), (programs(), 3)], ids=["networks", "programs"])
 def test_what_is_compiled_computes_what_torch_computes(
     request: pytest.FixtureRequest, drawn: SearchStrategy[Sample], share: int, part: int, tmp_path: Path
 ) -> None:
