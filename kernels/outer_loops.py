@@ -15,6 +15,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from frittata.kernels import vmath
 from frittata.kernels.flow import repeat
 from frittata.kernels.intrinsics import Intrinsic, table_value
 from frittata.kernels.simd import I64, Builder, Index, Value, as_index, call_symbol
@@ -23,14 +24,22 @@ _POINTER: Any = ir.IntType(8).as_pointer()
 _STRIP = "llvm.strip.invariant.group.p0"
 _FUNCTION_TYPE: Any = ir.FunctionType(ir.VoidType(), [I64.as_pointer(), I64])
 
-_SIGN_BY_RELATION: Mapping[type[ast.cmpop], str] = {
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
+_RELATIONS: Mapping[type[ast.cmpop], str] = {
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
 }
+_OPERATORS: Mapping[type[ast.operator], tuple[str, Callable[[int, int], int]]] = {
+    ast.Add: ("add", operator.add),
+    ast.Sub: ("sub", operator.sub),
+    ast.Mult: ("mul", operator.mul),
+    ast.FloorDiv: ("floordiv", operator.floordiv),
+    ast.Mod: ("mod", operator.mod),
+}
+"""The names of operators in `vmath`; of arithmetic also what it is of numbers that are known."""
 
 
 def emit_function(module: Any, symbol: str, source: str, intrinsics: Mapping[str, Intrinsic]) -> None:
@@ -78,7 +87,12 @@ class _Writer:
                 for target, value in zip(targets, [self._value(each) for each in values], strict=True):
                     assert isinstance(target, ast.Name)
                     self._store(target.id, value)
-            case ast.For(target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id="range"), args=bounds), body=body):
+            case ast.For(
+                target=ast.Name(id=name),
+                iter=ast.Call(func=ast.Name(id="range"), args=bounds, keywords=[]),
+                body=body,
+                orelse=[],
+            ):
                 self._loop(name, [self._value(bound) for bound in bounds], body)
             case ast.If(test=test, body=body, orelse=otherwise):
                 with self._builder.if_else(self._condition(test)) as (then, other):
@@ -105,10 +119,11 @@ class _Writer:
 
     def _condition(self, node: ast.expr) -> Value:
         if not isinstance(node, ast.Compare):
-            return self._builder.icmp_signed("!=", as_index(self._value(node)), I64(0))
-        values = [as_index(self._value(each)) for each in (node.left, *node.comparators)]
-        signs = [_SIGN_BY_RELATION[type(relation)] for relation in node.ops]
-        found = map(self._builder.icmp_signed, signs, values, values[1:])
+            return self._emit("ne", self._value(node), 0)
+        if any(type(relation) not in _RELATIONS for relation in node.ops):
+            raise _refused(node)
+        values = [self._value(each) for each in (node.left, *node.comparators)]
+        found = (self._emit(_RELATIONS[type(op)], a, b) for op, a, b in zip(node.ops, values, values[1:], strict=False))
         return reduce(self._builder.and_, found)
 
     def _value(self, node: ast.expr) -> Index:
@@ -123,11 +138,11 @@ class _Writer:
                 condition = self._condition(test)
                 return self._builder.select(condition, as_index(self._value(body)), as_index(self._value(otherwise)))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-                known, emit = _OPERATORS[type(op)]
-                return self._computed(known, emit, self._value(left), self._value(right))
+                name, known = _OPERATORS[type(op)]
+                a, b = self._value(left), self._value(right)
+                return known(a, b) if isinstance(a, int) and isinstance(b, int) else self._emit(name, a, b)
             case ast.Call(func=ast.Name(id="min" | "max" as name), args=args):
-                known, sign = (min, "<") if name == "min" else (max, ">")
-                return reduce(partial(self._computed, known, partial(_select, sign)), map(self._value, args))
+                return reduce(partial(self._emit, name), map(self._value, args))
             case ast.Subscript(value=ast.Name(id="table"), slice=ast.Constant(value=int() as entry)):
                 return table_value(self._builder, self._table, entry)
             case ast.Call(func=ast.Name(id=name), args=[ast.Name(id="table"), *args]) if name in self._intrinsics:
@@ -138,13 +153,8 @@ class _Writer:
             case _:
                 raise _refused(node)
 
-    def _computed(
-        self, known: Callable[[int, int], int], emit: Callable[[Builder, Value, Value], Value], a: Index, b: Index
-    ) -> Index:
-        """Compute what is known now."""
-        if isinstance(a, int) and isinstance(b, int):
-            return known(a, b)
-        return emit(self._builder, as_index(a), as_index(b))
+    def _emit(self, name: str, a: Index, b: Index) -> Value:
+        return vmath.emit(name, self._builder, as_index(a), as_index(b))
 
 
 def _opaque(builder: Builder, value: Index) -> Value:
@@ -157,34 +167,3 @@ def _opaque(builder: Builder, value: Index) -> Value:
 
 def _refused(node: ast.AST) -> SyntaxError:
     return SyntaxError(f"outer loops have no such {type(node).__name__}: {ast.unparse(node)}")
-
-
-def _select(sign: str, builder: Builder, a: Value, b: Value) -> Value:
-    return builder.select(builder.icmp_signed(sign, a, b), a, b)
-
-
-def _floor_quotient(builder: Builder, a: Value, b: Value) -> Value:
-    """Round towards minus infinity: one less where the remainder has not the sign of the divisor."""
-    quotient = builder.sdiv(a, b)
-    return builder.add(quotient, builder.sext(_is_short(builder, builder.srem(a, b), b), I64))
-
-
-def _remainder(builder: Builder, a: Value, b: Value) -> Value:
-    """Return what is left of a floor division: it has the sign of the divisor."""
-    rest = builder.srem(a, b)
-    return builder.select(_is_short(builder, rest, b), builder.add(rest, b), rest)
-
-
-def _is_short(builder: Builder, rest: Value, divisor: Value) -> Value:
-    differs = builder.icmp_signed("<", builder.xor(rest, divisor), I64(0))
-    return builder.and_(builder.icmp_signed("!=", rest, I64(0)), differs)
-
-
-_Operator = tuple[Callable[[int, int], int], Callable[[Builder, Value, Value], Value]]
-_OPERATORS: Mapping[type[ast.operator], _Operator] = {
-    ast.Add: (operator.add, lambda builder, a, b: builder.add(a, b, flags=["nsw"])),
-    ast.Sub: (operator.sub, lambda builder, a, b: builder.sub(a, b, flags=["nsw"])),
-    ast.Mult: (operator.mul, lambda builder, a, b: builder.mul(a, b, flags=["nsw"])),
-    ast.FloorDiv: (operator.floordiv, _floor_quotient),
-    ast.Mod: (operator.mod, _remainder),
-}

@@ -27,6 +27,7 @@ _SOURCES = {
         put(table, 2, a // 4)
         put(table, 3, a % 6)
         put(table, 4, -7 // 2 % 3)
+        put(table, 5, a // 7 - b % 5)
     """,
     "least": """
         put(table, 0, min(a, b))
@@ -144,6 +145,8 @@ def test_source_means_what_python_means(name: str) -> None:
         ("put(table, 0, later)", "there is no 'later'"),
         ("put(chunk, 0, 1)", "there is no 'put' to use as in: put\\(chunk, 0, 1\\)"),
         ("put(table, 0, 1.5)", "no such Constant"),
+        ("if a in b:\n    pass", "no such Compare: a in b"),
+        ("for i in range(a):\n    pass\nelse:\n    pass", "no such For"),
     ],
 )
 def test_what_outer_loops_are_not_is_an_error(body: str, what: str) -> None:
