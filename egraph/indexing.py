@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, TypeVar
 
@@ -23,6 +23,9 @@ T = TypeVar("T")
 
 _MOST_LOOKED_AT = 1 << 16
 """How many places of an index are tried one by one where the normal form does not tell."""
+
+_remembered = lru_cache(maxsize=1 << 15)
+"""Kernels of one program ask for the same arithmetic of indices again and again."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class Affine:
     def __mul__(self, by: int) -> Affine:
         return Affine(self.constant * by, tuple((atom, factor * by) for atom, factor in self.terms) if by else ())
 
+    @_remembered
     def __floordiv__(self, by: int) -> Affine:
         outer, inner = self._split(by)
         if _within(inner, by):
@@ -97,6 +101,7 @@ class Affine:
                 return outer + (atom.of + rest * atom.by) // (atom.by * by)
         return outer + Affine(0, ((Quot(inner, by), 1),))
 
+    @_remembered
     def __mod__(self, by: int) -> Affine:
         _, inner = self._split(by)
         if _within(inner, by):
@@ -106,6 +111,7 @@ class Affine:
                 return (inner + Affine(0, ((atom, -factor),)) + atom.of * factor) % by
         return Affine(0, ((Rem(inner, by), 1),))
 
+    @_remembered
     def clamped(self, extent: int) -> Affine:
         """Return the value clamped to 0 .. extent - 1, itself where it cannot lie outside."""
         if extent == 1:
@@ -133,12 +139,21 @@ class Affine:
             high += factor * (most if factor > 0 else least)
         return low, high
 
-    def variables(self) -> set[int | str]:
+    def variables(self) -> frozenset[int | str]:
         """Return the keys of all variables mentioned."""
-        keys: set[int | str] = set()
+        return self._variables
+
+    @cached_property
+    def _variables(self) -> frozenset[int | str]:
+        return frozenset(self._keys)
+
+    @cached_property
+    def _keys(self) -> tuple[int | str, ...]:
+        """The keys of all variables, each once, in the order of the terms."""
+        keys: dict[int | str, None] = {}
         for atom, _ in self.terms:
-            keys |= {atom.key} if isinstance(atom, Var) else atom.of.variables()
-        return keys
+            keys |= dict.fromkeys((atom.key,) if isinstance(atom, Var) else atom.of._keys)
+        return tuple(keys)
 
     def factor_of(self, key: int | str) -> int | None:
         """Return c if the value moves by c for each step of the variable `key`, None if it is not linear in it."""
@@ -153,13 +168,7 @@ class Affine:
 
     def substitute(self, value_by_key: Mapping[int | str, Affine]) -> Affine:
         """Replace variables by expressions and normalize again."""
-        parts: list[tuple[Affine, int]] = [(Affine(self.constant), 1)]
-        for atom, factor in self.terms:
-            if isinstance(atom, Var):
-                parts.append((value_by_key.get(atom.key) or Affine(0, ((atom, 1),)), factor))
-            else:
-                parts.append((_applied(atom, atom.of.substitute(value_by_key)), factor))
-        return _sum(parts)
+        return _substituted(self, tuple(map(value_by_key.get, self._keys)))
 
     def evaluate(self, value_of: Callable[[int | str], Any]) -> Any:
         """Compute the value with `+ * // %` of whatever `value_of` returns (numbers, arrays, ...)."""
@@ -192,6 +201,19 @@ class Affine:
         if self.constant or not parts:
             parts.append(str(self.constant))
         return " + ".join(parts)
+
+
+@_remembered
+def _substituted(e: Affine, values: tuple[Affine | None, ...]) -> Affine:
+    """Replace the variables of an expression, in their order, by those of the values that are given."""
+    value_by_key = dict(zip(e._keys, values, strict=True))
+    parts: list[tuple[Affine, int]] = [(Affine(e.constant), 1)]
+    for atom, factor in e.terms:
+        if isinstance(atom, Var):
+            parts.append((value_by_key[atom.key] or Affine(0, ((atom, 1),)), factor))
+        else:
+            parts.append((_applied(atom, atom.of.substitute(value_by_key)), factor))
+    return _sum(parts)
 
 
 def _applied(atom: Quot | Rem | Clamp, inner: Any) -> Any:
@@ -328,6 +350,7 @@ class IndexMap:
         return is_other and self.linear_offset() == 0 and shapes.size(source) == shapes.size(result)
 
 
+@_remembered
 def flatten(indices: tuple[Affine, ...], shape: tuple[int, ...]) -> Affine:
     """Return the row-major offset, in elements, of an index into a tensor of `shape`."""
     return _sum(zip(indices, shapes.strides(shape), strict=True))
