@@ -329,6 +329,13 @@ class IndexMap:
     result: Shape
     sources: tuple[Affine, ...]
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.source, self.result, self.sources))
+
     def __str__(self) -> str:
         return f"{shapes.fmt(self.source)} -> {shapes.fmt(self.result)}: [{', '.join(map(str, self.sources))}]"
 
@@ -356,6 +363,7 @@ def flatten(indices: tuple[Affine, ...], shape: tuple[int, ...]) -> Affine:
     return _sum(zip(indices, shapes.strides(shape), strict=True))
 
 
+@_remembered
 def axes_of(shape: Shape) -> tuple[Affine, ...]:
     """Return each axis of a shape as an expression."""
     rank = len(shape)

@@ -72,12 +72,12 @@ class Candidate:
     binders: frozenset[int] = frozenset()
     """The element classes of the folds and contractions that it computes."""
 
-    @property
+    @cached_property
     def produces(self) -> tuple[int, ...]:
         """The classes that it computes."""
         return tuple(class_ for class_, _ in self.bodies)
 
-    @property
+    @cached_property
     def cost(self) -> float:
         """Seconds."""
         return self.estimate.seconds
