@@ -139,13 +139,9 @@ class Affine:
             high += factor * (most if factor > 0 else least)
         return low, high
 
-    def variables(self) -> frozenset[int | str]:
+    def variables(self) -> set[int | str]:
         """Return the keys of all variables mentioned."""
-        return self._variables
-
-    @cached_property
-    def _variables(self) -> frozenset[int | str]:
-        return frozenset(self._keys)
+        return set(self._keys)
 
     @cached_property
     def _keys(self) -> tuple[int | str, ...]:
@@ -168,7 +164,20 @@ class Affine:
 
     def substitute(self, value_by_key: Mapping[int | str, Affine]) -> Affine:
         """Replace variables by expressions and normalize again."""
-        return _substituted(self, tuple(map(value_by_key.get, self._keys)))
+        return self._substituted(tuple(map(value_by_key.get, self._keys)))
+
+    @_remembered
+    def _substituted(self, values: tuple[Affine | None, ...]) -> Affine:
+        """Replace the variables, in their order, by those of the values that are given."""
+        pairs = zip(self._keys, values, strict=True)
+        value_by_key = {key: value for key, value in pairs if value is not None}
+        parts: list[tuple[Affine, int]] = [(Affine(self.constant), 1)]
+        for atom, factor in self.terms:
+            if isinstance(atom, Var):
+                parts.append((value_by_key.get(atom.key) or Affine(0, ((atom, 1),)), factor))
+            else:
+                parts.append((_applied(atom, atom.of.substitute(value_by_key)), factor))
+        return _sum(parts)
 
     def evaluate(self, value_of: Callable[[int | str], Any]) -> Any:
         """Compute the value with `+ * // %` of whatever `value_of` returns (numbers, arrays, ...)."""
@@ -201,19 +210,6 @@ class Affine:
         if self.constant or not parts:
             parts.append(str(self.constant))
         return " + ".join(parts)
-
-
-@_remembered
-def _substituted(e: Affine, values: tuple[Affine | None, ...]) -> Affine:
-    """Replace the variables of an expression, in their order, by those of the values that are given."""
-    value_by_key = dict(zip(e._keys, values, strict=True))
-    parts: list[tuple[Affine, int]] = [(Affine(e.constant), 1)]
-    for atom, factor in e.terms:
-        if isinstance(atom, Var):
-            parts.append((value_by_key[atom.key] or Affine(0, ((atom, 1),)), factor))
-        else:
-            parts.append((_applied(atom, atom.of.substitute(value_by_key)), factor))
-    return _sum(parts)
 
 
 def _applied(atom: Quot | Rem | Clamp, inner: Any) -> Any:

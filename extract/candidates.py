@@ -72,12 +72,13 @@ class Candidate:
     binders: frozenset[int] = frozenset()
     """The element classes of the folds and contractions that it computes."""
 
-    @cached_property
-    def produces(self) -> tuple[int, ...]:
-        """The classes that it computes."""
-        return tuple(class_ for class_, _ in self.bodies)
+    produces: tuple[int, ...] = field(init=False)
+    """The classes that it computes."""
 
-    @cached_property
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "produces", tuple(class_ for class_, _ in self.bodies))
+
+    @property
     def cost(self) -> float:
         """Seconds."""
         return self.estimate.seconds
