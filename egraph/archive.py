@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from frittata.egraph import indexing, program, shapes, terms
@@ -23,6 +23,7 @@ _CLASS_BY_NAME = {
     for name, class_ in vars(module).items()
     if is_dataclass(class_) and class_.__module__ == module.__name__ and name != Term.__name__
 }
+_CLASSES = frozenset(_CLASS_BY_NAME.values())
 
 
 def fingerprint(roots: tuple[Term, ...]) -> str:
@@ -81,6 +82,12 @@ class _Writer(pickle.Pickler):
             return None
         self._met[obj] = None
         return 0 if self._position is None else self._position[obj]
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Write a dataclass as its fields: what it has computed of them, hashes for one, is of this process."""
+        if type(obj) not in _CLASSES:
+            return NotImplemented
+        return type(obj), tuple(getattr(obj, field.name) for field in fields(obj))
 
 
 class _Reader(pickle.Unpickler):

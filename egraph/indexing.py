@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, TypeVar
 
@@ -23,6 +23,9 @@ T = TypeVar("T")
 
 _MOST_LOOKED_AT = 1 << 16
 """How many places of an index are tried one by one where the normal form does not tell."""
+
+_remembered = lru_cache(maxsize=1 << 15)
+"""Kernels of one program ask for the same arithmetic of indices again and again."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class Affine:
     def __mul__(self, by: int) -> Affine:
         return Affine(self.constant * by, tuple((atom, factor * by) for atom, factor in self.terms) if by else ())
 
+    @_remembered
     def __floordiv__(self, by: int) -> Affine:
         outer, inner = self._split(by)
         if _within(inner, by):
@@ -97,6 +101,7 @@ class Affine:
                 return outer + (atom.of + rest * atom.by) // (atom.by * by)
         return outer + Affine(0, ((Quot(inner, by), 1),))
 
+    @_remembered
     def __mod__(self, by: int) -> Affine:
         _, inner = self._split(by)
         if _within(inner, by):
@@ -106,6 +111,7 @@ class Affine:
                 return (inner + Affine(0, ((atom, -factor),)) + atom.of * factor) % by
         return Affine(0, ((Rem(inner, by), 1),))
 
+    @_remembered
     def clamped(self, extent: int) -> Affine:
         """Return the value clamped to 0 .. extent - 1, itself where it cannot lie outside."""
         if extent == 1:
@@ -135,10 +141,15 @@ class Affine:
 
     def variables(self) -> set[int | str]:
         """Return the keys of all variables mentioned."""
-        keys: set[int | str] = set()
+        return set(self._keys)
+
+    @cached_property
+    def _keys(self) -> tuple[int | str, ...]:
+        """The keys of all variables, each once, in the order of the terms."""
+        keys: dict[int | str, None] = {}
         for atom, _ in self.terms:
-            keys |= {atom.key} if isinstance(atom, Var) else atom.of.variables()
-        return keys
+            keys |= dict.fromkeys((atom.key,) if isinstance(atom, Var) else atom.of._keys)
+        return tuple(keys)
 
     def factor_of(self, key: int | str) -> int | None:
         """Return c if the value moves by c for each step of the variable `key`, None if it is not linear in it."""
@@ -153,6 +164,13 @@ class Affine:
 
     def substitute(self, value_by_key: Mapping[int | str, Affine]) -> Affine:
         """Replace variables by expressions and normalize again."""
+        return self._substituted(tuple(map(value_by_key.get, self._keys)))
+
+    @_remembered
+    def _substituted(self, values: tuple[Affine | None, ...]) -> Affine:
+        """Replace the variables, in their order, by those of the values that are given."""
+        pairs = zip(self._keys, values, strict=True)
+        value_by_key = {key: value for key, value in pairs if value is not None}
         parts: list[tuple[Affine, int]] = [(Affine(self.constant), 1)]
         for atom, factor in self.terms:
             if isinstance(atom, Var):
@@ -307,6 +325,13 @@ class IndexMap:
     result: Shape
     sources: tuple[Affine, ...]
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.source, self.result, self.sources))
+
     def __str__(self) -> str:
         return f"{shapes.fmt(self.source)} -> {shapes.fmt(self.result)}: [{', '.join(map(str, self.sources))}]"
 
@@ -328,11 +353,13 @@ class IndexMap:
         return is_other and self.linear_offset() == 0 and shapes.size(source) == shapes.size(result)
 
 
+@_remembered
 def flatten(indices: tuple[Affine, ...], shape: tuple[int, ...]) -> Affine:
     """Return the row-major offset, in elements, of an index into a tensor of `shape`."""
     return _sum(zip(indices, shapes.strides(shape), strict=True))
 
 
+@_remembered
 def axes_of(shape: Shape) -> tuple[Affine, ...]:
     """Return each axis of a shape as an expression."""
     rank = len(shape)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 from weakref import WeakValueDictionary
 
@@ -66,7 +67,7 @@ class Scalar:
             array = np.asarray(value).astype(dtypes.to_numpy(dtype))
         return Scalar(dtype, int.from_bytes(array.tobytes(), "little"))
 
-    @property
+    @cached_property
     def value(self) -> Any:
         """The value as a Python number."""
         kind = dtypes.to_numpy(self.dtype)
@@ -164,7 +165,16 @@ def walk(*roots: Term, seen: set[Term] | None = None) -> Iterator[Term]:
 
     Those `seen` before, with all that they are made of, are left out; those visited are added.
     """
-    seen = set() if seen is None else seen
+    return iter(_every(roots)) if seen is None else _walk(roots, seen)
+
+
+@lru_cache(maxsize=256)
+def _every(roots: tuple[Term, ...]) -> tuple[Term, ...]:
+    """Return all terms of some: one template after the other looks at the same."""
+    return tuple(_walk(roots, set()))
+
+
+def _walk(roots: tuple[Term, ...], seen: set[Term]) -> Iterator[Term]:
     stack = [*reversed(roots)]
     while stack:
         term = stack[-1]

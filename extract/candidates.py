@@ -72,10 +72,11 @@ class Candidate:
     binders: frozenset[int] = frozenset()
     """The element classes of the folds and contractions that it computes."""
 
-    @property
-    def produces(self) -> tuple[int, ...]:
-        """The classes that it computes."""
-        return tuple(class_ for class_, _ in self.bodies)
+    produces: tuple[int, ...] = field(init=False)
+    """The classes that it computes."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "produces", tuple(class_ for class_, _ in self.bodies))
 
     @property
     def cost(self) -> float:

@@ -89,11 +89,12 @@ def extract(
 ) -> Extraction:
     """Choose the program for `outputs`, which are terms of the imported model.
 
-    `prices` are what kernels were found to take. With `spread` candidates are priced in several processes.
+    `prices` are what kernels were found to take. With `spread` candidates are priced in several processes. The search
+    may take so many seconds of processor time: on a busy machine it finds what it finds on a quiet one.
 
     Raises: ExtractionError if some output has no legal program.
     """
-    start = time.perf_counter()
+    start, begun = time.perf_counter(), time.thread_time()
     folder = Folder(snapshot)
     roots = [snapshot.class_by_term[term] for term in outputs]
     problem, _ = enumerate_candidates(snapshot, folder, inputs, roots, templates, machine, prices, spread)
@@ -102,9 +103,9 @@ def extract(
         program = build_program(snapshot, folder, rule_names, inputs, roots, problem, solution)
         return _tried(program, problem, solution, settle(program, templates, machine))
 
-    enumerated = time.perf_counter()
-    limit_s = time_limit_s * max(1.0, (enumerated - start) / _USUAL_S)
-    deadline = enumerated + limit_s
+    enumerated, now = time.perf_counter(), time.thread_time()
+    limit_s = time_limit_s * max(1.0, (now - begun) / _USUAL_S)
+    late, deadline = now + _SHARE_FREE * limit_s, now + limit_s
     first = greedy(problem)
     solution = solve(problem, first, _SHARE_AT_FIRST * limit_s, ENOUGH)
     repriced = 0
@@ -116,17 +117,17 @@ def extract(
             best = found
         gap = found.solution.gap
         if refused:
-            is_late = time.perf_counter() > enumerated + _SHARE_FREE * limit_s
+            is_late = time.thread_time() > late
             out = refused | (_joins_of(problem, problem.numbers()) - solution.chosen if is_late else set())
             problem = _without(problem, out)
-        elif gap > max(solution.gap, ENOUGH) and repriced < _MOST_REPRICED and time.perf_counter() < deadline:
+        elif gap > max(solution.gap, ENOUGH) and repriced < _MOST_REPRICED and time.thread_time() < deadline:
             problem = found.problem  # perhaps another choice is better now
             repriced += 1
         else:
             break
         first = greedy(problem)
         near = min(first, completed(problem, solution.chosen), key=lambda chosen: check.cost(problem, chosen))
-        again = solve(problem, near, (deadline - time.perf_counter()) * _SHARE_AGAIN, ENOUGH_AGAIN)
+        again = solve(problem, near, (deadline - time.thread_time()) * _SHARE_AGAIN, ENOUGH_AGAIN)
         solution = replace(again, bound=max(again.bound, solution.bound))  # joins were refused or made dearer
     assert best is not None
     at_once = _greedy(best.problem, best.solution.bound, tried)

@@ -55,7 +55,7 @@ def dominators(problem: Problem[Any], deadline: float = float("inf")) -> Dominat
         for class_ in order:
             if class_ not in dirty:
                 continue
-            if time.perf_counter() > deadline:
+            if time.thread_time() > deadline:
                 return None
             dirty.discard(class_)
             common = -1

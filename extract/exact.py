@@ -32,7 +32,7 @@ _LEAST_PACES = 5
 
 def solve(problem: Problem[Any], start: Iterable[int], time_limit_s: float, enough: float = GAP) -> Solution:
     """Improve on a valid choice, region by region, until the gap is small enough; never return a worse one."""
-    begun = time.perf_counter()
+    begun = time.thread_time()
     first = frozenset(start)
     cost = check.cost(problem, first)
     if time_limit_s <= 0:
@@ -59,19 +59,19 @@ def _solve_region(region: Problem[Any], deadline: float, enough: float, near: fr
 
     The search begins at the cheapest of the greedy choices and the one next to `near`.
     """
-    begun = time.perf_counter()
+    begun = time.thread_time()
     first = greedy(region)
-    pace = time.perf_counter() - begun
+    pace = time.thread_time() - begun
     second = least_sets(region, begun + _START_SHARE * (deadline - begun))
     starts = (first, second, completed(region, near))
     start = frozenset(min(starts, key=lambda chosen: check.cost(region, chosen)))
-    if time.perf_counter() + _LEAST_PACES * pace > deadline:
+    if time.thread_time() + _LEAST_PACES * pace > deadline:
         return Solution(start, check.cost(region, start), simple_bound(region))
-    now = time.perf_counter()
+    now = time.thread_time()
     before = Solution(start, check.cost(region, start), 0.0)
     start = improve(region, before, now + _LOCAL_SHARE * (deadline - now), enough, _PATIENCE).chosen
     if len(region.numbers()) <= _SMALL:
         return minimize(region, start, deadline, enough)
-    now = time.perf_counter()
+    now = time.thread_time()
     found = minimize(region, start, now + _BRANCH_SHARE * (deadline - now), enough)
     return found if found.is_within(enough) else improve(region, found, deadline, enough)

@@ -78,7 +78,7 @@ def _shrink_sets(problem: Problem[Any], choice: dict[int, int], deadline: float)
     total: dict[int, float] = {}
     queue = deque(choice)
     waiting = set(choice)
-    while queue and time.perf_counter() < deadline:
+    while queue and time.thread_time() < deadline:
         class_ = queue.popleft()
         waiting.discard(class_)
         best = total.get(class_, np.inf) * (1 - 1e-12)

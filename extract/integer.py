@@ -1,4 +1,4 @@
-"""The integer program of one region, solved by HiGHS under a time limit.
+"""The integer program of one region, solved by HiGHS under a limit of processor time.
 
 Binary x_n chooses candidate n; y_c, which becomes integral by itself, says that class c is produced, and z_nc <= x_n
 that users of c take it from n; z is x for a candidate that produces only c. A needed class has y = 1; y_c = sum of z
@@ -33,6 +33,9 @@ _RELAXED_SHARE = 0.4
 _BRANCH_LEAST = 10
 """So many times what one relaxation takes must be left: at its root node HiGHS rarely looks at the time."""
 
+_SLOWEST = 8.0
+"""HiGHS ends after so many times what its processor time may be, where it does not ask whether it should."""
+
 GAP = 1e-9
 """What is left to rounding, as a share of the cost."""
 
@@ -62,12 +65,23 @@ def minimize(problem: Problem[Any], start: Iterable[int], deadline: float, enoug
     """Improve on a valid choice until its gap is small enough or the time is up."""
     first = frozenset(start)
     cost = check.cost(problem, first)
-    if not 0 < cost < np.inf or time.perf_counter() >= deadline:
+    if not 0 < cost < np.inf or time.thread_time() >= deadline:
         return Solution(first, cost, 0.0)
     program = _Program(problem, first, cost, deadline, enough)
     if program.relax():
         program.branch()
     return Solution(program.best, program.cost, min(program.bound, program.cost))
+
+
+class _Limit:
+    """Ends HiGHS where it asks, once the thread has had its processor time: other work takes none of it away."""
+
+    deadline = np.inf
+
+    def asked(self, kind: Any, message: str, out: Any, answer: Any, _: Any) -> None:
+        """Say whether to go on."""
+        if time.thread_time() > self.deadline:
+            answer.user_interrupt = True
 
 
 class _Program:
@@ -84,10 +98,14 @@ class _Program:
         self.column = {n: i for i, n in enumerate(self.numbers)}
         self.y = {c: len(self.numbers) + i for i, c in enumerate(self.classes)}
         self.z = self._shares()
-        self.begun = time.perf_counter()
+        self.begun = time.thread_time()
         self.solver = highspy.Highs()
         for option, value in (("output_flag", False), ("threads", 1), ("mip_rel_gap", enough), ("mip_abs_gap", 1e-7)):
             self.solver.setOptionValue(option, value)
+        self.limit = _Limit()
+        self.solver.setCallback(self.limit.asked, None)
+        for kind in ("kCallbackMipInterrupt", "kCallbackSimplexInterrupt"):
+            self.solver.startCallback(getattr(highspy.cb.HighsCallbackType, kind))
         self._pass_model()
 
     def relax(self) -> bool:
@@ -98,10 +116,10 @@ class _Program:
         limit = self.begun + _RELAXED_SHARE * (self.deadline - self.begun)
         quick = False
         for _ in range(_RELAXATIONS):
-            now = time.perf_counter()
+            now = time.thread_time()
             if not self._run(limit) or self.solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
                 return quick
-            spent = time.perf_counter() - now
+            spent = time.thread_time() - now
             quick = quick or _BRANCH_LEAST * spent < self.deadline - now
             self.bound = max(self.bound, self.solver.getInfo().objective_function_value * self.unit)
             solution = self.solver.getSolution()
@@ -144,10 +162,11 @@ class _Program:
         return self.bound >= self.cost * (1 - self.enough)
 
     def _run(self, deadline: float) -> bool:
-        left = deadline - time.perf_counter()
+        left = deadline - time.thread_time()
         if left <= 0.01:
             return False
-        self.solver.setOptionValue("time_limit", self.solver.getRunTime() + left)
+        self.limit.deadline = deadline
+        self.solver.setOptionValue("time_limit", self.solver.getRunTime() + _SLOWEST * left)
         self.solver.run()
         return True
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache
 
 from frittata.egraph import indexing
 from frittata.egraph.indexing import Affine, IndexMap
-from frittata.egraph.shapes import Dim
+from frittata.egraph.shapes import Dim, Shape
 from frittata.egraph.snapshot import Node, Snapshot
 
 MOVES = ("reindex", "at")
@@ -66,12 +68,11 @@ def _shows_all(node: Node) -> bool:
     return node.op == "reindex" and _moves_all(node.attrs[0])
 
 
+@lru_cache(maxsize=4096)
 def _moves_all(mapping: IndexMap) -> bool:
-    axes = zip(indexing.axes_of(mapping.result), mapping.result, strict=True)
-    moved = zip(mapping.sources, mapping.source, strict=True)
-    return _long(axes) == _long(moved)
+    return _long(indexing.axes_of(mapping.result), mapping.result) == _long(mapping.sources, mapping.source)
 
 
-def _long(indices: Iterable[tuple[Affine, Dim]]) -> list[str]:
-    """Return indices with the extents that they run over, in a fixed order, but those that can only be 0."""
-    return sorted(map(repr, ((index, extent) for index, extent in indices if extent != 1)))
+def _long(indices: Sequence[Affine], extents: Shape) -> Counter[tuple[Affine, Dim]]:
+    """Return indices with the extents that they run over, in any order, but those that can only be 0."""
+    return Counter((index, extent) for index, extent in zip(indices, extents, strict=True) if extent != 1)

@@ -33,7 +33,7 @@ def improve(
     size, most = _FIRST_SIZE, len(problem.numbers())
     second = _second_best(problem, found)
     longest, failed = 0.0, 0
-    while failed != patience and not found.is_within(enough) and (now := time.perf_counter()) + longest < deadline:
+    while failed != patience and not found.is_within(enough) and (now := time.thread_time()) + longest < deadline:
         active = _active(problem, found)
         ball = _ball(problem, near, list(active)[int(rng.integers(len(active)))], size)
         chosen = _solved_around(problem, {**second, **active}, ball, min(deadline, now + _STEP_S))
@@ -43,7 +43,7 @@ def improve(
             failed = 0
             found = Solution(chosen, cost, found.bound)
             second = _second_best(problem, found)
-        spent = time.perf_counter() - now
+        spent = time.thread_time() - now
         longest = max(longest, spent)
         size = int(np.clip(size * (1.3 if spent < _STEP_S / 3 else 0.7), _LEAST_SIZE, most))
     return found

@@ -21,7 +21,7 @@ _LEAST_SHARE = 0.1
 
 def necessary(problem: Problem[Any], deadline: float = float("inf")) -> set[int]:
     """Return classes that every solution produces: the dominators of the roots, or a part of them if time is short."""
-    found = dominators(problem, deadline) if time.perf_counter() < deadline else None
+    found = dominators(problem, deadline) if time.thread_time() < deadline else None
     if found is None:
         return forced(problem)
     mask = 0
@@ -98,7 +98,7 @@ def solve_each(
         else:
             key = signature(region)
             if key not in solved:
-                now = time.perf_counter()
+                now = time.thread_time()
                 share = max(size / left, _LEAST_SHARE)
                 solved[key] = numbers, solve(region, now + share * max(0.0, deadline - now))
             same = dict(zip(solved[key][0], numbers, strict=True))

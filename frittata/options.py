@@ -48,11 +48,11 @@ class Options:
     nothing and reads them at every call. `tune`: "measure" times the chosen kernels and chooses again, until no others
     are predicted to be faster, and remembers what they took. `verify`: whether the results for the example arguments
     are compared with the model's in float64, and others are an error. `time_limit_s` bounds the search for the optimum,
-    in seconds, and as much longer as its candidates took more than six to find. `machine`: a profile; None measures
-    this machine once and remembers it, or takes the target's. `cache`: a folder for chosen programs and compiled
-    kernels; None is the user's cache folder. `pipeline`: transforms, and which families of rules run together. Families
-    and transforms of a greater level than `opt_level` are left out, unless they are `required`: level 0 makes every
-    operator a kernel of its own, 1 fuses and simplifies, 2 is all. `instruments` are told of each stage.
+    in seconds of processor time, and as much longer as its candidates took more than six to find. `machine`: a profile;
+    None measures this machine once and remembers it, or takes the target's. `cache`: a folder for chosen programs and
+    compiled kernels; None is the user's cache folder. `pipeline`: transforms, and which families of rules run together.
+    Families and transforms of a greater level than `opt_level` are left out, unless they are `required`: level 0 makes
+    every operator a kernel of its own, 1 fuses and simplifies, 2 is all. `instruments` are told of each stage.
     """
 
     rules: tuple[Path, ...] = ()

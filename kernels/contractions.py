@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import repeat
 from math import prod
 
 import numpy as np
@@ -341,8 +342,8 @@ def _mapped(mapping: IndexMap, inner: Term, places: Sequence[Index]) -> list[dic
         source = mapping.sources[axis]
         used = [a for a in range(-len(extents), 0) if a in source.variables()]
         found: dict[tuple[Affine, ...], Affine] = {}
-        for place, result in zip(places, out, strict=True):
-            values = tuple(place.get(a, _FIRST) for a in used)
+        every = zip(*([place.get(a, _FIRST) for place in places] for a in used), strict=True) if used else repeat(())
+        for values, result in zip(every, out, strict=False):
             if values not in found:
                 inside = all(_is_within(value, extents[a]) for a, value in zip(used, values, strict=True))
                 found[values] = source.substitute(dict(zip(used, values, strict=True))) if inside else _OUTSIDE

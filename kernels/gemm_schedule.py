@@ -271,6 +271,7 @@ def _parts(sizes: Sizes, tile: RegisterTile, batch_parts: int, most: int) -> tup
     return min((units(*cut), *cut) for cut in cuts)
 
 
+@lru_cache(maxsize=4096)
 def _waiting(*cuts: tuple[int, int]) -> float:
     """Return how much longer than the least threads take that share chunks; each cut: so many things into parts."""
     sizes = [1]

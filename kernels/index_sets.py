@@ -142,7 +142,8 @@ class _Restriction:
         number = _compared(e)
         if number is None:
             return None
-        found = {COMPARISONS[e.op](at, number.attrs[0].value) for at in range(self._start, self._stop)}
+        holds, value = COMPARISONS[e.op], number.attrs[0].value
+        found = {holds(at, value) for at in range(self._start, self._stop)}
         return found.pop() if len(found) == 1 else None
 
     def _view(self, e: Term) -> Term:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from frittata.egraph import indexing, shapes
-from frittata.egraph.indexing import Affine
+from frittata.egraph.indexing import Affine, IndexMap
 from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import Term
 from frittata.kernels.lookups import Place, as_index, depends_on, looked_up, lookups_in
@@ -85,6 +85,10 @@ def reduction(fold: Term) -> Reduction:
     return Reduction(op, extents, e)
 
 
+_FIRST = Affine()
+"""The index on an axis of extent 1."""
+
+
 class Points:
     """The points of bodies. `bound` is the index of the axes that folds bind."""
 
@@ -140,9 +144,9 @@ class Points:
 
     def _offset(self, term: Term, where: Where) -> Affine:
         if term.op == "iota":
-            return where.index.get(term.attrs[0], Affine()).clamped(term.attrs[1])
+            return where.index.get(term.attrs[0], _FIRST).clamped(term.attrs[1])
         shape = shapes.concrete(term.args[0].shape)
-        at = tuple(where.index.get(axis, Affine()).clamped(shape[axis]) for axis in range(-len(shape), 0))
+        at = tuple(where.index.get(axis, _FIRST).clamped(shape[axis]) for axis in range(-len(shape), 0))
         return indexing.flatten(at, shape)
 
     def step(self, point: Point, key: str) -> int | None:
@@ -160,13 +164,9 @@ class Points:
     def _view(self, term: Term, where: Where) -> Where:
         if (where, term) not in self._mapped:
             mapping, (inner,) = term.attrs[0], term.args
-            rank = len(mapping.result)
-            given = [where.index.get(axis, Affine()) for axis in range(-rank, 0)]
-            pairs = list(zip(given, shapes.concrete(mapping.result), strict=True))
-            by_key: dict[int | str, Affine] = {i - rank: at.clamped(extent) for i, (at, extent) in enumerate(pairs)}
-            clamped = any(_is_outside(at, extent) for at, extent in pairs)
-            sources = enumerate(mapping.sources, -len(mapping.sources))
-            index = {axis: at.substitute(by_key) for axis, at in sources if shapes.dim_at(inner.shape, axis) != 1}
+            given = tuple(where.index.get(axis, _FIRST) for axis in range(-len(mapping.result), 0))
+            clamped, read = _seen(mapping, given)
+            index = {axis: at for axis, at in enumerate(read, -len(read)) if shapes.dim_at(inner.shape, axis) != 1}
             self._mapped[where, term] = self._where(index, where.clamped or clamped)
         return self._mapped[where, term]
 
@@ -178,6 +178,15 @@ class Points:
     def _where(self, index: Mapping[int, Affine], clamped: bool) -> Where:
         key = (tuple(sorted(((a, at) for a, at in index.items()), key=lambda pair: pair[0])), clamped)
         return self._known.setdefault(key, Where(dict(key[0]), clamped))
+
+
+@lru_cache(maxsize=1 << 14)
+def _seen(mapping: IndexMap, given: tuple[Affine, ...]) -> tuple[bool, tuple[Affine, ...]]:
+    """Return whether a view is asked for a place beyond its ends, and the index on all axes of what it shows."""
+    rank = len(mapping.result)
+    pairs = list(zip(given, shapes.concrete(mapping.result), strict=True))
+    by_key: dict[int | str, Affine] = {i - rank: at.clamped(extent) for i, (at, extent) in enumerate(pairs)}
+    return any(_is_outside(at, extent) for at, extent in pairs), tuple(at.substitute(by_key) for at in mapping.sources)
 
 
 def place_of(element: Term, index: Mapping[int, Affine]) -> Place:
@@ -211,7 +220,7 @@ def _number(e: Term, index: Mapping[int, Affine]) -> int | float | None:
     if e.op == "const":
         return e.attrs[0].value
     if e.op == "iota":
-        at = index.get(e.attrs[0], Affine()).clamped(e.attrs[1])
+        at = index.get(e.attrs[0], _FIRST).clamped(e.attrs[1])
         return None if at.terms else at.constant
     return None
 
