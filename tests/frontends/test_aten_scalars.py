@@ -255,6 +255,12 @@ def test_distances_of_rows(order: float) -> None:
         assert "host" not in assert_compiled(forward, *args)
 
 
+def test_distances_of_pairs_of_rows() -> None:
+    for order in (0.0, 0.5, 1.0, 2.0, math.inf):
+        assert_imported(lambda x, p=order: (torch.pdist(x, p), torch.pdist(x[2:], p)), ROWS.double())
+    assert "host" not in assert_compiled(torch.pdist, drawn(9, 5))
+
+
 BITS: dict[str, Forward] = {
     "operators": lambda x, y: (x & y, x | y, x ^ y, ~x),
     "with numbers": lambda x, y: (x & 3, 5 | x, x ^ -7, 3 & y),
