@@ -142,10 +142,17 @@ def grid_sample(
 
 
 def sampled(
-    x: Term, places: Sequence[Term], mode: str, padding: str, corners: bool = True, nan_beyond: bool = False
+    x: Term,
+    places: Sequence[Term],
+    mode: str,
+    padding: str,
+    corners: bool = True,
+    nan_beyond: bool = False,
+    join: str = "add",
 ) -> Term:
     """Read images as `grid_sample` does, at places that are counted from the middle of the first value.
 
+    Neighbours times their weights are added, or joined by "max".
     Shapes: x (batch, channels, *spatial), each of places (batch, *places), result (batch, channels, *places).
     """
     extents = map(idioms.number, x.shape[2:])
@@ -161,7 +168,7 @@ def sampled(
             weight = reduce(lambda a, b: tensor("mul", a, b), weights)
             value = tensor("mul", value, idioms.unsqueeze(idioms.cast(weight, x.dtype), 1))
         parts.append(_kept(value, inside) if nan_beyond else value)
-    return _total(parts)
+    return reduce(lambda a, b: tensor(join, a, b), parts)
 
 
 def _kept(value: Term, inside: Sequence[Term]) -> Term:
