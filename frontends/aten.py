@@ -25,6 +25,7 @@ from frittata.frontends import (
     aten_quantized,
     aten_recurrent,
     aten_scalars,
+    aten_special,
     aten_views,
     aten_windows,
     idioms,
@@ -375,6 +376,7 @@ ROWS: dict[str, Row] = {
     **aten_quantized.ROWS,
     **aten_recurrent.ROWS,
     **aten_scalars.ROWS,
+    **aten_special.ROWS,
     **aten_indices.ROWS,
     **aten_complex.ROWS,
 }

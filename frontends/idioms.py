@@ -346,6 +346,14 @@ def power(x: Term, exponent: Number) -> Term:
             return tensor("pow", x, scalar(exponent, x.dtype))
 
 
+def polynomial(x: Term, *factors: float) -> Term:
+    """Return the polynomial of these factors, the highest power first."""
+    out = like(x, factors[0])
+    for factor in factors[1:]:
+        out = tensor("add", tensor("mul", out, x), like(x, factor))
+    return out
+
+
 def log_softmax(x: Term, axis: int) -> Term:
     """Return the logarithm of softmax, without underflow."""
     shifted = tensor("sub", x, reduce(x, "max", axis, True))

@@ -26,6 +26,7 @@ from frittata.frontends import (
     aten_quantized,
     aten_recurrent,
     aten_scalars,
+    aten_special,
     aten_views,
     aten_windows,
 )
@@ -539,6 +540,6 @@ def test_strides_through_memory_that_no_term_has_are_refused(name: str) -> None:
 
 
 def test_no_operator_stands_in_two_tables() -> None:
-    parts = (aten_indices, aten_layers, aten_quantized, aten_recurrent, aten_scalars, aten_views, aten_windows)
-    counts = Counter(name for part in parts for name in part.ROWS)
+    parts = (aten_indices, aten_layers, aten_quantized, aten_recurrent, aten_scalars, aten_special)
+    counts = Counter(name for part in (*parts, aten_views, aten_windows) for name in part.ROWS)
     assert not [name for name, count in counts.items() if count > 1]
