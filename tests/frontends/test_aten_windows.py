@@ -202,9 +202,9 @@ def test_interpolation_without_aliases(mode: str) -> None:
     assert_imported(lambda x: [read(x, size) for size in ((3, 9), (13, 2), (7, 18))], IMAGE)
     assert_imported(lambda x: [read(x, scale_factor=scale) for scale in ((0.5, 1.05), 1.7)], IMAGE, tolerance=1e-9)
     assert "host" not in assert_compiled(lambda x: read(x, (5, 4)), IMAGE)
-    for options in ({"size": 1}, {"size": 5, "align_corners": True}):
+    for size, corners in ((1, False), (5, True)):
         with pytest.raises(UnsupportedOpError, match="antialias"):
-            assert_imported(lambda x, options=options: read(x, **options), drawn(1, 1, 40, 40))
+            assert_imported(lambda x, size=size, at=corners: read(x, size, align_corners=at), drawn(1, 1, 40, 40))
 
 
 @pytest.mark.parametrize("extent", [1, 2, 5, 7, 14, 49])
