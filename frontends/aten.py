@@ -25,6 +25,7 @@ from frittata.frontends import (
     aten_quantized,
     aten_recurrent,
     aten_scalars,
+    aten_special,
     aten_views,
     aten_windows,
     idioms,
@@ -364,6 +365,7 @@ ROWS: dict[str, Row] = {
     **{f"aten.new_{name}.default": _new_constant(value) for name, value in (("empty", 0), ("zeros", 0), ("ones", 1))},
     "aten.tril.default": lambda x, diagonal=0: idioms.triangle(x, "le", diagonal),
     "aten.triu.default": lambda x, diagonal=0: idioms.triangle(x, "ge", diagonal),
+    "aten._linalg_det.default": lambda x: (idioms.determinant(x), None, None),
     "aten.dropout.default": _refuse_training,
     **{
         f"aten.{name}.default": _identity
@@ -375,6 +377,7 @@ ROWS: dict[str, Row] = {
     **aten_quantized.ROWS,
     **aten_recurrent.ROWS,
     **aten_scalars.ROWS,
+    **aten_special.ROWS,
     **aten_indices.ROWS,
     **aten_complex.ROWS,
 }

@@ -32,12 +32,15 @@ from frittata.frontends.idioms_complex import (
     parts,
     polar,
     power,
+    power_by,
     reciprocal,
     root,
     sign,
     sin,
     sinh,
     size,
+    tan,
+    tanh,
     times,
     truth,
 )
@@ -160,9 +163,9 @@ def _einsum(row: Row, subscripts: str, operands: Sequence[Any], **keywords: Any)
 
 
 def _power(_: Row, z: Any, exponent: Any) -> Any:
-    if not isinstance(exponent, int | float):
-        raise UnsupportedOpError("powers of complex numbers by others")
-    return power(z, exponent)
+    if isinstance(z, Complex) and isinstance(exponent, int | float):
+        return power(z, exponent)
+    return power_by(z, exponent)
 
 
 def _angle(z: Complex | Term) -> Term:
@@ -221,6 +224,8 @@ _MEANINGS: dict[str, Callable[..., Any]] = {
     "cosh": lambda _, z: cosh(z),
     "sin": lambda _, z: sin(z),
     "sinh": lambda _, z: sinh(z),
+    "tan": lambda _, z: tan(z),
+    "tanh": lambda _, z: tanh(z),
     "var": _of_both(lambda real, imag: tensor("add", real, imag)),
     "std": _of_both(hypot),
     "linalg_vector_norm": _vector_norm,

@@ -210,6 +210,37 @@ def _median(x: Term) -> Term:
     return idioms_indices.median(idioms.reshape(x, (-1,)), -1)[0]
 
 
+def _nanmedian(x: Term) -> Term:
+    return idioms_indices.median_of_numbers(idioms.reshape(x, (-1,)), -1)[0]
+
+
+def _mode(x: Term, axis: int = -1, keepdim: bool = False) -> tuple[Term, Term]:
+    return idioms_indices.mode(x, axis, keepdim)
+
+
+def _histogram(x: Term, bins: int = 100, low: Number = 0, high: Number = 0) -> Term:
+    """Count values in bins of one width, the last with its end; without ends from the least to the greatest.
+
+    A quotient that is rounded down at once is exact: what lies at an end of bins counts in the upper one.
+    """
+    flat = idioms.reshape(x, (-1,))
+    first, last = idioms.like(x, low), idioms.like(x, high)
+    counts: Operand = 1
+    if low == high:
+        first, last = (idioms.reduce(flat, fold) for fold in ("min", "max"))
+        apart = idioms.cast(tensor("eq", first, last), x.dtype)
+        first, last = tensor("sub", first, apart), tensor("add", last, apart)
+    else:
+        inside = tensor("and", tensor("ge", flat, first), tensor("le", flat, last))
+        flat, counts = tensor("where", inside, flat, first), inside
+    share = tensor("mul", tensor("sub", flat, first), idioms.like(x, bins))
+    place = tensor("floordiv", share, tensor("sub", last, first))
+    places = idioms.cast(tensor("min", place, idioms.like(x, bins - 1)), "i64")
+    return idioms_indices.index_write(
+        idioms.filled(0, (bins,), x.dtype), 0, places, idioms.typed(counts, x.dtype), "sum"
+    )
+
+
 def _count_nonzero(x: Term, axes: Any = None) -> Term:
     truth = x if x.dtype == "bool" else tensor("ne", x, idioms.scalar(0, x.dtype))
     return idioms.reduce(idioms.cast(truth, "i64"), "sum", axes)
@@ -325,6 +356,10 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.kthvalue.default": idioms_indices.nth,
     "aten.median.default": _median,
     "aten.median.dim": idioms_indices.median,
+    "aten.nanmedian.default": _nanmedian,
+    "aten.nanmedian.dim": idioms_indices.median_of_numbers,
+    "aten.mode.default": _mode,
+    "aten.histc.default": _histogram,
     "aten.msort.default": lambda x: _sort(x, 0)[0],
     "aten.count_nonzero.default": _count_nonzero,
     "aten.count_nonzero.dim_IntList": _count_nonzero,

@@ -12,7 +12,7 @@ from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import element, tensor
 from frittata.egraph.shapes import Dim
 from frittata.egraph.terms import Scalar, Term
-from frittata.frontends import idioms
+from frittata.frontends import idioms, idioms_indices
 from frittata.frontends.idioms import Number, Operand
 
 Row = Callable[..., Any]
@@ -420,10 +420,26 @@ def _vector_norm(
 def _distances(x: Term, y: Term, order: float, _mode: int | None = None) -> Term:
     """Return the norm of each difference of a row of x and a row of y; the largest passes over NaN, as in torch."""
     size = tensor("abs", tensor("sub", idioms.unsqueeze(x, -2), idioms.unsqueeze(y, -3)))
-    if order == 0:
-        return idioms.reduce(tensor("min", tensor("ceil", size), idioms.like(size, 1)), "sum", [-1])
     if order == math.inf:
         size = tensor("where", tensor("eq", size, size), size, idioms.like(size, 0))
+    return _distance(size, order)
+
+
+def _distances_of_pairs(x: Term, order: float = 2) -> Term:
+    """Return the norm of each difference of two rows, those of the first row with all that follow it first."""
+    rows = idioms.number(x.shape[0])
+    one, row = idioms.scalar(1, "i64"), idioms_indices.numbers(rows, -1)
+    begins = tensor("right_shift", tensor("mul", row, tensor("sub", idioms.like(row, 2 * rows - 1), row)), one)
+    pair = idioms_indices.numbers(rows * (rows - 1) // 2, -1)
+    first = tensor("sub", idioms_indices.places_among(begins, pair, right=True), one)
+    second = tensor("add", tensor("sub", pair, idioms_indices.take(begins, first, -1)), _plus(first, 1))
+    difference = tensor("sub", *(idioms_indices.take(x, at, -2) for at in (first, second)))
+    return _distance(tensor("abs", difference), order)
+
+
+def _distance(size: Term, order: float) -> Term:
+    if order == 0:
+        return idioms.reduce(tensor("min", tensor("ceil", size), idioms.like(size, 1)), "sum", [-1])
     return _vector_norm(size, order, [-1])
 
 
@@ -525,6 +541,7 @@ ROWS: dict[str, Row] = {
     "aten.logical_xor.default": _xor,
     "aten.linalg_vector_norm.default": _vector_norm,
     "aten._cdist_forward.default": _distances,
+    "aten._pdist_forward.default": _distances_of_pairs,
     **{f"aten.arange.{kind}": arange for kind in ("default", "start", "start_step")},
     "aten.linspace.default": linspace,
 }

@@ -281,6 +281,53 @@ def _upsample_linear_vec(rank: int) -> Row:
     return row
 
 
+_MOST_REACH = 16
+"""Filters that reach over more values to each side take long to compile, and are not faster than torch's."""
+
+
+def _smooth(weigh: idioms_sampling.Filter, reach: int) -> Callable[..., Term]:
+    """Return what reads an image through a filter that is as wide as a step, of which only what is inside counts.
+
+    Raises: UnsupportedOpError for corners that are aligned, and filters that are wide.
+    """
+
+    def build(x: Term, size: list[int], align: bool, scales: Sequence[float | None]) -> Term:
+        if align:
+            raise UnsupportedOpError("antialias with align_corners")
+        for axis, length, scale in reversed(list(zip((-2, -1), size, scales, strict=True))):
+            extent = idioms.number(x.shape[axis])
+            if length == extent:  # torch copies it, whatever the scale
+                continue
+            step = _ratio(extent, length, scale)
+            first, width = (step - 1) / 2, max(step, Fraction(1))
+            if reach * width > _MOST_REACH:
+                raise UnsupportedOpError(f"antialias over more than {2 * _MOST_REACH} values")
+            x = idioms_sampling.filtered(x, axis, length, first, step, weigh, reach, width, exclude=True)
+        return x
+
+    return build
+
+
+_SMOOTH = {
+    "bilinear2d_aa": _smooth(idioms_sampling.triangle, 1),
+    "bicubic2d_aa": _smooth(idioms_sampling.cubic(-0.5), 2),
+}
+
+
+def _upsample_smooth(name: str) -> Row:
+    def row(x: Term, size: Sequence[int], align: bool, *scales: float | None) -> Term:
+        return _SMOOTH[name](x, list(size), align, scales or (None, None))
+
+    return row
+
+
+def _upsample_smooth_vec(name: str) -> Row:
+    def row(x: Term, size: Sequence[int] | None, align: bool, scales: Sequence[float] | None) -> Term:
+        return _SMOOTH[name](x, _sizes(x, size, scales, 2), align, scales or (None, None))
+
+    return row
+
+
 _GRID_MODES = ("linear", "nearest", "cubic")
 _GRID_BORDERS = ("zeros", "border", "reflection")
 
@@ -423,6 +470,8 @@ ROWS: dict[str, Row] = {
         for rank, name in ((1, "linear1d"), (2, "bilinear2d"), (3, "trilinear3d"))
         for kind, row in (("default", _upsample_linear), ("vec", _upsample_linear_vec))
     },
+    **{f"aten._upsample_{name}.default": _upsample_smooth(name) for name in _SMOOTH},
+    **{f"aten._upsample_{name}.vec": _upsample_smooth_vec(name) for name in _SMOOTH},
     **{f"aten.grid_sampler{kind}.default": _grid_sample for kind in ("", "_2d", "_3d")},
     "aten.affine_grid_generator.default": _affine_grid,
     "aten.conv_transpose1d.default": conv_transpose(1),

@@ -9,6 +9,7 @@ from functools import reduce
 from itertools import product
 from typing import Any
 
+from frittata.egraph import dtypes
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import Term
@@ -171,6 +172,20 @@ def power(z: Complex, exponent: float) -> Complex:
     return times(half, z) if exponent % 2 else half
 
 
+def power_by(z: Any, exponent: Any) -> Complex:
+    """Return exp(exponent log z); of zero 0, if the real part of the exponent is positive, and 1 for zero."""
+    real, imag, first, second = idioms.promoted_floats(*parts(z), *parts(exponent))
+    base, by = Complex(real, imag), Complex(first, second)
+    found, is_power = exp(times(by, log(base))), truth(by)
+    vanishes = tensor("and", tensor("not", truth(base)), tensor("gt", first, idioms.like(first, 0)))
+
+    def chosen(part: Term, of_none: int) -> Term:
+        known = tensor("where", vanishes, idioms.like(part, 0), part)
+        return tensor("where", is_power, known, idioms.like(part, of_none))
+
+    return Complex(chosen(found.real, 1), chosen(found.imag, 0))
+
+
 def compared(join: str, of_real: Callable[..., Term], *values: Any) -> Term:
     """Join, by "and" or "or", what holds of the real parts and of the imaginary ones."""
     return tensor(join, *(of_real(*part) for part in zip(*map(parts, values), strict=True)))
@@ -236,6 +251,19 @@ def sinh(z: Complex) -> Complex:
     return Complex(real, _scaled(_cosh_of_real(z.real), tensor("sin", z.imag)))
 
 
+def tanh(z: Complex) -> Complex:
+    """Return (sinh re cosh re + i sin im cos im) / (sinh^2 re + cos^2 im), of which nothing cancels.
+
+    Far out the real part is 1 or -1 before squares overflow.
+    """
+    most = math.log(dtypes.finfo(z.real.dtype).max) / 2
+    near = tensor("min", tensor("max", z.real, idioms.like(z.real, -most)), idioms.like(z.real, most))
+    sine, cosine = tensor("sin", z.imag), tensor("cos", z.imag)
+    length, other = _sinh_of_real(near), _cosh_of_real(near)
+    under = tensor("add", tensor("square", length), tensor("square", cosine))
+    return each(lambda part: tensor("div", part, under), Complex(_mul(length, other), _mul(sine, cosine)))
+
+
 def _scaled(length: Term, sine: Term) -> Term:
     """Multiply a sine; one of 0 stays zero, however large the size is."""
     none = tensor("eq", sine, idioms.like(sine, 0))
@@ -250,4 +278,10 @@ def cos(z: Complex) -> Complex:
 def sin(z: Complex) -> Complex:
     """Return sinh(i z) / i."""
     turned = sinh(Complex(tensor("neg", z.imag), z.real))
+    return Complex(turned.imag, tensor("neg", turned.real))
+
+
+def tan(z: Complex) -> Complex:
+    """Return tanh(i z) / i."""
+    turned = tanh(Complex(tensor("neg", z.imag), z.real))
     return Complex(turned.imag, tensor("neg", turned.real))

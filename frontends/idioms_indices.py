@@ -459,6 +459,32 @@ def median(x: Term, axis: int, keep: bool = False) -> tuple[Term, Term]:
     return _at_place(x, middle, axis, keep)
 
 
+def median_of_numbers(x: Term, axis: int, keep: bool = False) -> tuple[Term, Term]:
+    """Return the median along an axis of what is not NaN, where there is any; and where it stood."""
+    if not x.shape:
+        return first_of(x, 1, axis, False)
+    axis = idioms.negative_axis(axis, len(x.shape))
+    one = idioms.scalar(1, "i64")
+    known = idioms.reduce(idioms.cast(tensor("eq", x, x), "i64"), "sum", axis, True)
+    middle = tensor("right_shift", tensor("sub", tensor("max", known, one), one), one)
+    return _at_place(x, gather(ordered(x, axis, False)[1], middle, axis), axis, keep)
+
+
+def mode(x: Term, axis: int, keep: bool = False) -> tuple[Term, Term]:
+    """Return the most frequent value along an axis, the least of several, and where the last of them stood.
+
+    In order it is the first run of equal values that gets as long as any does.
+    """
+    if not x.shape:
+        return first_of(x, 1, axis, False)
+    axis = idioms.negative_axis(axis, len(x.shape))
+    values, places = ordered(x, axis, False)
+    along_ = numbers(idioms.number(x.shape[axis]), axis)
+    begins = tensor("where", tensor("ne", values, roll(values, [1], [axis])), along_, idioms.scalar(0, "i64"))
+    longest = place(tensor("sub", along_, running(begins, "cummax", axis)), "max", axis, True)
+    return _at_place(x, gather(places, longest, axis), axis, keep)
+
+
 def _at_place(x: Term, at: Term, axis: int, keep: bool) -> tuple[Term, Term]:
     value = gather(x, at, axis)
     return (value, at) if keep else (idioms.squeeze(value, [axis]), idioms.squeeze(at, [axis]))

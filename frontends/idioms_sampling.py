@@ -23,14 +23,6 @@ def _total(terms: Sequence[Term]) -> Term:
     return reduce(lambda a, b: tensor("add", a, b), terms)
 
 
-def _horner(d: Term, *factors: float) -> Term:
-    """Return the polynomial of these factors, the highest power first."""
-    out = idioms.like(d, factors[0])
-    for factor in factors[1:]:
-        out = tensor("add", tensor("mul", out, d), idioms.like(d, factor))
-    return out
-
-
 def triangle(d: Term) -> Term:
     """Return the filter of linear interpolation."""
     return tensor("max", tensor("sub", idioms.like(d, 1), d), idioms.like(d, 0))
@@ -48,12 +40,12 @@ def cubic(a: float) -> Filter:
 
 def _near(d: Term, a: float) -> Term:
     """Return Keys' filter up to a distance of one."""
-    return _horner(d, a + 2, -(a + 3), 0, 1)
+    return idioms.polynomial(d, a + 2, -(a + 3), 0, 1)
 
 
 def _far(d: Term, a: float) -> Term:
     """Return Keys' filter from one to two."""
-    return _horner(d, a, -5 * a, 8 * a, -4 * a)
+    return idioms.polynomial(d, a, -5 * a, 8 * a, -4 * a)
 
 
 def filtered(
@@ -142,10 +134,17 @@ def grid_sample(
 
 
 def sampled(
-    x: Term, places: Sequence[Term], mode: str, padding: str, corners: bool = True, nan_beyond: bool = False
+    x: Term,
+    places: Sequence[Term],
+    mode: str,
+    padding: str,
+    corners: bool = True,
+    nan_beyond: bool = False,
+    join: str = "add",
 ) -> Term:
     """Read images as `grid_sample` does, at places that are counted from the middle of the first value.
 
+    Neighbours times their weights are added, or joined by "max".
     Shapes: x (batch, channels, *spatial), each of places (batch, *places), result (batch, channels, *places).
     """
     extents = map(idioms.number, x.shape[2:])
@@ -161,7 +160,7 @@ def sampled(
             weight = reduce(lambda a, b: tensor("mul", a, b), weights)
             value = tensor("mul", value, idioms.unsqueeze(idioms.cast(weight, x.dtype), 1))
         parts.append(_kept(value, inside) if nan_beyond else value)
-    return _total(parts)
+    return reduce(lambda a, b: tensor(join, a, b), parts)
 
 
 def _kept(value: Term, inside: Sequence[Term]) -> Term:

@@ -16,7 +16,11 @@ import torch
 import torch.export._trace as export_trace
 from torch._dynamo.exc import UserError
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
-from torch.fx.experimental.symbolic_shapes import ConstraintViolationError, GuardOnDataDependentSymNode
+from torch.fx.experimental.symbolic_shapes import (
+    ConstraintViolationError,
+    GuardOnDataDependentSymNode,
+    PendingUnbackedSymbolNotFound,
+)
 from torch.utils import _pytree as pytree
 
 from frittata.egraph.errors import ModelError
@@ -71,6 +75,8 @@ def words(error: Exception) -> str:
         return f"it calls {error.func}, and no shape of the result is known before it runs"
     if isinstance(error, DataDependentOutputException):
         return f"it calls {error.func}, and its result is a number that depends on values"
+    if isinstance(error, PendingUnbackedSymbolNotFound):
+        return "how many places it looks up depends on values, as where masks meet other indices: x[mask_a, mask_b]"
     lines = [line.rstrip() for line in str(error).strip().split("\n")]
     if _UNKNOWN_TYPE.search(lines[0]):
         return lines[0].partition(". ")[0]
@@ -84,6 +90,8 @@ def advice(error: Exception) -> str:
     """Say what to do about what torch.export raised."""
     if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
         return "write it with other operators, or compute this part outside of the model"
+    if isinstance(error, PendingUnbackedSymbolNotFound):
+        return "index by one mask for all places; or keep all of them, and choose with torch.where or weigh with a mask"
     if "numpy.ndarray" in str(error):
         return "give torch tensors as example arguments: torch.from_numpy(x)"
     if ".numpy() is not supported" in str(error):

@@ -51,10 +51,9 @@ def _typed(x: Any, dtype: DType) -> Any:
 def _power(z: Any, exponent: Any) -> Complex:
     known = value_of(exponent) if isinstance(exponent, Term) and not exponent.shape else None
     number = exponent if known is None else known.item()
-    if not isinstance(z, Complex) or not isinstance(number, int | float):
-        do = "give the exponent as a number, or write numpy.exp(y * numpy.log(x))"
-        raise UnsupportedOpError("powers of complex numbers by tensors, or by complex numbers", do=do)
-    return idioms_complex.power(z, number)
+    if isinstance(z, Complex) and isinstance(number, int | float):
+        return idioms_complex.power(z, number)
+    return idioms_complex.power_by(z, exponent)
 
 
 def _matmul(x: Any, y: Any) -> Any:
@@ -108,6 +107,8 @@ UFUNCS: dict[np.ufunc, Row] = {
     np.cos: idioms_complex.cos,
     np.sinh: idioms_complex.sinh,
     np.cosh: idioms_complex.cosh,
+    np.tan: idioms_complex.tan,
+    np.tanh: idioms_complex.tanh,
     np.isnan: partial(compared, "or", lambda part: tensor("ne", part, part)),
     np.isinf: partial(compared, "or", aten.ROWS["aten.isinf.default"]),
     np.isfinite: partial(compared, "and", aten.ROWS["aten.isfinite.default"]),

@@ -250,6 +250,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "Min": (_many("min"),),
     "Sum": (_many("add"),),
     "Mean": (Row(_mean),),
+    "Det": (Row(idioms.determinant),),
     "Where": (Row(lambda condition, x, y: tensor("where", condition, x, y)),),
     "Cast": (Row(_cast, by_value=True),),
     "CastLike": (Row(lambda x, like, saturate=1: idioms.cast(x, like.dtype)),),

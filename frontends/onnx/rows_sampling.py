@@ -147,8 +147,11 @@ def _roi_align(
     sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
 ) -> Term:
-    """Return the means of samples over the cells of a grid in each box, (left, top, right, bottom) in an image."""
-    if mode != "avg":
+    """Return the means of samples over the cells of a grid in each box, (left, top, right, bottom) in an image.
+
+    In mode max it is the largest of what neighbours give to samples, each times its weight.
+    """
+    if mode not in ("avg", "max"):
         raise UnsupportedOpError(f"mode {mode}")
     if sampling_ratio <= 0:
         raise UnsupportedOpError("no sampling_ratio, so that boxes say how many samples there are")
@@ -160,10 +163,12 @@ def _roi_align(
     columns, counts_columns = _samples(left, right, output_width, sampling_ratio, half, x.shape[3])
     places = [idioms.unsqueeze(rows, 2), idioms.unsqueeze(columns, 1)]
     counts = tensor("and", idioms.unsqueeze(counts_rows, 2), idioms.unsqueeze(counts_columns, 1))
-    read = idioms_sampling.sampled(idioms_indices.take(x, images, 0), places, "linear", "border")
+    join = "max" if mode == "max" else "add"
+    read = idioms_sampling.sampled(idioms_indices.take(x, images, 0), places, "linear", "border", join=join)
     kept = tensor("where", idioms.unsqueeze(counts, 1), read, idioms.scalar(0, x.dtype))
     shape = (count, x.shape[1], output_height, sampling_ratio, output_width, sampling_ratio)
-    return idioms.mean(idioms.reshape(kept, shape), [-3, -1])
+    cells = idioms.reshape(kept, shape)
+    return idioms.reduce(cells, "max", [-3, -1]) if mode == "max" else idioms.mean(cells, [-3, -1])
 
 
 def _roi_align_by_whole_pixels(x: Term, rois: Term, images: Term, **options: Any) -> Term:

@@ -26,6 +26,7 @@ from frittata.frontends import (
     aten_quantized,
     aten_recurrent,
     aten_scalars,
+    aten_special,
     aten_views,
     aten_windows,
 )
@@ -431,6 +432,43 @@ def test_orders_along_an_axis_are_those_of_torch(name: str) -> None:
     check(*ORDERS[name])
 
 
+HOLES = X.masked_fill((X > 0.5) | (ints(7, 3, 5, 1) == 0), torch.nan)
+COUNTS: dict[str, tuple[Forward, Forward, tuple[Any, ...]]] = {
+    "values in the middle of numbers": (
+        lambda x, y, i: x.nanmedian(1)[0],
+        lambda x, y, i: (
+            x.nanmedian(),
+            *(values.nanmedian(axis, axis > 0)[0] for values in (x, i, x[0, 0, 0]) for axis in (0, -1)),
+            y.nanmedian(1),
+        ),
+        (HOLES, SPECIAL, ints(9, 6, 7)),
+    ),
+    "most frequent values": (
+        lambda i, x: i.mode(),
+        lambda i, x: (i.mode(0, True), (i > 1).mode(1)[0], x.mode(1)[0], i[0, 0].mode(), i[:, :1].mode()),
+        (ints(4, 6, 9), torch.tensor([[-0.0, 0.0, 1.0], [math.inf, 2.0, math.inf], [3.0, 2.0, 1.0]])),
+    ),
+    "histograms": (
+        lambda x, y, e: torch.histc(e / 10, 10, 0, 10),
+        lambda x, y, e: (
+            *(torch.histc(x, bins, low, high) for bins in (1, 7, 100) for low, high in ((-1, 1.5), (3, 3), (8, 9))),
+            *(torch.histc(e, bins) for bins in (11, 60)),
+            *(torch.histc(values, 5) for values in (x[0, 0, 0], e * 0 + 3)),
+            torch.histc(y, 5, -2, 2),
+        ),
+        (X, SPECIAL, torch.arange(-10, 111, dtype=torch.float32)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_what_is_counted_is_what_torch_counts(name: str) -> None:
+    compiled, function, args = COUNTS[name]
+    check(compiled, args)
+    imported = from_module(Apply(function).eval(), args)
+    assert_same(imported.unflatten(imported.model.interpret(*(arg.numpy() for arg in args))), function(*args))
+
+
 @pytest.mark.filterwarnings("ignore:index_reduce")
 @pytest.mark.parametrize("name", WRITES)
 def test_what_is_written_at_computed_indices_is_what_torch_writes(name: str) -> None:
@@ -502,6 +540,6 @@ def test_strides_through_memory_that_no_term_has_are_refused(name: str) -> None:
 
 
 def test_no_operator_stands_in_two_tables() -> None:
-    parts = (aten_indices, aten_layers, aten_quantized, aten_recurrent, aten_scalars, aten_views, aten_windows)
-    counts = Counter(name for part in parts for name in part.ROWS)
+    parts = (aten_indices, aten_layers, aten_quantized, aten_recurrent, aten_scalars, aten_special)
+    counts = Counter(name for part in (*parts, aten_views, aten_windows) for name in part.ROWS)
     assert not [name for name, count in counts.items() if count > 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch_cases import Forward, assert_compiled, assert_imported, assert_same, 
 
 import frittata as ft
 from frittata.egraph import shapes
-from frittata.egraph.errors import ModelError
+from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.machine import REFERENCE
 from frittata.frontends.torch_export import from_module
 
@@ -193,6 +194,17 @@ def test_interpolation_by_a_scale_goes_in_its_own_steps(mode: str, scale: Any) -
     assert_imported(
         lambda x: F.interpolate(x, scale_factor=scale, mode=mode, recompute_scale_factor=True), IMAGE, tolerance=1e-9
     )
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_interpolation_without_aliases(mode: str) -> None:
+    read = partial(F.interpolate, mode=mode, antialias=True)
+    assert_imported(lambda x: [read(x, size) for size in ((3, 9), (13, 2), (7, 18))], IMAGE)
+    assert_imported(lambda x: [read(x, scale_factor=scale) for scale in ((0.5, 1.05), 1.7)], IMAGE, tolerance=1e-9)
+    assert "host" not in assert_compiled(lambda x: read(x, (5, 4)), IMAGE)
+    for size, corners in ((1, False), (5, True)):
+        with pytest.raises(UnsupportedOpError, match="antialias"):
+            assert_imported(lambda x, size=size, at=corners: read(x, size, align_corners=at), drawn(1, 1, 40, 40))
 
 
 @pytest.mark.parametrize("extent", [1, 2, 5, 7, 14, 49])

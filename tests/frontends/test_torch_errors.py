@@ -77,7 +77,7 @@ ERRORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str, str]] = {
     "a gradient of a solution": (
         torch.func.grad(lambda x: torch.linalg.solve(x @ x.T, x).sum()), (X,), "raises on values", "derivative out"
     ),
-    "complex numbers": (lambda x: torch.complex(x, x).tanh(), (X,), r"tanh.*\(of complex numbers\)", "without them"),
+    "complex numbers": (lambda x: torch.complex(x, x).atan(), (X,), r"atan.*\(of complex numbers\)", "without them"),
     "no shape": (lambda x: torch.linalg.lstsq(x.T, x.T).solution, (X,), "linalg_lstsq.*no shape", "other operators"),
     "a number": (lambda x: x * torch.equal(x, x), (X,), "aten.equal.*depends on values", "other operators"),
     "a meaning in place": (lambda x: x.clone().polygamma_(1), (X,), "cannot export aten::polygamma_", "new tensor"),
@@ -91,6 +91,7 @@ ERRORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str, str]] = {
         lambda x: 2 * torch.masked_select(x, x > 0), (X,), "masked_select.*depends on values", "without them"
     ),
     "complex numbers of halves": (lambda x: x.chalf(), (X,), r"_to_copy.default has torch.complex32", "convert"),
+    "two masks": (lambda x: x[x[:, 0] > 0, x[0] < -1], (X,), r"x\[mask_a, mask_b\]", "one mask for all places"),
     "a branch": (_branches, (X,), "data-dependent", "torch.where"),
     "an assignment to data": (Masked(3, 3).eval(), (X[:, :3],), "cannot follow Masked", "write in place"),
     "arguments of a distribution": (

@@ -36,9 +36,9 @@ class Own(nn.Module):
         return {"a": F.softmax(y, -1) * factor, "b": [self.rest(x[None]), torch.cosh(x), 3]}
 
 
-class Modes(nn.Module):
+class Factors(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return torch.mode(x)[0] + torch.mode(x)[0].mode()[0]
+        return torch.geqrf(x)[0] + torch.geqrf(x)[0].geqrf()[0]
 
 
 class Leaves(fx.Tracer):
@@ -153,10 +153,10 @@ def test_registered_converters_are_used_and_given_ones_go_first(registered: dict
 
 def test_a_missing_target_is_named_with_its_node_and_line_and_what_to_do() -> None:
     with pytest.raises(UnsupportedOpError) as error:
-        from_fx(traced(Modes().eval()), [(3, 3)])
+        from_fx(traced(Factors().eval()), [(3, 3)])
     text = str(error.value)
-    assert "aten.mode.default x3" in text
-    assert "node 'mode' (torch.mode) at" in text and "node 'mode_2' (method 'mode') at" in text
+    assert "aten.geqrf.default x3" in text
+    assert "node 'geqrf' (torch.geqrf) at" in text and "node 'geqrf_2' (method 'geqrf') at" in text
     assert f"{__file__}:" in text
     assert "converters={target: function from terms to terms}" in text
 

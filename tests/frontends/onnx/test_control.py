@@ -173,7 +173,7 @@ def test_a_body_that_stops_where_no_condition_is_given_is_refused() -> None:
         ("float[3,5] x, int64 n", "", "Identity(c)", "Neg(a)", "how often it runs is computed at run time"),
         ("float[3,5] x", "int64 n = {4}", "Cast<to=9>(t)", "Neg(a)", "whether it runs again is computed at run time"),
         ("float[3,5] x", "int64 n = {4000}", "Identity(c)", "Neg(a)", "more than 256 iterations"),
-        ("float[3,5] x", "int64 n = {2}", "Identity(c)", "Det(a)", "Det x2 at y/0/next, y/1/next"),
+        ("float[3,5] x", "int64 n = {2}", "Identity(c)", "Unique(a)", "Unique x2 at y/0/next, y/1/next"),
     ],
 )
 def test_loops_that_cannot_be_unrolled(inputs: str, count: str, going: str, step: str, reason: str) -> None:

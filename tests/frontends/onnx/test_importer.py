@@ -229,7 +229,7 @@ def test_all_operators_without_a_row_are_listed_with_counts() -> None:
     nodes = [
         helper.make_node("NonZero", ["x"], ["a"]),
         helper.make_node("Relu", ["a"], ["b"]),
-        helper.make_node("Det", ["b"], ["c"], name="det"),
+        helper.make_node("Unique", ["b"], ["c"], name="unique"),
         helper.make_node("NonZero", ["x"], ["d"]),
         helper.make_node("Resize", ["x", "", "scales"], ["e"], mode="sharp"),
     ]
@@ -237,7 +237,7 @@ def test_all_operators_without_a_row_are_listed_with_counts() -> None:
     with pytest.raises(UnsupportedOpError) as error:
         from_onnx(graph(nodes, ["c", "d", "e"], [scales]))
     text = str(error.value)
-    assert "NonZero x2 at a, d" in text and "Det x1 at det" in text and "Resize (mode sharp) x1 at e" in text
+    assert "NonZero x2 at a, d" in text and "Unique x1 at unique" in text and "Resize (mode sharp) x1 at e" in text
     assert "Relu" not in text
 
 
@@ -341,7 +341,7 @@ def test_attributes_of_a_function_are_known_in_the_graphs_of_its_nodes() -> None
 def test_the_branch_of_a_known_condition_is_imported() -> None:
     output = [helper.make_tensor_value_info("r", TensorProto.FLOAT, None)]
     then = helper.make_graph([helper.make_node("Neg", ["x"], ["r"])], "then", [], output)
-    other = helper.make_graph([helper.make_node("Det", ["x"], ["r"])], "else", [], output)
+    other = helper.make_graph([helper.make_node("Unique", ["x"], ["r"])], "else", [], output)
     nodes = [
         helper.make_node("Size", ["x"], ["size"]),
         helper.make_node("Equal", ["size", "six"], ["condition"]),

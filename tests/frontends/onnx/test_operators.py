@@ -521,8 +521,8 @@ def boxes() -> Array:
     return np.array([[-9, -5, 3, 3], [4, 4, 40, 41], [0, 8, 30, 27], [9, 9, 9, 9], [20, 12, 10, 6]], np.float32)
 
 
-@pytest.mark.parametrize("options", [{}, {"coordinate_transformation_mode": "output_half_pixel"}])
-def test_means_over_the_cells_of_boxes(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [{}, {"coordinate_transformation_mode": "output_half_pixel"}, {"mode": "max"}])
+def test_means_and_maxima_over_the_cells_of_boxes(options: dict[str, Any]) -> None:
     grid: dict[str, Any] = {"output_height": 3, "output_width": 2, "sampling_ratio": 2, "spatial_scale": 0.25}
     operands = {"x": drawn(2, 3, 7, 9), "r": boxes(), "i": ints(0, 1, 1, 0, 1)}
     agrees(one("RoiAlign", operands, 16, **grid, **options), operands)
