@@ -40,7 +40,8 @@ def key_of(
 ) -> str | None:
     """Return the sha256 of all that decides which program is chosen; None if code outside of this package does.
 
-    Rules stand in the key by what admits them: the text of the caller's files, the level, the names left out.
+    Rules stand in the key by what admits them: the text of the caller's files, the level, the names left out. Families
+    may lack the built-in ones, whose operators are ours.
     """
     if not _is_ours(model, families, templates):
         return None
@@ -49,7 +50,7 @@ def key_of(
         len(model.main.inputs),
         [(family_name(path), path.read_text(encoding="utf-8")) for path in options.rules],
         (options.numerics, options.disable, options.library, options.target, options.form, options.tune),
-        (options.opt_level, options.required, options.pipeline.phases(family.name for family in families)),
+        (options.opt_level, options.required, options.pipeline.phases(sorted(options.pipeline.families() or ()))),
         options.time_limit_s,
         [template.name for template in templates],
         machine,

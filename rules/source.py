@@ -7,6 +7,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from threading import Lock
 
 from frittata.egraph.errors import RuleError
 from frittata.rules.pattern import Location
@@ -14,6 +15,7 @@ from frittata.rules.pattern import Location
 OPENING = "([{"
 CLOSING = ")]}"
 _KEPT = re.compile(r"(?:^|[(,=+*/-])\s*(and|or)\s*\(")
+_PARSING = Lock()
 _NAMED = re.compile(r"[A-Za-z][\w.-]*\s*:")
 
 
@@ -132,6 +134,12 @@ class Tree:
         return ast.unparse(node)
 
 
+def syntax_tree(text: str) -> ast.expr:
+    """Parse an expression, one thread at a time: several that call `ast.parse` make CPython 3.11 raise SystemError."""
+    with _PARSING:
+        return ast.parse(text, mode="eval").body
+
+
 def parse_expression(source: Source, span: Span, wrap: str = "(") -> Tree:
     """Parse a span as one expression; with `wrap` = "f(" as the arguments of a call.
 
@@ -141,7 +149,7 @@ def parse_expression(source: Source, span: Span, wrap: str = "(") -> Tree:
     if not text.strip():
         raise source.error(min(span.start, len(source.text) - 1), "an expression is missing here")
     try:
-        root = ast.parse(f"{wrap}{text}\n)", mode="eval").body
+        root = syntax_tree(f"{wrap}{text}\n)")
     except SyntaxError as error:
         line, column = error.lineno or 1, error.offset or 1
         lines = text.split("\n")[: line - 1]
