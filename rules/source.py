@@ -16,6 +16,7 @@ OPENING = "([{"
 CLOSING = ")]}"
 _KEPT = re.compile(r"(?:^|[(,=+*/-])\s*(and|or)\s*\(")
 _PARSING = Lock()
+_STRING_OR_BRACKET = re.compile(r"""("[^"]*"?|'[^']*'?|[()\[\]{}])""")
 _NAMED = re.compile(r"[A-Za-z][\w.-]*\s*:")
 
 
@@ -79,31 +80,26 @@ class Source:
         ends = (*self._line_starts[1:], len(self.text) + 1)
         return Span(self._line_starts[position], ends[position] - 1)
 
-    def outside_brackets(self, span: Span) -> Iterator[int]:
-        """Yield the offsets that are neither in brackets nor in strings.
+    def outside_brackets(self, span: Span) -> str:
+        """Overwrite brackets and strings of a span, and what is in them, with spaces: `f(x) => y` -> `f    => y`.
 
         Raises: RuleError at a bracket without a partner.
         """
+        text = self.slice(span)
         opened: list[int] = []
-        quote = ""
-        for offset in range(span.start, span.stop):
-            char = self.text[offset]
-            if quote:
-                quote = "" if char == quote else quote
-            elif char in "\"'":
-                quote = char
-            elif char in OPENING:
-                if not opened:
-                    yield offset
-                opened.append(offset)
-            elif char in CLOSING:
-                if not opened or OPENING.index(self.text[opened[-1]]) != CLOSING.index(char):
-                    raise self.error(offset, f"{char!r} closes nothing")
-                opened.pop()
-            elif not opened:
-                yield offset
+        for found in _STRING_OR_BRACKET.finditer(text):
+            sign, start = found[0], found.start()
+            if sign in OPENING:
+                opened.append(start)
+            elif sign in CLOSING:
+                if not opened or OPENING.index(text[opened[-1]]) != CLOSING.index(sign):
+                    raise self.error(span.start + start, f"{sign!r} closes nothing")
+                start = opened.pop()
+            if not opened:
+                text = text[:start] + " " * (found.end() - start) + text[found.end() :]
         if opened:
-            raise self.error(opened[-1], f"{self.text[opened[-1]]!r} is never closed")
+            raise self.error(span.start + opened[-1], f"{text[opened[-1]]!r} is never closed")
+        return text
 
 
 def blank_comments(text: str) -> str:
