@@ -25,13 +25,14 @@ from frittata.extract.recall import Choice
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.compile import toolchain
 from frittata.options import Options
-from frittata.rules import audit, pattern
+from frittata.rules import pattern
 from frittata.rules.parse import family_name
 from frittata.rules.pattern import Family, Rule
 
 log = logging.getLogger(__name__)
 
-_PACKAGES = ("frittata", "frittata.egraph", "frittata.rules", "frittata.extract", "frittata.kernels")
+_PACKAGES = ("frittata", "frittata.egraph", "frittata.rules", "frittata.extract")
+"""Those that decide beside the kernels, of which `kernels.compile.toolchain` tells."""
 _DECIDING = ("egglog", "highspy", "networkx", "numpy", "torch")
 
 
@@ -69,6 +70,8 @@ def check_rules(folder: KernelCache, family: Family) -> None:
 
     Raises: RuleError that shows a counterexample for each unsound rule.
     """
+    from frittata.rules import audit
+
     keys = {rule: _audit_key(rule) for rule in family.rules}
     new = tuple(rule for rule, key in keys.items() if not (key and folder.load(key) is not None))
     for found in audit.check(replace(family, rules=new)):
