@@ -7,13 +7,16 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from frittata.egraph import snapshot
-from frittata.egraph.engine import Engine, Program, Statistics
-from frittata.egraph.phases import Phase
+from frittata.egraph.phases import Phase, Statistics
+from frittata.egraph.schema import Program
 from frittata.egraph.snapshot import Snapshot
 from frittata.egraph.terms import Term, walk
+
+if TYPE_CHECKING:
+    from frittata.egraph.engine import Engine
 
 
 class Noted(Protocol):
@@ -81,6 +84,8 @@ def saturate(
 
     Raises: SaturationError if egglog fails or an unsound merge is found.
     """
+    from frittata.egraph.engine import Engine
+
     names = {p.number: p.name for programs in programs_by_family.values() for p in programs}
     used = {family for phase in phases for family in phase.families}
     able, operators = _able(roots, {f: p for f, p in programs_by_family.items() if f in used})

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isclose
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from frittata.egraph import dtypes, interning
-from frittata.egraph.engine import CONFLICT, Engine
 from frittata.egraph.errors import SaturationError
+from frittata.egraph.schema import CONFLICT
 from frittata.egraph.terms import Sort, TensorType, Term, walk
+
+if TYPE_CHECKING:
+    from frittata.egraph.engine import Engine
 
 _MOVES = ("input", "param", "permute", "reshape", "channels_first")
 """Operators that compute nothing."""

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from frittata.collector import resting
 from frittata.egraph.errors import FrittataError
 from frittata.egraph.model import Model
 from frittata.egraph.script import parse
@@ -126,6 +127,7 @@ def optimize(
 def optimize(model: Any, args: Any = (), kwargs: Any = None, *, dynamic_shapes: Any, **options: Any) -> Dynamic: ...
 
 
+@resting()
 def optimize(
     model: Any, args: Any = (), kwargs: Any = None, *, dynamic_shapes: Any = None, **options: Any
 ) -> Optimized | Dynamic:
@@ -162,6 +164,7 @@ def optimize(
     return made
 
 
+@resting()
 def load(path: str | Path, *, cache: str | Path | None = None) -> Optimized:
     """Return a compiled model from a file that `Optimized.save` wrote; `cache` is the folder of compiled kernels.
 

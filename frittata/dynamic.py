@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from frittata import collector, sources
+from frittata import sources
 from frittata.egraph.errors import ModelError
 from frittata.egraph.model import Model
 from frittata.frontends.symbolic import Symbolic
@@ -101,7 +101,6 @@ class Dynamic:
         return self.programs[key]
 
 
-@collector.resting()
 def dynamic(
     source: Any,
     args: Sequence[Any],

@@ -1,16 +1,17 @@
 """The stages from a model to a compiled program, as one readable list.
 
-import_model -> choose_rules -> transform -> saturate -> extract (-> tune) -> compile
+import_model -> transform -> choose_rules -> saturate -> extract (-> tune) -> compile
 
-A program that was chosen before for the same question is taken from the cache instead of `saturate -> extract`.
+A program that was chosen before for the same question is taken from the cache instead of `choose_rules -> saturate ->
+extract`. Rules are chosen first where the options name any: they may be wrong, and among them may be transforms.
 """
 
 from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -56,9 +57,6 @@ log.addHandler(logging.NullHandler())
 _TUNING_REPEATS = 20
 """A kernel is timed so often in its program; the least counts."""
 
-_READING = threading.Lock()
-"""One thread at a time reads rules: several that call `ast.parse` at once make CPython 3.11 raise SystemError."""
-
 _LEVELS = get_args(Numerics)
 
 
@@ -66,14 +64,14 @@ _LEVELS = get_args(Numerics)
 class Compilation:
     """All that the stages produced, in order, with the seconds that each took.
 
-    Where the program came from the cache, `is_remembered`, the e-graph and the candidates that it was chosen from are
-    made when something asks for them: a report or an explanation.
+    Where the program came from the cache, `is_remembered`, the rules, the e-graph and the candidates that it was chosen
+    from are made when something asks for them: a report or an explanation.
     """
 
     options: Options
     imported: Imported
     model: Model
-    families: tuple[Family, ...]
+    read_rules: Callable[[], tuple[Family, ...]]
     machine: Machine
     choice: Choice
     executable: Runnable
@@ -94,6 +92,11 @@ class Compilation:
     def program(self) -> Program:
         """The chosen program."""
         return self.choice.program
+
+    @cached_property
+    def families(self) -> tuple[Family, ...]:
+        """The rules that take part."""
+        return self.read_rules()
 
     @cached_property
     def saturation(self) -> Saturation:
@@ -139,9 +142,8 @@ def _compiled(
     model: Model,
     watch: Watch,
 ) -> Compilation:
-    with watch.phase("rules") as stage, _READING:
-        families = choose_rules(options)
-        stage.ended(None, sum(len(family.rules) for family in families))
+    read_rules = functools.cache(partial(choose_rules, options))
+    families = _read(read_rules, watch) if _names_rules(options) else ()
     with watch.phase("transform") as stage:
         before, model = model, transformed(model, families, options, watch)
         imported = _called_anew(imported, before, model)
@@ -158,6 +160,7 @@ def _compiled(
         prices = tuning.load(cache.prices_in(folder), prices_key) if options.tune else Prices()
     found = None
     if choice is None:
+        families = families or _read(read_rules, watch)
         with watch.phase("saturate") as stage:
             saturation = saturate_model(model, families, options, watch)
             stage.ended(None, saturation.phases[-1].nodes, _matches(saturation))
@@ -181,7 +184,7 @@ def _compiled(
         stage.ended(ChosenProgram(model, choice.program), len(choice.program.kernels))
     own = tuple((path.name, path.read_text(encoding="utf-8-sig")) for path in options.rules)
     done = Compilation(
-        options, imported, model, families, machine, choice, executable, found is None, prices, own, watch.seconds
+        options, imported, model, read_rules, machine, choice, executable, found is None, prices, own, watch.seconds
     )
     if options.numerics != "exact":
         of_the_model = set(model.main.walk())
@@ -189,6 +192,17 @@ def _compiled(
     if found is not None:
         done.saturation, done.extraction = found
     return done
+
+
+def _names_rules(options: Options) -> bool:
+    return bool(options.rules or options.disable or options.required) or options.pipeline.families() is not None
+
+
+def _read(read_rules: Callable[[], tuple[Family, ...]], watch: Watch) -> tuple[Family, ...]:
+    with watch.phase("rules") as stage:
+        families = read_rules()
+        stage.ended(None, sum(len(family.rules) for family in families))
+    return families
 
 
 def _size(model: Model) -> int:

@@ -25,13 +25,14 @@ from frittata.extract.recall import Choice
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.compile import toolchain
 from frittata.options import Options
-from frittata.rules import audit, pattern
+from frittata.rules import pattern
 from frittata.rules.parse import family_name
 from frittata.rules.pattern import Family, Rule
 
 log = logging.getLogger(__name__)
 
-_PACKAGES = ("frittata", "frittata.egraph", "frittata.rules", "frittata.extract", "frittata.kernels")
+_PACKAGES = ("frittata", "frittata.egraph", "frittata.rules", "frittata.extract")
+"""Those that decide beside the kernels, of which `kernels.compile.toolchain` tells."""
 _DECIDING = ("egglog", "highspy", "networkx", "numpy", "torch")
 
 
@@ -40,7 +41,8 @@ def key_of(
 ) -> str | None:
     """Return the sha256 of all that decides which program is chosen; None if code outside of this package does.
 
-    Rules stand in the key by what admits them: the text of the caller's files, the level, the names left out.
+    Rules stand in the key by what admits them: the text of the caller's files, the level, the names left out. Families
+    may lack the built-in ones, whose operators are ours.
     """
     if not _is_ours(model, families, templates):
         return None
@@ -49,7 +51,7 @@ def key_of(
         len(model.main.inputs),
         [(family_name(path), path.read_text(encoding="utf-8")) for path in options.rules],
         (options.numerics, options.disable, options.library, options.target, options.form, options.tune),
-        (options.opt_level, options.required, options.pipeline.phases(family.name for family in families)),
+        (options.opt_level, options.required, options.pipeline.phases(sorted(options.pipeline.families() or ()))),
         options.time_limit_s,
         [template.name for template in templates],
         machine,
@@ -68,6 +70,8 @@ def check_rules(folder: KernelCache, family: Family) -> None:
 
     Raises: RuleError that shows a counterexample for each unsound rule.
     """
+    from frittata.rules import audit
+
     keys = {rule: _audit_key(rule) for rule in family.rules}
     new = tuple(rule for rule, key in keys.items() if not (key and folder.load(key) is not None))
     for found in audit.check(replace(family, rules=new)):

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -106,7 +107,7 @@ def load(path: Path, folder: Path | None) -> tuple[Compilation, tuple[Array, ...
         options = Options(**header["options"], machine=machine, cache=folder, pipeline=pipeline)
         own = tuple((name, text) for name, text in header["rules"])
         own_families = [parse_family(text, f"{path}/{name}") for name, text in own]
-        families = _kept(header["admitted"], own_families)
+        read_rules = partial(_kept, set(header["admitted"]), own_families)
         choice = Choice(*chosen)
         call = Call.from_dict(model, header["call"])
     except OSError as error:
@@ -120,13 +121,12 @@ def load(path: Path, folder: Path | None) -> tuple[Compilation, tuple[Array, ...
     read_s = time.perf_counter() - start
     executable = targets.by_name(options.target).built(choice.program, model.params, kernels)
     seconds = {"load": read_s, "compile": time.perf_counter() - start - read_s}
-    done = Compilation(options, call, model, families, machine, choice, executable, True, Prices(), own, seconds)
+    done = Compilation(options, call, model, read_rules, machine, choice, executable, True, Prices(), own, seconds)
     return done, tuple(read)
 
 
-def _kept(names: Sequence[str], own: Sequence[Family]) -> tuple[Family, ...]:
+def _kept(admitted: set[str], own: Sequence[Family]) -> tuple[Family, ...]:
     """Return the rules that took part, as far as there are such today."""
-    admitted = set(names)
     every = (*library.builtin_families(), *own)
     found = (replace(f, rules=tuple(r for r in f.rules if r.full_name in admitted)) for f in every)
     return tuple(family for family in found if family.rules)

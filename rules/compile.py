@@ -15,9 +15,9 @@ from itertools import combinations
 from typing import Any
 
 from frittata.egraph import interning
-from frittata.egraph.engine import SORT, Plan, Program, ruleset_of
 from frittata.egraph.errors import ModelError
 from frittata.egraph.ops import registry
+from frittata.egraph.schema import SORT, Plan, Program, ruleset_of
 from frittata.egraph.terms import ElementType, Scalar, Sort, TensorType
 from frittata.rules import facts
 from frittata.rules.pattern import (

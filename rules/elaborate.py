@@ -16,7 +16,7 @@ from frittata.egraph.ops.registry import REQUIRED, Op
 from frittata.egraph.terms import Sort
 from frittata.rules.facts import ALLOWED, FUNCTIONS
 from frittata.rules.pattern import AttrVariable, Condition, Expression, Node, Number, Pattern, Variable
-from frittata.rules.source import Tree
+from frittata.rules.source import Tree, syntax_tree
 
 INFIX: dict[type[ast.AST], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.USub: "neg"}
 _SPELLED: dict[type[ast.AST] | type[None], str] = {
@@ -232,7 +232,7 @@ def _attributes(tree: Tree, scope: Scope, op: Op, node: ast.Call, at_root: bool)
 
 def _constant(value: Any) -> Expression:
     text = repr(value)
-    return Expression(text, ast.parse(text, mode="eval").body, ())
+    return Expression(text, syntax_tree(text), ())
 
 
 def _attribute(tree: Tree, scope: Scope, node: ast.expr) -> Attribute:

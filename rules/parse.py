@@ -26,9 +26,10 @@ from frittata.rules.elaborate import Scope, nearest
 from frittata.rules.pattern import Binding, Condition, Family, Kind, Level, Node, Rule
 from frittata.rules.source import Source, Span, Tree, parse_expression
 
-ARROWS = ("<=>", "=>", "~>")
 _KIND_BY_ARROW: dict[str, Kind] = {"<=>": "equation", "=>": "equation", "~>": "transform", "": "group"}
 SORTS: tuple[Sort, ...] = get_args(Sort)
+_ARROW = re.compile("<=>|=>|~>")
+_IF = re.compile(r"\bif\b")
 _NAME = re.compile(r"([A-Za-z][\w-]*)\s*:")
 _DIRECTIVE = re.compile(r"(sort|opt_level)\s+(\S+)\s*$")
 _ONE_KERNEL = re.compile(r"\[\s*one\s+kernel\s*\]\s*$")
@@ -116,13 +117,13 @@ def _cut(source: Source, span: Span) -> _Parts:
     level, stop = _level(source, Span(start, span.start + group.start() if group else span.stop))
     if level is not None and (group or _ONE_KERNEL.search(source.slice(Span(start, stop)))):
         raise source.error(stop, f"fusion group {named[1]!r} has a level", "it says what to fuse, not what is equal")
-    free = sorted(source.outside_brackets(Span(start, stop)))
-    arrows = [(at, arrow) for at in free if (arrow := _arrow_at(source.text, at))]
+    free = source.outside_brackets(Span(start, stop))
+    arrows = [(start + found.start(), found[0]) for found in _ARROW.finditer(free)]
     if group:
         if arrows:
             what = f"fusion group {named[1]!r} has an arrow"
             raise source.error(arrows[0][0], what, "write  name: PATTERN  [one kernel]")
-        guard_at = _guard_at(source, free, start)
+        guard_at = _guard_at(free, start, start)
         guard = None if guard_at is None else Span(guard_at + 2, stop)
         return _Parts(named[1], "", Span(start, stop if guard_at is None else guard_at), None, guard, Level())
     if not arrows:
@@ -133,30 +134,18 @@ def _cut(source: Source, span: Span) -> _Parts:
         what = f"transform {named[1]!r} has a level"
         raise source.error(stop, what, "leave it out: a transform may change the meaning")
     after = at + len(arrow)
-    second = next((other for other, _ in arrows if other >= after), None)
-    if second is not None:
+    if len(arrows) > 1:
         do = "start each rule on a line of its own, at its beginning"
-        raise source.error(second, f"rule {named[1]!r} has a second arrow", do)
-    guard_at = _guard_at(source, free, after)
+        raise source.error(arrows[1][0], f"rule {named[1]!r} has a second arrow", do)
+    guard_at = _guard_at(free, start, after)
     guard = None if guard_at is None else Span(guard_at + 2, stop)
     right = Span(after, stop if guard_at is None else guard_at)
     return _Parts(named[1], arrow, Span(start, at), right, guard, level or Level())
 
 
-def _guard_at(source: Source, free: list[int], after: int) -> int | None:
-    return next((i for i in free if i > after and _is_word(source.text, i, "if")), None)
-
-
-def _arrow_at(text: str, offset: int) -> str:
-    for arrow in ARROWS:
-        if text.startswith(arrow, offset) and not (arrow == "=>" and text[offset - 1] == "<"):
-            return arrow
-    return ""
-
-
-def _is_word(text: str, offset: int, word: str) -> bool:
-    end = offset + len(word)
-    return text[offset:end] == word and not re.match(r"\w", text[offset - 1]) and not re.match(r"\w", text[end:])
+def _guard_at(free: str, start: int, after: int) -> int | None:
+    found = _IF.search(free, after - start + 1)
+    return start + found.start() if found else None
 
 
 def _level(source: Source, span: Span) -> tuple[Level | None, int]:

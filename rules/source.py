@@ -7,6 +7,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from threading import Lock
 
 from frittata.egraph.errors import RuleError
 from frittata.rules.pattern import Location
@@ -14,6 +15,8 @@ from frittata.rules.pattern import Location
 OPENING = "([{"
 CLOSING = ")]}"
 _KEPT = re.compile(r"(?:^|[(,=+*/-])\s*(and|or)\s*\(")
+_PARSING = Lock()
+_STRING_OR_BRACKET = re.compile(r"""("[^"]*"?|'[^']*'?|[()\[\]{}])""")
 _NAMED = re.compile(r"[A-Za-z][\w.-]*\s*:")
 
 
@@ -77,31 +80,26 @@ class Source:
         ends = (*self._line_starts[1:], len(self.text) + 1)
         return Span(self._line_starts[position], ends[position] - 1)
 
-    def outside_brackets(self, span: Span) -> Iterator[int]:
-        """Yield the offsets that are neither in brackets nor in strings.
+    def outside_brackets(self, span: Span) -> str:
+        """Overwrite brackets and strings of a span, and what is in them, with spaces: `f(x) => y` -> `f    => y`.
 
         Raises: RuleError at a bracket without a partner.
         """
+        text = self.slice(span)
         opened: list[int] = []
-        quote = ""
-        for offset in range(span.start, span.stop):
-            char = self.text[offset]
-            if quote:
-                quote = "" if char == quote else quote
-            elif char in "\"'":
-                quote = char
-            elif char in OPENING:
-                if not opened:
-                    yield offset
-                opened.append(offset)
-            elif char in CLOSING:
-                if not opened or OPENING.index(self.text[opened[-1]]) != CLOSING.index(char):
-                    raise self.error(offset, f"{char!r} closes nothing")
-                opened.pop()
-            elif not opened:
-                yield offset
+        for found in _STRING_OR_BRACKET.finditer(text):
+            sign, start = found[0], found.start()
+            if sign in OPENING:
+                opened.append(start)
+            elif sign in CLOSING:
+                if not opened or OPENING.index(text[opened[-1]]) != CLOSING.index(sign):
+                    raise self.error(span.start + start, f"{sign!r} closes nothing")
+                start = opened.pop()
+            if not opened:
+                text = text[:start] + " " * (found.end() - start) + text[found.end() :]
         if opened:
-            raise self.error(opened[-1], f"{self.text[opened[-1]]!r} is never closed")
+            raise self.error(span.start + opened[-1], f"{text[opened[-1]]!r} is never closed")
+        return text
 
 
 def blank_comments(text: str) -> str:
@@ -132,6 +130,12 @@ class Tree:
         return ast.unparse(node)
 
 
+def syntax_tree(text: str) -> ast.expr:
+    """Parse an expression, one thread at a time: several that call `ast.parse` make CPython 3.11 raise SystemError."""
+    with _PARSING:
+        return ast.parse(text, mode="eval").body
+
+
 def parse_expression(source: Source, span: Span, wrap: str = "(") -> Tree:
     """Parse a span as one expression; with `wrap` = "f(" as the arguments of a call.
 
@@ -141,7 +145,7 @@ def parse_expression(source: Source, span: Span, wrap: str = "(") -> Tree:
     if not text.strip():
         raise source.error(min(span.start, len(source.text) - 1), "an expression is missing here")
     try:
-        root = ast.parse(f"{wrap}{text}\n)", mode="eval").body
+        root = syntax_tree(f"{wrap}{text}\n)")
     except SyntaxError as error:
         line, column = error.lineno or 1, error.offset or 1
         lines = text.split("\n")[: line - 1]

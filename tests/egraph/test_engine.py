@@ -19,16 +19,16 @@ from frittata.rules.parse import parse_family
 RNG = np.random.default_rng(0)
 
 
-def test_a_fork_of_a_process_that_has_optimized_says_that_it_cannot() -> None:
+def test_a_fork_of_a_process_that_has_optimized_says_that_it_cannot(tmp_path: Path) -> None:
     """It would wait for ever for threads that it does not have."""
     x = np.ones((3, 5), np.float32)
-    fast = ft.optimize(lambda x: np.exp(x) + 1, (x,), machine=REFERENCE)
+    fast = ft.optimize(lambda x: np.exp(x) + 1, (x,), machine=REFERENCE, cache=tmp_path)
     child = os.fork()
     if not child:
         code = 1
         try:
             assert (fast(x) == fast(x)).all()
-            ft.optimize(lambda x: np.tanh(x) * 3, (x,), machine=REFERENCE)
+            ft.optimize(lambda x: np.tanh(x) * 3, (x,), machine=REFERENCE, cache=tmp_path)
         except SaturationError as error:
             code = 0 if "'spawn'" in str(error) else 2
         finally:

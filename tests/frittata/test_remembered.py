@@ -23,11 +23,12 @@ from frittata.egraph.machine import REFERENCE
 from frittata.egraph.model import Model
 from frittata.egraph.ops import registry
 from frittata.egraph.saturate import StopReason
+from frittata.egraph.terms import Term
 from frittata.kernels import targets, templates
 from frittata.optimized import Optimized
 from frittata.options import Options
-from frittata.rules import audit
-from frittata.rules.pattern import Rule
+from frittata.rules import audit, library
+from frittata.rules.pattern import Family, Rule
 
 X = np.random.default_rng(1).standard_normal((4, 24)).astype(np.float32)
 JOINED = """
@@ -80,7 +81,7 @@ def test_the_second_time_nothing_is_saturated(folder: Path, saturated: list[Mode
     assert not {"saturate", "extract"} & second.report.phase_seconds.keys()
 
 
-def test_a_new_process_finds_what_another_chose(folder: Path) -> None:
+def test_a_new_process_finds_what_another_chose_without_egglog(folder: Path) -> None:
     optimized(folder)
     script = "\n".join(
         [
@@ -93,14 +94,43 @@ def test_a_new_process_finds_what_another_chose(folder: Path) -> None:
             "pipeline.saturate_model = None",
             f"folder = pathlib.Path({str(folder)!r})",
             "fast = ft.optimize(tiny(), machine=REFERENCE, library=False, cache=folder)",
-            "print(fast.report.is_remembered)",
+            "print(fast.report.is_remembered, 'egglog' in sys.modules)",
         ]
     )
     for seed in ("0", "1"):
-        done = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=False, env={"PYTHONHASHSEED": seed}
-        )
-        assert done.stdout.strip() == "True", done.stderr
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", script]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        assert done.stdout.strip() == "True False", done.stderr
+
+
+def test_rules_are_read_where_a_program_is_searched_for_or_something_asks(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, read = optimized(folder), list[int]()
+    path, whole = first.save(tmp_path / "model.frt"), library.builtin_families
+
+    def noted() -> tuple[Family, ...]:
+        read.append(1)
+        return whole()
+
+    monkeypatch.setattr(library, "builtin_families", noted)
+    found = [optimized(folder), ft.load(path, cache=folder)]
+    assert not read
+    for fast in found:
+        assert fast.compilation.families == first.compilation.families
+        assert read.pop()
+
+
+def test_a_name_that_is_none_is_refused_where_the_program_is_there(folder: Path) -> None:
+    @ft.transform
+    def mine(term: Term) -> None:
+        """Change nothing."""
+
+    options: dict[str, Any] = {"disable": "mine"}
+    optimized(folder, pipeline=ft.Pipeline("with", [mine, "default"]), **options)
+    with pytest.raises(RuleError, match="nothing to disable is called 'mine'"):
+        optimized(folder, **options)
 
 
 def test_kernels_that_were_not_optimized_are_loaded(folder: Path) -> None:
