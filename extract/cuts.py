@@ -16,8 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import product
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from frittata.egraph import dtypes, shapes
 from frittata.egraph.errors import ModelError
@@ -37,6 +36,9 @@ from frittata.extract.repeated import (
     read_again,
     readers,
 )
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 POINTWISE, FOLDED, CONTRACTED, ATTENDED = range(4)
 """What a body contains: no binder, folds, one contraction, or one attention, whose scores are a contraction."""
@@ -98,6 +100,8 @@ def everywhere(snapshot: Snapshot) -> Cuts:
 
 def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
     """Look at every tensor's uses."""
+    import networkx as nx  # not where a program comes from the cache: it takes as long to load as a kernel to compile
+
     passed = _passed_to_the_host(snapshot)
     outputs = frozenset(outputs) | passed
     graph = _uses(snapshot, outputs)
@@ -446,6 +450,8 @@ def may_stand_under(op: str, kind: int) -> bool:
 
 def _uses(snapshot: Snapshot, outputs: Iterable[int]) -> nx.DiGraph[int]:
     """The graph from each class to those computed from it, as far as it leads to an output."""
+    import networkx as nx
+
     graph: nx.DiGraph[int] = nx.DiGraph()
     last = ends(snapshot)
     for class_, nodes in enumerate(snapshot.nodes):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from math import inf, prod
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from frittata.egraph import shapes
 from frittata.egraph.indexing import IndexMap
@@ -13,6 +12,9 @@ from frittata.egraph.ops import registry
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.extract.layouts import computed, ends
 from frittata.extract.problem import components
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 _DEAR = 16.0
 """In additions: values that take more are worth storing where others would compute each of them several times."""
