@@ -107,7 +107,7 @@ class _ReadingNone(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         depends = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}.intersection(func.tags)
-        if depends and given and not any(isinstance(leaf, FakeTensor) for leaf in given):
+        if depends and given and not any(isinstance(leaf, FakeTensor) and leaf.constant is None for leaf in given):
             raise made_of_values(innermost("".join(traceback.format_stack())))
         return func(*args, **(kwargs or {}))
 
