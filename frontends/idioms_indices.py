@@ -206,7 +206,9 @@ def index_put(x: Term, indices: Sequence[Term | None], values: Term, how: str = 
 
 
 def _linear(indices: list[Term], extents: list[int]) -> Term:
-    """Join indices into one; -1 where one of them is outside of its axis, which no other may hide."""
+    """Join indices into one; -1 where one of several is outside of its axis, which no other may hide."""
+    if len(indices) == 1:
+        return indices[0]
 
     def outside(i: Term, extent: int) -> Term:
         low = tensor("lt", i, idioms.scalar(0, i.dtype))

@@ -32,6 +32,10 @@ class Linear:
         size, rest = divmod(extent - self.offset, self.factor)
         return None if rest else size
 
+    def extent_for(self, sizes: Mapping[str, int]) -> int:
+        """Return the extent for a size of the dim."""
+        return self.factor * sizes[self.dim] + self.offset
+
     def __str__(self) -> str:
         times = "" if self.factor == 1 else f"{self.factor}*"
         return f"{times}{self.dim}{self.offset:+}" if self.offset else f"{times}{self.dim}"

@@ -25,11 +25,12 @@ Places = Mapping[tuple[int, int], str]
 """Names of dims by (leaf of the arguments, axis)."""
 
 
-def made_of_values() -> ModelError:
+def made_of_values(where: str = "") -> ModelError:
     """Return the error for a number, or a size, that depends on values."""
     return ModelError(
-        "a number is made of the values of a tensor, by item(), float() or int()",
-        do="leave it a tensor: x.max() in place of x.max().item()",
+        "a number is made of the values of a tensor, by item(), float() or int(), or as an end of a slice",
+        where,
+        do="leave it a tensor: x.max() in place of x.max().item(), x[at + torch.arange(n)] in place of x[at : at + n]",
     )
 
 

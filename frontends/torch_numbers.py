@@ -33,6 +33,9 @@ _BESIDE = {
 }
 """Operators that take a tensor without axes where they take a number."""
 
+_BASIC = (int, torch.SymInt, slice, type(None), type(Ellipsis))
+"""Types of indices by which torch makes views."""
+
 
 @dataclass(frozen=True)
 class Number:
@@ -75,7 +78,7 @@ def are_taken(node: torch.fx.Node, value_by_node: Mapping[torch.fx.Node, Any]) -
         return False
     name = _name(node)
     is_complex = any(tensor.is_complex() for tensor in (node.meta["val"], *_tensors(node)) if _is_tensor(tensor))
-    is_known = name in _FILL or name == "select" or (name in _BESIDE and not numbers & set(node.kwargs.values()))
+    is_known = name in _FILL or name in _PLACES or (name in _BESIDE and not numbers & set(node.kwargs.values()))
     if is_complex or not is_known:
         raise made_of_values()
     return True
@@ -89,11 +92,37 @@ def meaning(
     if name in _FILL:
         (number,) = (used.term for used in arguments if isinstance(used, Number))
         return lambda *_, **__: idioms.expand(idioms.cast(number, out.dtype), out.shape), list(arguments)
-    if name == "select":
-        return _select, list(arguments)
+    if name in _PLACES:
+        return _PLACES[name], list(arguments)
     known = aten.ROWS["aten.pow.Tensor_Tensor"] if name == "pow" else row
     terms = [_beside(node, value) for value in arguments]
     return lambda *given, **named: idioms.cast(known(*given, **named), out.dtype), terms
+
+
+def put(x: torch.Tensor, index: Any, value: Any) -> None:
+    """Write `x[index] = value`, where indices without axes stay tensors: torch would read them."""
+    items = index if isinstance(index, tuple) else (index,)
+    are_places = [_is_place(item) for item in items]
+    are_basic = (type(item) in _BASIC or is_place for item, is_place in zip(items, are_places, strict=True))
+    if not (any(are_places) and all(are_basic)):
+        torch.Tensor.__setitem__(x, index, value)
+        return
+    part = x[tuple(slice(None) if is_place else item for item, is_place in zip(items, are_places, strict=True))]
+    indices: list[Any] = []
+    for item, is_place in zip(items, are_places, strict=True):
+        if item is Ellipsis:
+            indices += [None] * (x.ndim - sum(each is not None and each is not Ellipsis for each in items))
+        elif is_place or item is None or isinstance(item, slice):
+            indices.append(item if is_place else None)
+    given = value.to(x.dtype) if isinstance(value, torch.Tensor) else x.new_full((), value)
+    surplus = max(given.ndim - (part.ndim - sum(are_places)), 0)
+    torch.ops.aten.index_put_(part, indices, given.reshape(given.shape[surplus:]))
+
+
+def _is_place(item: Any) -> bool:
+    """Whether an index is a tensor without axes of integers; a byte is a mask to torch."""
+    is_integer = _is_tensor(item) and not (item.is_floating_point() or item.is_complex())
+    return is_integer and item.ndim == 0 and item.dtype.is_signed
 
 
 def _name(node: torch.fx.Node) -> str:
@@ -121,11 +150,24 @@ def _beside(node: torch.fx.Node, value: Any) -> Any:
 
 
 def _select(x: Term, axis: int, index: Number) -> Term:
-    """Index an axis at a number: (a, b, c) at axis 1 -> (a, c).
+    """Index an axis at a number: (a, b, c) at axis 1 -> (a, c)."""
+    return aten.ROWS["aten.index.Tensor"](x, _places(x, axis, index))
+
+
+def _select_scatter(x: Term, values: Term, axis: int, index: Number) -> Term:
+    """Replace what `_select` reads."""
+    return aten.ROWS["aten.index_put.default"](x, _places(x, axis, index), values)
+
+
+def _places(x: Term, axis: int, index: Number) -> list[Term | None]:
+    """Return the indices that are a number at one axis.
 
     Raises: ModelError for a byte.
     """
     if index.is_byte:
         raise ModelError("an index of uint8, which is a mask to torch", do="convert it to int64 before")
-    places = [None] * (axis % len(x.shape))
-    return aten.ROWS["aten.index.Tensor"](x, [*places, index.term])
+    return [*[None] * (axis % len(x.shape)), index.term]
+
+
+_PLACES: dict[str, aten.Row] = {"select": _select, "select_scatter": _select_scatter}
+"""Operators that take a number for a place."""

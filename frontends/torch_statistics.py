@@ -1,4 +1,4 @@
-"""Functions of torch whose own code looks at values to warn of them, written with operators that do not."""
+"""Functions of torch whose own code looks at values, to warn of them, say, written with operators that do not."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from frittata.egraph.errors import ModelError
+from frittata.frontends import torch_numbers
 
 
 def cov(
@@ -52,6 +53,7 @@ def corrcoef(input: Tensor) -> Tensor:
 
 
 _WRITTEN: dict[Any, Any] = {
+    torch.Tensor.__setitem__: torch_numbers.put,
     torch.cov: cov,
     torch.Tensor.cov: cov,
     torch.corrcoef: corrcoef,

@@ -167,31 +167,41 @@ def _each_size(
 ) -> Symbolic | None:
     """Return a module that is exported for each size, as it is where a size is a number for it: in math.sqrt(n), say.
 
-    None if its dims cannot be told from the example arguments, or it cannot be exported even with their sizes.
+    None if its dims cannot be told from the example arguments, or do not fit them, or it cannot be exported even with
+    their sizes.
     """
     try:
         dims = dims_by_place(module, args, kwargs, dynamic_shapes)
         first = from_module(module, args, kwargs, fallback=fallback)
     except (ModelError, TypeError):
         return None
-    if any(root(dim) is not dim for dim in dims.values()):
-        return None
     leaves = pytree.tree_leaves((tuple(args), dict(kwargs)))
+    if any(_linear(dim).size_for(leaves[i].shape[axis]) is None for (i, axis), dim in dims.items()):
+        return None
     axes = [
-        tuple(Linear(dims[i, axis].__name__) if (i, axis) in dims else extent for axis, extent in enumerate(leaf.shape))
+        tuple(_linear(dims[i, axis]) if (i, axis) in dims else extent for axis, extent in enumerate(leaf.shape))
         for i, leaf in enumerate(leaves)
         if _is_tensor(leaf)
     ]
     given = [(*own, *axis_of_parts(leaf)) for own, leaf in zip(axes, filter(_is_tensor, leaves), strict=True)]
     names = (leaf.attrs[0] for leaf, _ in zip(first.model.main.inputs, given, strict=False))  # without the module's own
-    ranges = {dim.__name__: (max(1, dim.min), dim.max if isinstance(dim.max, int) else None) for dim in dims.values()}
+    roots = map(root, dims.values())
+    ranges = {dim.__name__: (max(1, dim.min), dim.max if isinstance(dim.max, int) else None) for dim in roots}
 
     anew = _Exports(module, args, kwargs, fallback)
 
     def at(sizes: Mapping[str, int]) -> Imported:
-        return anew.at([sizes[axis.dim] if isinstance(axis, Linear) else axis for axis in own] for own in axes)
+        return anew.at([axis.extent_for(sizes) if isinstance(axis, Linear) else axis for axis in own] for own in axes)
 
     return Symbolic(tuple(zip(names, given, strict=True)), ranges, first.flatten, at, first.parameters)
+
+
+def _linear(dim: Any) -> Linear:
+    """Return the extent that a dim of torch stands for, or one derived from it: 2*n + 1."""
+    if root(dim) is dim:
+        return Linear(dim.__name__)
+    offset = int(dim.fn(0))
+    return Linear(root(dim).__name__, int(dim.fn(1)) - offset, offset)
 
 
 def _is_tensor(value: Any) -> bool:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from frittata.egraph.errors import FrittataError, ModelError
+from frittata.frontends.torch_dims import made_of_values
+from frittata.frontends.torch_origins import innermost
 from frittata.frontends.torch_state import keeping_tensors
 
 _TRANSFORMS = "torch._functorch"
@@ -76,7 +81,7 @@ def _traced(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, A
     tensors = [leaves[place] for place in places]
     with keeping_tensors(module) as replaced, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch.func about what it uses itself
-        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), _ReadingNone():
             found = make_fx(called, tracing_mode="fake", _allow_non_fake_inputs=True)(*tensors)
     if replaced:
         what = f"torch.export cannot follow the module, which replaces its buffer {replaced[0]}"
@@ -94,6 +99,17 @@ def _traced(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, A
             node.target = name = name_by_value.get(id(value), str(node.target))
             values[name] = value
     return _Traced(values, found.graph, places, result[0], inspect.signature(module.forward))
+
+
+class _ReadingNone(TorchDispatchMode):
+    """Raises ModelError where a number or a size is made of values of the module's own: torch would fix it."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        depends = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}.intersection(func.tags)
+        if depends and given and not any(isinstance(leaf, FakeTensor) and leaf.constant is None for leaf in given):
+            raise made_of_values(innermost("".join(traceback.format_stack())))
+        return func(*args, **(kwargs or {}))
 
 
 class _Traced(torch.nn.Module):

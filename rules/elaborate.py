@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from frittata.egraph import dtypes
 from frittata.egraph.errors import RuleError
 from frittata.egraph.ops import registry
 from frittata.egraph.ops.registry import REQUIRED, Op
@@ -132,7 +133,8 @@ def _conversion(found: Sort) -> str:
 
 
 def _unbound(tree: Tree, node: ast.expr, name: str, known: Iterable[str]) -> RuleError:
-    return tree.source.error(tree.offset(node), f"{name!r} is not bound on the left", nearest(name, known))
+    do = f'write "{name}"' if name in dtypes.NAMES else nearest(name, known)
+    return tree.source.error(tree.offset(node), f"{name!r} is not bound on the left", do)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -195,6 +197,10 @@ def _operator(tree: Tree, node: ast.Call, name: str, sort: Sort) -> Op:
     if registry.find(name, other):
         what = f"{name} gives {_A[other]} where {_A[sort]} is needed"
         do = "write full(c, ()) for a number as a tensor" if name == "const" else _conversion(other)
+        raise tree.source.error(tree.offset(node), what, do)
+    if name in FUNCTIONS:
+        what = f"{name}(...) is a value, of attributes and conditions, where {_A[sort]} is needed"
+        do = "write full(c, ()) for a constant as a tensor, const(c) as an element; scalar(n, t) makes one of a number"
         raise tree.source.error(tree.offset(node), what, do)
     near = registry.nearest(name)
     do = f"did you mean {near!r}?" if near else "register it, or write one of the operators' names"
@@ -293,6 +299,9 @@ def _sign_not_allowed(node: ast.BinOp | ast.UnaryOp | ast.Compare) -> str:
 def _check_function(tree: Tree, scope: Scope, node: ast.Call) -> None:
     if not isinstance(node.func, ast.Name) or node.keywords:
         raise tree.source.error(tree.offset(node), "an expression calls functions by name, without keywords")
+    if node.func.id in ("const", "varies"):
+        what = f"{node.func.id}(...) is a condition by itself, no part of an expression"
+        raise tree.source.error(tree.offset(node), what, "join it to others by `and`; write a rule for each case")
     if node.func.id not in FUNCTIONS:
         do = nearest(node.func.id, FUNCTIONS)
         raise tree.source.error(tree.offset(node), f"unknown function {node.func.id!r}", do)

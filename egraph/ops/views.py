@@ -17,7 +17,8 @@ from frittata.egraph.terms import Sort, TensorType, Type
 def _permute(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
     (x,), (permutation,) = types, attrs
     if sorted(permutation) != list(range(len(x.shape))):
-        raise ModelError(f"{permutation} is no permutation of the axes of {x}")
+        what = f"{permutation} is no permutation of the axes of {x}"
+        raise ModelError(what, do="name each axis once, from 0, the first")
     return TensorType(tuple(x.shape[p] for p in permutation), x.dtype)
 
 

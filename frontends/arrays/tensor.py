@@ -174,6 +174,9 @@ class Tensor(NDArrayOperatorsMixin):
             do="choose between values with numpy.where, and between computations by what is no tensor",
         )
 
+    def __format__(self, form: str) -> str:
+        return self._unknown() if form else str(self)
+
     __bool__ = __int__ = __float__ = __index__ = __complex__ = item = tolist = _unknown
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:

@@ -140,7 +140,8 @@ _POWERS = (-1, 0, 0.5, 1, 2, 3)
 
 
 def _power(x: Term, y: Term) -> Term:
-    value = y.attrs[0].value if y.op == "full" and isinstance(y.attrs[0], Scalar) else None
+    number = y.args[0] if y.op == "cast" and dtypes.is_narrow(y.args[0].dtype) else y
+    value = number.attrs[0].value if number.op == "full" and isinstance(number.attrs[0], Scalar) else None
     if dtypes.is_float(x.dtype) and value not in _POWERS:
         return tensor("pow", x, y)
     if value is None or (value < 0 and not dtypes.is_float(x.dtype)):

@@ -71,6 +71,12 @@ MODULES: dict[str, tuple[nn.Module, tuple[int, ...], Any, list[tuple[int, ...]]]
         {0: Dim("n", max=9)},
         [(1, 3), (7, 3)],
     ),
+    "an odd size as a number": (
+        module_of(lambda x: x * math.sqrt(x.shape[0])),
+        (5, 3),
+        {0: 2 * Dim("half", max=9) + 1},
+        [(3, 3), (7, 3)],
+    ),
     "half": (module_of(lambda x: x[: x.shape[0] // 2].sum(0)), (6, 2), {0: Dim("n", min=4)}, [(6, 2), (7, 2), (13, 2)]),
     "images": (
         nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.ReLU(), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1), nn.Flatten()),

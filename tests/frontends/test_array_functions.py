@@ -349,6 +349,7 @@ class Pair:
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a branch": (lambda x: x if x.sum() > 0 else -x, "not known while a function is traced"),
     "a number": (lambda x: float(x[0, 0]), "not known"),
+    "a text": (lambda x: f"{x:.3f}", "not known"),
     "an array": (lambda x: np.asarray(x), "not known"),
     "in place": (lambda x: x.__iadd__(1), "in place"),
     "a mask": (lambda x: x[x > 0], "mask(.|\n)*choose among them: where"),

@@ -233,7 +233,7 @@ def test_limits_are_those_of_the_dtype(dtype: torch.dtype) -> None:
 
 def test_numpy_and_scripts_have_the_dtypes() -> None:
     def function(x: Any, y: Any) -> Any:
-        return np.add(x, y), np.maximum(x, y), x * 2, x.astype(np.float32)
+        return np.add(x, y), np.maximum(x, y), x * 2, x**2, x.astype(np.float32)
 
     for dtype in (np.uint8, np.int16, np.float16, ml_dtypes.bfloat16):
         x, y = (np.arange(250 + i, 255 + i).astype(dtype) for i in range(2))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
@@ -36,7 +36,18 @@ def viterbi(scores: Tensor, steps: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack(path[::-1]), best.max()
 
 
+def written(x: Tensor, at: Tensor, t: Tensor, whole: Tensor) -> list[Tensor]:
+    """Arrays that numbers without axes were written to, and at such places."""
+    results = [x.clone(), x.clone(), x.clone(), whole.to(torch.int8)]
+    results[0][at] = t
+    results[1][None, 1:3, -at] = x.double()[:1, :2]
+    results[2][at, at - 1] *= 2
+    results[3][..., at.int()] = 7
+    return results
+
+
 CASES: dict[str, Callable[..., Any]] = {
+    "written": written,
     "a scale": lambda x, *_: x / x.max().item(),
     "arithmetic": lambda x, at, t, _: x * (2 * x.max().item() + 1) - (t.item() / 3 - at.item()),
     "powers": lambda x, at, t, _: (x ** at.item(), t.item() ** x, x / at.item() ** 0.5),
@@ -114,4 +125,33 @@ REFUSED: dict[str, Callable[..., Any]] = {
 def test_what_takes_only_numbers_that_are_known_says_so(name: str) -> None:
     with pytest.raises(ModelError, match="made of the values") as caught:
         ft.optimize(REFUSED[name], (X, AT, T), machine=REFERENCE)
-    assert caught.value.do == "leave it a tensor: x.max() in place of x.max().item()"
+    assert caught.value.do.startswith("leave it a tensor: x.max() in place of x.max().item()")
+
+
+class Cache(nn.Module):
+    """Keeps rows at the places where it is, in three of the ways to write that."""
+
+    rows: Tensor
+    at: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(7, 5))
+        self.register_buffer("at", torch.tensor(0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.rows[self.at] = x[0]
+        self.rows[self.at] += 1
+        self.rows[self.at + torch.arange(1, 3)] = x[1:3]
+        self.at.add_(2)
+        return self.rows.sum(0)
+
+
+def test_a_cache_is_written_where_its_buffer_says_at_each_call() -> None:
+    model, other = Cache().eval(), Cache().eval()
+    fast = ft.optimize(model, (X,), machine=REFERENCE, fallback="error")
+    for scale in (1, 2, 3):
+        torch.testing.assert_close(fast(X * scale), other(X * scale))
+    assert model.at == 6
+    with pytest.raises(IndexRangeError, match=r"index [78] is outside of 0 \.\. 6"):
+        fast(X)

@@ -138,6 +138,29 @@ def test_numbers_made_of_values_are_those_of_each_call(function: Callable[[Tenso
     torch.testing.assert_close(fast(3 - POINTS), function(3 - POINTS))
 
 
+class Powers(nn.Module):
+    """Gradients, and a size, that a buffer decides, of which a call may make another."""
+
+    power: Tensor
+
+    def __init__(self, counts: bool) -> None:
+        super().__init__()
+        self.register_buffer("power", torch.tensor(2))
+        self.counts = counts
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.power.add_(self.counts)
+        return grad(lambda y: (y ** (self.power + 1).item()).sum())(x) if x.ndim == 2 else x[: int(self.power)]
+
+
+@pytest.mark.parametrize("counts", [False, True])
+@pytest.mark.parametrize("x", [POINTS, POINTS[0]], ids=["a power", "a size"])
+def test_numbers_of_the_modules_own_tensors_are_not_fixed(counts: bool, x: Tensor) -> None:
+    with pytest.raises(ModelError, match="made of the values of a tensor") as caught:
+        ft.optimize(Powers(counts).eval(), (x,), machine=REFERENCE)
+    assert "test_torch_traced.py" in str(caught.value)
+
+
 class Step(nn.Module):
     """A step along the gradient by its own weights, then the layer. Source: Finn, Abbeel and Levine, 2017."""
 
