@@ -23,6 +23,7 @@ from frittata.egraph.saturate import Saturation, StopReason
 from frittata.egraph.terms import Sort
 from frittata.extract.recall import Choice
 from frittata.kernels.cache import KernelCache
+from frittata.kernels.children import spread
 from frittata.kernels.compile import toolchain
 from frittata.options import Options
 from frittata.rules import pattern
@@ -66,16 +67,18 @@ def prices_key(machine: Machine, options: Options) -> str:
 
 
 def check_rules(folder: KernelCache, family: Family) -> None:
-    """Audit the equations of a family that have not passed before.
+    """Audit the equations of a family that have not passed before; several in several processes.
 
     Raises: RuleError that shows a counterexample for each unsound rule.
     """
     from frittata.rules import audit
 
     keys = {rule: _audit_key(rule) for rule in family.rules}
-    new = tuple(rule for rule, key in keys.items() if not (key and folder.load(key) is not None))
-    for found in audit.check(replace(family, rules=new)):
-        if key := keys[found.rule]:
+    new = [rule for rule, key in keys.items() if not (key and folder.load(key) is not None)]
+    passed = spread(lambda number: bool(audit.check(replace(family, rules=(new[number],)))), range(len(new)))
+    audit.check(replace(family, rules=tuple(rule for number, rule in enumerate(new) if number not in passed)))
+    for rule in new:
+        if key := keys[rule]:
             folder.store(key, b"")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from tiny_model import SCRIPT, tiny
 
 import frittata as ft
 from frittata import cache as cache_folder
-from frittata import ops, pipeline
+from frittata import ops, pipeline, remembered
 from frittata.egraph import dtypes, shapes
 from frittata.egraph.errors import RuleError
 from frittata.egraph.machine import REFERENCE
@@ -349,7 +349,7 @@ def test_templates_of_others_are_not_remembered(folder: Path) -> None:
 
 @pytest.fixture
 def audited(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the names of the rules that were audited from here on."""
+    """Return the names of the rules that were audited from here on, by this process."""
     seen: list[str] = []
     whole = audit.audit
 
@@ -358,6 +358,7 @@ def audited(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return whole(rule, *rest, **named)
 
     monkeypatch.setattr(audit, "audit", noted)
+    monkeypatch.setattr(remembered, "spread", lambda work, order: {})
     return seen
 
 
@@ -394,6 +395,23 @@ def test_a_rule_that_is_refused_is_refused_again(tmp_path: Path, audited: list[s
         with pytest.raises(RuleError, match="unsound"):
             checked(tmp_path, tmp_path / "mine.rules", "good: exp(x) * 2.0 => 2.0 * exp(x)\nunsound: relu(x) => x")
     assert audited == ["good", "unsound"] * 2
+    assert not cache_folder.files(tmp_path)["audits"]
+
+
+def test_what_passed_elsewhere_is_not_audited_again(
+    tmp_path: Path, audited: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spread(work: Any, order: Any) -> dict[int, Any]:
+        found: dict[int, Any] = {}
+        for number in order:
+            with suppress(RuleError):  # as a child ends at an error
+                found[number] = work(number)
+        return found
+
+    monkeypatch.setattr(remembered, "spread", spread)
+    with pytest.raises(RuleError, match="unsound"):
+        checked(tmp_path, tmp_path / "mine.rules", "good: exp(x) * 2.0 => 2.0 * exp(x)\nunsound: relu(x) => x")
+    assert audited == ["good", "unsound", "unsound"]
     assert not cache_folder.files(tmp_path)["audits"]
 
 
