@@ -38,7 +38,7 @@ def parse(text: str, file: str = "script") -> Model:
     given: Any = text
     if not isinstance(given, str):
         raise ModelError(f"a script is text, got a {type(given).__name__}", do="give its text, as path.read_text()")
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     source = _Source(text, file)
     code, data = script_data.parted(text)
     tokens = _tokens(_Source(code, file))

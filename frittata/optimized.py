@@ -91,10 +91,7 @@ class Optimized:
         return self
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise FrittataError(
-            "a compiled model cannot be pickled or copied deeply: its kernels are machine code in this process",
-            do="write it with fast.save(path), and read it with frittata.load(path)",
-        )
+        self.compilation.__reduce_ex__(protocol)
 
     def _flat_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
         imported = self.compilation.imported

@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from frittata import arguments, cache, collector, remembered, sources, tuning
 from frittata.egraph.balance import balanced
 from frittata.egraph.demand import narrowed
-from frittata.egraph.errors import ExtractionError, ModelError, RuleError
+from frittata.egraph.errors import ExtractionError, FrittataError, ModelError, RuleError
 from frittata.egraph.machine import Machine
 from frittata.egraph.model import Model
 from frittata.egraph.numbers import settled
@@ -82,6 +82,12 @@ class Compilation:
     phase_seconds: dict[str, float] = field(default_factory=dict[str, float])
     lost: Term | None = None
     """What no dtype holds of constants that rules over the reals made; a program without these was looked for."""
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise FrittataError(
+            "a compiled model cannot be pickled or copied deeply: its kernels are machine code in this process",
+            do="write it with fast.save(path), and read it with frittata.load(path)",
+        )
 
     @property
     def own_families(self) -> set[str]:

@@ -366,7 +366,8 @@ def test_dims_and_inputs_are_named_by_any_text() -> None:
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_lines_end_as_python_ends_them(end: str) -> None:
     text = f"# one\u2028line\n{HEAD}    return x\n\f\ndef other() -> ():\n    return ()\n"
-    assert list(parse(text.replace("\n", end))) == ["main", "other"]
+    for mark in ("", "\ufeff"):
+        assert list(parse(mark + text.replace("\n", end))) == ["main", "other"]
 
 
 def test_letters_that_python_takes_for_one_are_one() -> None:

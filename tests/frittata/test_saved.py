@@ -323,3 +323,6 @@ def test_a_compiled_model_is_copied_by_saving_it(copied: Callable[[Any], Any], t
         assert copy.copy(made) is made
         with pytest.raises(FrittataError, match=r"save\(path\)"):
             copied(made)
+    for part in (fast.report, fast.kernels[0]):
+        with pytest.raises(FrittataError, match=r"save\(path\)"):
+            copied(part)
