@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Literal
 from weakref import WeakValueDictionary
 
@@ -165,16 +165,7 @@ def walk(*roots: Term, seen: set[Term] | None = None) -> Iterator[Term]:
 
     Those `seen` before, with all that they are made of, are left out; those visited are added.
     """
-    return iter(_every(roots)) if seen is None else _walk(roots, seen)
-
-
-@lru_cache(maxsize=256)
-def _every(roots: tuple[Term, ...]) -> tuple[Term, ...]:
-    """Return all terms of some: one template after the other looks at the same."""
-    return tuple(_walk(roots, set()))
-
-
-def _walk(roots: tuple[Term, ...], seen: set[Term]) -> Iterator[Term]:
+    seen = set() if seen is None else seen
     stack = [*reversed(roots)]
     while stack:
         term = stack[-1]

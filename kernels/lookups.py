@@ -38,7 +38,7 @@ class LookedUp(str):
 def looked_up(element: Term, place: Place, extent: int) -> LookedUp:
     """Return the variable of an element's value: the same name for the same thing, in every process."""
     position: dict[Term, int] = {}
-    rows: list[str] = [str(extent), *(f"{axis}: {at}" for axis, at in place)]
+    rows: list[str] = [str(extent), *(f"{axis}: {at!r}" for axis, at in place)]
     for term in terms.walk(element):
         position[term] = len(position)
         rows.append(f"{term.op} {[position[arg] for arg in term.args]} {term.attrs} {term.type}")

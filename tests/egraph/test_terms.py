@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -230,6 +231,14 @@ def test_walking_and_rebuilding_are_linear_in_shared_nodes_and_need_no_stack() -
 def position_of_args_before(order: list[terms.Term]) -> list[bool]:
     place = {term: i for i, term in enumerate(order)}
     return [place[arg] < place[term] for term in order for arg in term.args]
+
+
+def test_terms_that_were_walked_do_not_outlive_what_holds_them() -> None:
+    """Arrays go with the terms that stand for them."""
+    root = tensor("exp", leaf("gone", 2))
+    known = [weakref.ref(term) for term in terms.walk(root)]
+    del root
+    assert [term() for term in known] == [None, None]
 
 
 def test_substitute_replaces_whole_terms() -> None:

@@ -116,8 +116,8 @@ def test_a_looked_up_index_has_one_name() -> None:
     i, j = (load(name, 5, dtype="i64") for name in "ij")
     place = ((-1, var("k", 5)),)
     assert looked_up(i, place, 9) == looked_up(load("i", 5, dtype="i64"), place, 9)
-    others = [(j, place, 9), (i, ((-1, var("m", 5)),), 9), (i, place, 8)]
-    assert len({looked_up(*other) for other in [(i, place, 9), *others]}) == 4
+    others = [(j, place, 9), *((i, ((-1, var(*loop)),), 9) for loop in (("m", 5), ("k", 3))), (i, place, 8)]
+    assert len({looked_up(*other) for other in [(i, place, 9), *others]}) == 5
     assert looked_up(i, place, 9).origins == {"k"}
 
 
