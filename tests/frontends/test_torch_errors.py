@@ -130,13 +130,19 @@ def test_what_torch_jit_made_is_refused(made: Callable[[nn.Module], Any]) -> Non
 
 def test_what_a_dim_has_to_be_is_told() -> None:
     half, rows = torch.export.Dim("half", min=1, max=100), torch.export.Dim("rows", min=2, max=50)
+
+    def imported(function: Callable[..., Tensor], length: int) -> Any:
+        given, dims = (torch.ones(length, 2), torch.ones(3)), ({0: 2 * half}, {0: rows})
+        return ft.optimize(function, given, dynamic_shapes=dims, machine=REFERENCE, fallback="error")
+
+    with pytest.raises(FrittataError, match=r"of the form 2\*half"):
+        imported(lambda x, y: x.sum() + y + torch.ones(3), 5)
+    fast = imported(lambda x, y: x.sum() + y + torch.ones(3), 4)  # for each size by itself
+    assert torch.equal(fast(torch.ones(6, 2), torch.ones(3)), torch.full((3,), 14.0))
+    with pytest.raises(FrittataError, match="broadcast a dimension of length 3"):
+        fast(torch.ones(6, 2), torch.ones(4))
     with pytest.raises(FrittataError, match=r"Constraints violated \(rows\)!\n(.|\n)*rows = 3"):
-        ft.optimize(
-            lambda x, y: x.sum() + y + torch.ones(3),
-            (torch.ones(4, 2), torch.ones(3)),
-            dynamic_shapes=({0: 2 * half}, {0: rows}),
-            machine=REFERENCE,
-        )
+        imported(lambda x, y: x.sum() + torch.special.bessel_j0(y) + torch.ones(3), 4)  # not even for one size
 
 
 @pytest.mark.parametrize(
