@@ -90,7 +90,7 @@ def extract(
     """Choose the program for `outputs`, which are terms of the imported model.
 
     `prices` are what kernels were found to take. With `spread` candidates are priced in several processes. The search
-    may take so many seconds of processor time: on a busy machine it finds what it finds on a quiet one.
+    may take so many seconds of processor time: to wait for other processes does not count.
 
     Raises: ExtractionError if some output has no legal program.
     """
