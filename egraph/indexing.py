@@ -314,6 +314,10 @@ def var(key: int | str, extent: Dim) -> Affine:
     return Affine() if extent == 1 else Affine(0, ((Var(key, extent), 1),))
 
 
+FIRST = Affine()
+"""The index on an axis of extent 1."""
+
+
 @dataclass(frozen=True)
 class IndexMap:
     """The map of a view: `sources[i]` is the operand's index on axis i - len(sources), in terms of the result's axes.

@@ -73,7 +73,7 @@ def check_rules(folder: KernelCache, family: Family) -> None:
     """
     from frittata.rules import audit
 
-    keys = {rule: _audit_key(rule) for rule in family.rules}
+    keys = {rule: _audit_key(rule) for rule in family.rules if rule.kind == "equation"}
     new = [rule for rule, key in keys.items() if not (key and folder.load(key) is not None)]
     passed = spread(lambda number: bool(audit.check(replace(family, rules=(new[number],)))), range(len(new)))
     audit.check(replace(family, rules=tuple(rule for number, rule in enumerate(new) if number not in passed)))

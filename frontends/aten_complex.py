@@ -194,6 +194,16 @@ def _of_truth(row: Row, *values: Any, **keywords: Any) -> Any:
     return row(*map(_truth, values), **keywords)
 
 
+def _of_one(meaning: Callable[[Complex], Any], _: Row, z: Complex) -> Any:
+    return meaning(z)
+
+
+_BY_NAME: dict[str, Callable[[Complex], Any]] = {
+    **{"reciprocal": reciprocal, "abs": size, "sgn": sign, "sqrt": root, "exp": exp, "log": log},
+    **{"cos": cos, "cosh": cosh, "sin": sin, "sinh": sinh, "tan": tan, "tanh": tanh},
+}
+"""Functions of one complex tensor, whose rows they do not need."""
+
 _MEANINGS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("mul", "matmul", "mm", "bmm", "mv", "dot", "outer", "cross", "linalg_cross"), _product),
     **dict.fromkeys([f"conv{kind}{rank}d" for kind in ("", "_transpose") for rank in (1, 2, 3)], _conv),
@@ -212,20 +222,9 @@ _MEANINGS: dict[str, Callable[..., Any]] = {
     "addcdiv": _addcdiv,
     "pow": _power,
     "square": lambda _, z: times(z, z),
-    "reciprocal": lambda _, z: reciprocal(z),
-    "abs": lambda _, z: size(z),
-    "sgn": lambda _, z: sign(z),
-    "sqrt": lambda _, z: root(z),
-    "exp": lambda _, z: exp(z),
-    "log": lambda _, z: log(z),
+    **{name: partial(_of_one, meaning) for name, meaning in _BY_NAME.items()},
     "log2": lambda _, z: log(z, 2),
     "log10": lambda _, z: log(z, 10),
-    "cos": lambda _, z: cos(z),
-    "cosh": lambda _, z: cosh(z),
-    "sin": lambda _, z: sin(z),
-    "sinh": lambda _, z: sinh(z),
-    "tan": lambda _, z: tan(z),
-    "tanh": lambda _, z: tanh(z),
     "var": _of_both(lambda real, imag: tensor("add", real, imag)),
     "std": _of_both(hypot),
     "linalg_vector_norm": _vector_norm,

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import repeat
 from math import prod
 
 import numpy as np
 
 from frittata.egraph import dtypes, indexing, interpret, program, shapes, terms
-from frittata.egraph.indexing import Affine, IndexMap, var
+from frittata.egraph.indexing import FIRST, Affine, IndexMap, var
 from frittata.egraph.ops import registry
 from frittata.egraph.ops.elements import CONTRACTIONS
 from frittata.egraph.terms import Term
@@ -315,7 +314,7 @@ def apart_beside(product: Term, bodies: tuple[Term, ...], place: Index, values: 
 
 def _offset(leaf: Term, index: Index) -> Affine | None:
     shape = shapes.concrete(leaf.shape)
-    at = tuple(index.get(a, _FIRST) if shape[a] != 1 else _FIRST for a in range(-len(shape), 0))
+    at = tuple(index.get(a, FIRST) if shape[a] != 1 else FIRST for a in range(-len(shape), 0))
     inside = all(_is_within(i, extent) for i, extent in zip(at, shape, strict=True))
     return indexing.flatten(at, shape) if inside else None
 
@@ -325,8 +324,6 @@ def _is_within(at: Affine, extent: int) -> bool:
     return low >= 0 and high < extent
 
 
-_FIRST = Affine()
-"""The index on an axis of extent 1."""
 _OUTSIDE = Affine(-1)
 """Stands for an index that is clamped: no load takes it for one inside."""
 
@@ -342,8 +339,8 @@ def _mapped(mapping: IndexMap, inner: Term, places: Sequence[Index]) -> list[dic
         source = mapping.sources[axis]
         used = [a for a in range(-len(extents), 0) if a in source.variables()]
         found: dict[tuple[Affine, ...], Affine] = {}
-        every = zip(*([place.get(a, _FIRST) for place in places] for a in used), strict=True) if used else repeat(())
-        for values, result in zip(every, out, strict=False):
+        for place, result in zip(places, out, strict=True):
+            values = tuple(place.get(a, FIRST) for a in used)
             if values not in found:
                 inside = all(_is_within(value, extents[a]) for a, value in zip(used, values, strict=True))
                 found[values] = source.substitute(dict(zip(used, values, strict=True))) if inside else _OUTSIDE

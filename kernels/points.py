@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from frittata.egraph import indexing, shapes
-from frittata.egraph.indexing import Affine, IndexMap
+from frittata.egraph.indexing import FIRST, Affine, IndexMap
 from frittata.egraph.shapes import Shape
 from frittata.egraph.terms import Term
 from frittata.kernels.lookups import Place, as_index, depends_on, looked_up, lookups_in
@@ -85,10 +85,6 @@ def reduction(fold: Term) -> Reduction:
     return Reduction(op, extents, e)
 
 
-_FIRST = Affine()
-"""The index on an axis of extent 1."""
-
-
 class Points:
     """The points of bodies. `bound` is the index of the axes that folds bind."""
 
@@ -144,9 +140,9 @@ class Points:
 
     def _offset(self, term: Term, where: Where) -> Affine:
         if term.op == "iota":
-            return where.index.get(term.attrs[0], _FIRST).clamped(term.attrs[1])
+            return where.index.get(term.attrs[0], FIRST).clamped(term.attrs[1])
         shape = shapes.concrete(term.args[0].shape)
-        at = tuple(where.index.get(axis, _FIRST).clamped(shape[axis]) for axis in range(-len(shape), 0))
+        at = tuple(where.index.get(axis, FIRST).clamped(shape[axis]) for axis in range(-len(shape), 0))
         return indexing.flatten(at, shape)
 
     def step(self, point: Point, key: str) -> int | None:
@@ -164,7 +160,7 @@ class Points:
     def _view(self, term: Term, where: Where) -> Where:
         if (where, term) not in self._mapped:
             mapping, (inner,) = term.attrs[0], term.args
-            given = tuple(where.index.get(axis, _FIRST) for axis in range(-len(mapping.result), 0))
+            given = tuple(where.index.get(axis, FIRST) for axis in range(-len(mapping.result), 0))
             clamped, read = _seen(mapping, given)
             index = {axis: at for axis, at in enumerate(read, -len(read)) if shapes.dim_at(inner.shape, axis) != 1}
             self._mapped[where, term] = self._where(index, where.clamped or clamped)
@@ -220,7 +216,7 @@ def _number(e: Term, index: Mapping[int, Affine]) -> int | float | None:
     if e.op == "const":
         return e.attrs[0].value
     if e.op == "iota":
-        at = index.get(e.attrs[0], _FIRST).clamped(e.attrs[1])
+        at = index.get(e.attrs[0], FIRST).clamped(e.attrs[1])
         return None if at.terms else at.constant
     return None
 
