@@ -113,7 +113,7 @@ def resolved(source: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None 
     if isinstance(source, Optimized | Dynamic):
         raise ModelError("the model is compiled already", do="call it, or give the model that it was made of")
     if _is_function(source) and _holds_tensors((args, kwargs or {})):
-        from frittata.frontends.torch_export import as_module
+        from frittata.frontends.torch_functions import as_module
 
         return as_module(source)
     return source

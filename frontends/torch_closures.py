@@ -51,11 +51,11 @@ def with_parameters(constants: Mapping[str, Any], module: torch.nn.Module) -> di
         return {}
     seen: dict[int, int] = {}
     every = (found for part in module.modules() for _, found in _held("", part, _DEEPEST, torch.nn.Parameter, seen))
-    by_place = {_place(parameter): parameter for parameter in every}
-    return {name: by_place.get(_place(value), value) for name, value in constants.items()}
+    by_place = {place_of(parameter): parameter for parameter in every}
+    return {name: by_place.get(place_of(value), value) for name, value in constants.items()}
 
 
-def _place(value: Any) -> Any:
+def place_of(value: Any) -> Any:
     """Return where a tensor lies and how; of what has no memory of its own which it is."""
     try:
         return value.data_ptr(), value.dtype, value.shape, value.stride()

@@ -37,6 +37,7 @@ from frittata.frontends import (
 )
 from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, State, axis_of_parts, real_of
 from frittata.frontends.idioms_complex import Complex, as_complex, each, parts, stored
+from frittata.frontends.torch_captured import Captured
 from frittata.frontends.torch_decomposed import prepared
 from frittata.frontends.torch_dtypes import COMPLEX, dtype_of, dtypes_of
 from frittata.frontends.torch_extern import extern
@@ -87,9 +88,10 @@ def exported(
     """
     check_call(module, args, kwargs)
     given, named = _apart((tuple(args), dict(kwargs or {})))
+    captured = Captured((*module.parameters(), *module.buffers(), *pytree.tree_leaves((given, named))))
     try:
         with torch_running.alone():
-            export = partial(torch_traced.followed, module, given, named, dynamic_shapes)
+            export = partial(torch_traced.followed, module, given, named, dynamic_shapes, captured)
             program = torch_running.steady(module, given, named, export)
     except FrittataError:  # of a converter, which says more
         raise
@@ -99,7 +101,8 @@ def exported(
             innermost(str(error)),
             torch_running.advice(error),
         ) from error
-    program.constants.update(torch_closures.with_parameters(program.constants, module))
+    fixed = captured.fixed(program.constants, module)
+    program.constants.update({**torch_closures.with_parameters(program.constants, module), **fixed})
     dims = torch_dims.dims_by_place(module, given, named, dynamic_shapes)
     return program, {place: torch_dims.root(dim).__name__ for place, dim in dims.items()}
 
@@ -124,33 +127,6 @@ def check_call(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str
 def _apart(tree: Any) -> Any:
     """Make a tensor of each leaf: what is one tensor twice, or a parameter too, torch.export takes to be so always."""
     return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, tree)
-
-
-class _Called(torch.nn.Module):
-    """A function as a module, whose submodules are those that it calls."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.training = False  # the submodules stay as they are
-        called = function if hasattr(function, "__code__") else function.__call__
-        self.forward = called if hasattr(called, "__code__") else _in_python(function)
-        for name, module in torch_closures.modules_of(self.forward).items():
-            self.add_module(f"{name}_" if hasattr(self, name) else name, module)
-
-
-def _in_python(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function written in Python that calls another: torch.export reads its code."""
-
-    def called(*args: Any, **kwargs: Any) -> Any:
-        return function(*args, **kwargs)
-
-    return called
-
-
-def as_module(function: Callable[..., Any]) -> torch.nn.Module:
-    """Return a function of torch tensors as a module; tensors that it has from elsewhere are its parameters."""
-    name = getattr(function, "__name__", type(function).__name__)
-    return type(name, (_Called,), {})(function)
 
 
 def from_exported_program(
@@ -284,6 +260,13 @@ class _Importer:
         used = {term.attrs[0] for term in function.walk() if term.op == "param"}
         parameters = {name: value for name, value in self.tensor_by_name.items() if name in used}
         model = Model({"main": function}, {n: _numpy(t) for n, t in parameters.items()}, self.origin_by_term)
+        kinds = {spec.target: spec.kind for spec in self.program.graph_signature.input_specs}
+        parameters |= {
+            name: value
+            for name, value in self.program.constants.items()
+            if isinstance(value, torch.Tensor)
+            and (name not in kinds or (kinds[name] is InputKind.CONSTANT_TENSOR and name not in used))
+        }
         decide = {self.leaf_by_node[node].attrs[0] for node in self.known.sources if node in self.leaf_by_node}
         parameters |= {name + " (of a size)" * (name in used): self.tensor_by_name[name] for name in decide}
         call = self.program.call_spec

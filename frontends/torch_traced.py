@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from frittata.egraph.errors import FrittataError, ModelError
+from frittata.frontends.torch_captured import Captured
 from frittata.frontends.torch_dims import made_of_values
 from frittata.frontends.torch_origins import innermost
 from frittata.frontends.torch_state import keeping_tensors
@@ -26,22 +27,25 @@ _TRANSFORMS = "torch._functorch"
 
 
 def followed(
-    module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
+    module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any, captured: Captured
 ) -> torch.export.ExportedProgram:
     """Export a module, or what it calls where torch.export cannot follow it and all sizes are known.
+
+    What it has from elsewhere is noted in `captured`.
 
     Raises: what torch.export says of the module; ModelError.
     """
     export = partial(torch.export.export, args=tuple(args), kwargs=dict(kwargs), dynamic_shapes=dynamic_shapes)
     try:
-        program = export(module)
+        with captured:
+            program = export(module)
     except FrittataError:
         raise
     except Exception as error:
         if dynamic_shapes:
             raise
         try:
-            return export(_traced(module, args, kwargs))
+            return export(_traced(module, args, kwargs, captured))
         except FrittataError:
             raise
         except Exception:
@@ -52,10 +56,12 @@ def followed(
     if is_transformed and dynamic_shapes:
         raise ModelError("torch.func transforms a part of the model, and sizes are dynamic", do="give fixed sizes")
     has_gradients = torch.ops.higher_order.wrap_with_set_grad_enabled in targets and not dynamic_shapes
-    return export(_traced(module, args, kwargs)) if is_transformed or has_gradients else program
+    return export(_traced(module, args, kwargs, captured)) if is_transformed or has_gradients else program
 
 
-def _traced(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.nn.Module:
+def _traced(
+    module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], captured: Captured
+) -> torch.nn.Module:
     """Return a module that calls what another calls on arguments, with its parameters under their names.
 
     `torch.func` and `torch.autograd.grad` are gone then: the graph has what they compute. Values are not known while it
@@ -81,7 +87,7 @@ def _traced(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, A
     tensors = [leaves[place] for place in places]
     with keeping_tensors(module) as replaced, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch.func about what it uses itself
-        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), _ReadingNone():
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), _ReadingNone(), captured:
             found = make_fx(called, tracing_mode="fake", _allow_non_fake_inputs=True)(*tensors)
     if replaced:
         what = f"torch.export cannot follow the module, which replaces its buffer {replaced[0]}"

@@ -12,7 +12,8 @@ from torch import Tensor
 import frittata as ft
 from frittata.egraph.errors import UnsupportedOpError
 from frittata.egraph.machine import REFERENCE
-from frittata.frontends.torch_export import as_module, from_module
+from frittata.frontends.torch_export import from_module
+from frittata.frontends.torch_functions import as_module
 
 Function = Callable[[Tensor], Tensor]
 FUNCTIONS: dict[str, Function] = {

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 import frittata as ft
 from frittata.egraph.errors import ModelError
 from frittata.egraph.machine import REFERENCE
-from frittata.frontends.torch_export import as_module, from_module
+from frittata.frontends.torch_export import from_module
+from frittata.frontends.torch_functions import as_module
 
 calls_of_all, calls_of_modules = 0, [0]
 
