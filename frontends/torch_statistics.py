@@ -54,6 +54,7 @@ def corrcoef(input: Tensor) -> Tensor:
 
 _WRITTEN: dict[Any, Any] = {
     torch.Tensor.__setitem__: torch_numbers.put,
+    torch.Tensor.__getitem__: torch_numbers.got,
     torch.cov: cov,
     torch.Tensor.cov: cov,
     torch.corrcoef: corrcoef,
