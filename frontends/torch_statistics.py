@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from frittata.egraph.errors import ModelError
-from frittata.frontends import torch_numbers
+from frittata.frontends import torch_losses, torch_numbers
 
 
 def cov(
@@ -59,6 +60,8 @@ _WRITTEN: dict[Any, Any] = {
     torch.Tensor.cov: cov,
     torch.corrcoef: corrcoef,
     torch.Tensor.corrcoef: corrcoef,
+    F.ctc_loss: torch_losses.ctc_loss,
+    F.gaussian_nll_loss: torch_losses.gaussian_nll_loss,
 }
 
 
