@@ -10,7 +10,7 @@ from frittata.egraph import dtypes, shapes
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Scalar, Term
-from frittata.frontends import aten_scalars, idioms
+from frittata.frontends import aten_scalars, idioms, idioms_linalg
 from frittata.frontends.onnx.tables import DTYPE_BY_ONNX, Row
 
 
@@ -250,7 +250,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "Min": (_many("min"),),
     "Sum": (_many("add"),),
     "Mean": (Row(_mean),),
-    "Det": (Row(idioms.determinant),),
+    "Det": (Row(idioms_linalg.determinant),),
     "Where": (Row(lambda condition, x, y: tensor("where", condition, x, y)),),
     "Cast": (Row(_cast, by_value=True),),
     "CastLike": (Row(lambda x, like, saturate=1: idioms.cast(x, like.dtype)),),
