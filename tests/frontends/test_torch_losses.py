@@ -1,4 +1,4 @@
-"""Losses that look at values in torch, or call it: written out, they are what torch computes."""
+"""Losses that look at values in torch, or whose labels end where they say: written out, they are what it computes."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ X, Y = torch.randn(7, 3, 5, generator=DICE), torch.randn(7, 3, 5, generator=DICE
 LABELS = torch.tensor([[1, 2, 2], [3, 4, 0], [1, 1, 1]])
 SPOKEN, WANTED = torch.tensor([7, 6, 4]), torch.tensor([3, 2, 3])  # three equal labels need five times
 ENDS = torch.tensor([7, 0, 0]), torch.tensor([0, 0, 2])
+ENDING = torch.tensor([[0, 2, -1, 1, 1], [3, -1, 0, 0, 0], [4, 3, 2, 1, 0]])  # labels behind -1 do not count
+SPECIAL = torch.tensor([0.5, torch.inf, -1.5, torch.nan, 2])
 
 
 def ctc(*rest: Any, **named: Any) -> Callable[..., Tensor]:
@@ -38,6 +40,9 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "labels in a row, of known lengths": (ctc(torch.tensor([1, 2, 4, 1, 3, 4]), (7, 6, 4), (3, 1, 2)), (X,)),
     "no batch": (ctc(), (X[:, 0], LABELS[0, :2], torch.tensor(7), torch.tensor(2))),
     "one label": (lambda x, y: nn.CTCLoss()(x.log_softmax(-1), y, (7,) * 3, (1,) * 3), (X.double(), LABELS[:, :1])),
+    "several labels": (lambda x, y: F.multilabel_margin_loss(x, y, reduction="none"), (X[0], ENDING)),
+    "labels of one row": (lambda x, y: F.multilabel_margin_loss(x, y), (SPECIAL, ENDING[0])),
+    "several labels, added": (lambda x, y: nn.MultiLabelMarginLoss(reduction="sum")(x, y), (X[1].double(), ENDING)),
     "variances": (F.gaussian_nll_loss, (X, Y, Y.abs())),
     "a variance of each row": (lambda x, y, v: F.gaussian_nll_loss(x, y, v, reduction="none"), (X, Y, Y[..., 0].exp())),
     "one variance": (lambda x, y: nn.GaussianNLLLoss(full=True, eps=2, reduction="sum")(x, y, 0.5), (X, Y)),
