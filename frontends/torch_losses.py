@@ -43,9 +43,9 @@ def ctc_loss(
     Source: Graves et al., Connectionist temporal classification, ICML 2006, equations 6 to 8.
     """
     if log_probs.ndim == 2:
-        lengths = (torch.as_tensor(given).reshape(1) for given in (input_lengths, target_lengths))
-        loss = ctc_loss(log_probs[:, None], targets.reshape(1, -1), *lengths, blank, reduction, zero_infinity)
-        return loss.reshape(())
+        spoken, wanted = (torch.as_tensor(given).reshape(1) for given in (input_lengths, target_lengths))
+        rows = log_probs[:, None], targets.reshape(1, -1)
+        return ctc_loss(*rows, spoken, wanted, blank, reduction, zero_infinity).reshape(())
     times, batch, _ = log_probs.shape
     if times > idioms.MOST_UNROLLED:
         what = f"ctc_loss over {times} times, more than {idioms.MOST_UNROLLED}"

@@ -66,7 +66,8 @@ def lstsq(input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str |
     residuals = empty if is_plain or rows <= columns else (input @ solution - right).square().sum(-2)
     rank = empty.long() if driver == "gels" else torch.linalg.matrix_rank(input, rtol=least)
     values = empty if is_plain or driver == "gels" else torch.linalg.svdvals(input)
-    return torch.return_types.linalg_lstsq((solution[..., 0] if is_vector else solution, residuals, rank, values))
+    types: Any = torch.return_types
+    return types.linalg_lstsq((solution[..., 0] if is_vector else solution, residuals, rank, values))
 
 
 _WRITTEN: dict[Any, Any] = {

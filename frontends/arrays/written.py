@@ -86,7 +86,7 @@ def _deviation(a: Any, axis: Any = None, **options: Any) -> Any:
     return found if found is NotImplemented else np.sqrt(found)
 
 
-def _median(a: Any, axis: int | None = None, *, keepdims: bool = False, **rest: Any) -> Any:
+def _median(a: Any, axis: Any = None, *, keepdims: bool = False, **rest: Any) -> Any:
     if rest or not isinstance(axis, int | None):
         return NotImplemented
     ordered = np.moveaxis(np.sort(a, axis) if axis is not None else np.sort(np.ravel(a)), axis or 0, 0)

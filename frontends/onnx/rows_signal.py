@@ -85,7 +85,7 @@ def _mel_weights(
     bins: Array, length: Array, rate: Array, low: Array, high: Array, output_datatype: int = TensorProto.FLOAT
 ) -> Array:
     """Return a triangle for each bin, the bins as wide as each other on the mel scale: (length / 2 + 1, bins)."""
-    ends = 2595 * np.log1p(np.float64([low.item(), high.item()]) / 700) / math.log(10)
+    ends = 2595 * np.log1p(np.array([low.item(), high.item()]) / 700) / math.log(10)
     mels = ends[0] + np.arange(bins.item() + 2) * ((ends[1] - ends[0]) / (bins.item() + 2))
     hertz = 700 * np.expm1(mels / 2595 * math.log(10))
     places = ((length.item() + 1) * hertz // rate.item()).astype(np.int64)
