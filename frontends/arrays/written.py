@@ -6,6 +6,7 @@ One returns NotImplemented for arguments that it does not take; then numpy is ca
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,18 @@ Written = Callable[..., Any]
 
 def apply(function: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
     """Return what a function makes of tensors; NotImplemented if it has no meaning here, or none for their dtypes."""
-    known = function in WRITTEN and all(_is_wide(leaf) for _, leaf in trees.leaves((args, options)))
-    return WRITTEN[function](*args, **options) if known else NotImplemented
+    if function not in WRITTEN or not all(_is_wide(leaf) for _, leaf in trees.leaves((args, options))):
+        return NotImplemented
+    try:
+        bound = signature(WRITTEN[function]).bind(*args, **options)
+    except TypeError:  # an argument that is not written
+        return NotImplemented
+    return WRITTEN[function](*bound.args, **bound.kwargs)
 
 
 def _is_wide(value: Any) -> bool:
     """Whether a value is computed as it is: neither complex nor rounded to a narrow dtype after each step."""
-    dtype = np.dtype(getattr(value, "dtype", type(value)))
+    dtype = np.dtype(value if isinstance(value, type) else getattr(value, "dtype", type(value)))
     return dtype.kind != "c" and (dtype.kind not in "fiu" or dtype.itemsize >= 4)
 
 
@@ -40,8 +46,8 @@ def _given(a: Any, value: float) -> Any:
 
 
 def _whole(fold: Callable[..., Any], value: float) -> Written:
-    def written(a: Any, axis: Any = None, *, keepdims: bool = False, **rest: Any) -> Any:
-        return NotImplemented if rest else fold(_given(a, value), axis, keepdims=keepdims)
+    def written(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+        return fold(_given(a, value), axis, keepdims=keepdims)
 
     return written
 
@@ -49,9 +55,7 @@ def _whole(fold: Callable[..., Any], value: float) -> Written:
 def _extreme(fold: Callable[..., Any], value: float) -> Written:
     """Of no numbers it is NaN."""
 
-    def written(a: Any, axis: Any = None, *, keepdims: bool = False, **rest: Any) -> Any:
-        if rest:
-            return NotImplemented
+    def written(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
         found = fold(_given(a, value), axis, keepdims=keepdims)
         if not np.issubdtype(a.dtype, np.floating):
             return found
@@ -64,16 +68,12 @@ def _count(a: Any, axis: Any, keepdims: bool) -> Any:
     return np.sum(~np.isnan(a), axis, keepdims=keepdims).astype(a.dtype)
 
 
-def _mean(a: Any, axis: Any = None, *, keepdims: bool = False, **rest: Any) -> Any:
-    if rest:
-        return NotImplemented
+def _mean(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     a = _floats(a)
     return np.sum(_given(a, 0), axis, keepdims=keepdims) / _count(a, axis, keepdims)
 
 
-def _variance(a: Any, axis: Any = None, *, ddof: float = 0, keepdims: bool = False, **rest: Any) -> Any:
-    if rest:
-        return NotImplemented
+def _variance(a: Any, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Any:
     a = _floats(a)
     distance = _given(a - _mean(a, axis, keepdims=True), 0)
     freedom = _count(a, axis, keepdims) - ddof
@@ -81,13 +81,12 @@ def _variance(a: Any, axis: Any = None, *, ddof: float = 0, keepdims: bool = Fal
     return np.where(freedom > 0, found, np.nan)
 
 
-def _deviation(a: Any, axis: Any = None, **options: Any) -> Any:
-    found = _variance(a, axis, **options)
-    return found if found is NotImplemented else np.sqrt(found)
+def _deviation(a: Any, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Any:
+    return np.sqrt(_variance(a, axis, ddof=ddof, keepdims=keepdims))
 
 
-def _median(a: Any, axis: Any = None, *, keepdims: bool = False, **rest: Any) -> Any:
-    if rest or not isinstance(axis, int | None):
+def _median(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    if not isinstance(axis, int | None):
         return NotImplemented
     ordered = np.moveaxis(np.sort(a, axis) if axis is not None else np.sort(np.ravel(a)), axis or 0, 0)
     count = ordered.shape[0]
@@ -102,8 +101,8 @@ def _median(a: Any, axis: Any = None, *, keepdims: bool = False, **rest: Any) ->
 # ---- covariances -----------------------------------------------------------------------------------------------------
 
 
-def _cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None, **rest: Any) -> Any:
-    if rest or np.ndim(m) > 2:
+def _cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None) -> Any:
+    if np.ndim(m) > 2:
         return NotImplemented
     parts = [np.atleast_2d(part) for part in (m, y) if part is not None]
     parts = [part.T if not rowvar and np.ndim(given) > 1 else part for given, part in zip((m, y), parts, strict=False)]
@@ -113,8 +112,8 @@ def _cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: i
     return np.squeeze(x @ x.T / np.float64(freedom))
 
 
-def _corrcoef(x: Any, y: Any = None, rowvar: bool = True, **rest: Any) -> Any:
-    found = _cov(x, y, rowvar, **rest)
+def _corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
+    found = _cov(x, y, rowvar)
     if found is NotImplemented:
         return found
     if found.ndim == 0:
@@ -175,10 +174,12 @@ def _isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool
     return near | np.isnan(a) & np.isnan(b) if equal_nan else near
 
 
-def _array_equal(a: Any, b: Any, equal_nan: bool = False) -> Any:
-    if equal_nan:
-        return NotImplemented
-    return np.all(a == b) if np.shape(a) == np.shape(b) else False
+def _allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
+    return np.all(_isclose(a, b, rtol, atol, equal_nan))
+
+
+def _array_equal(a1: Any, a2: Any) -> Any:
+    return np.all(a1 == a2) if np.shape(a1) == np.shape(a2) else False
 
 
 def _meshgrid(*xs: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
@@ -251,7 +252,7 @@ WRITTEN: dict[Any, Written] = {
     np.trapezoid: _trapezoid,
     np.gradient: _gradient,
     np.isclose: _isclose,
-    np.allclose: lambda a, b, *rest, **named: np.all(_isclose(a, b, *rest, **named)),
+    np.allclose: _allclose,
     np.array_equal: _array_equal,
     np.meshgrid: _meshgrid,
     np.kron: _kron,

@@ -100,7 +100,8 @@ LEFT: dict[str, Callable[..., Any]] = {
     "weights": lambda m: np.cov(m, aweights=np.arange(7)),
     "halves": lambda m: np.nanmean(m.astype(np.float16)),
     "complex numbers": lambda m: np.nanmean(m + 1j),
-    "a place to write to": lambda m: np.nansum(m, where=m > 0),
+    "a choice": lambda m: np.nansum(m, where=m > 0),
+    "a dtype": lambda m: np.nansum(m, 0, np.float32),
     "several axes": lambda m: np.median(m, (0, 1)),
     "equal beside NaN": lambda m: np.array_equal(m, m, equal_nan=True),
 }

@@ -99,7 +99,7 @@ LEAST: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", LEAST)
 def test_least_squares(name: str) -> None:
     left, right, named = LEAST[name]
-    assert_compiled(lambda a, b: torch.linalg.lstsq(a, b, **named).solution, drawn(*left), drawn(*right))
+    assert_compiled(lambda a, b: torch.linalg.lstsq(a, b=b, **named).solution, drawn(*left), drawn(*right))
 
 
 def test_what_drivers_give_beside_least_squares() -> None:
