@@ -22,6 +22,7 @@ from frittata.frontends import (
     aten_complex,
     aten_indices,
     aten_layers,
+    aten_linalg,
     aten_quantized,
     aten_recurrent,
     aten_scalars,
@@ -365,7 +366,6 @@ ROWS: dict[str, Row] = {
     **{f"aten.new_{name}.default": _new_constant(value) for name, value in (("empty", 0), ("zeros", 0), ("ones", 1))},
     "aten.tril.default": lambda x, diagonal=0: idioms.triangle(x, "le", diagonal),
     "aten.triu.default": lambda x, diagonal=0: idioms.triangle(x, "ge", diagonal),
-    "aten._linalg_det.default": lambda x: (idioms.determinant(x), None, None),
     "aten.dropout.default": _refuse_training,
     **{
         f"aten.{name}.default": _identity
@@ -373,6 +373,7 @@ ROWS: dict[str, Row] = {
     },
     **aten_views.ROWS,
     **aten_layers.ROWS,
+    **aten_linalg.ROWS,
     **aten_windows.ROWS,
     **aten_quantized.ROWS,
     **aten_recurrent.ROWS,

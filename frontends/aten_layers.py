@@ -1,4 +1,4 @@
-"""Rows of aten operators that are layers: products, convolutions, normalizations, attention."""
+"""Rows of aten operators that are layers: products, convolutions, normalizations, attention, a loss."""
 
 from __future__ import annotations
 
@@ -186,6 +186,27 @@ def _attention(
     return idioms_indices.attention(q, k, v, factor, mask, is_causal, groups)
 
 
+def _multilabel_margin_loss(x: Term, labels: Term, reduction: int = 1) -> Term:
+    """Add max(0, 1 - x[label] + x[other]) over labels and classes that are none, and divide by the classes.
+
+    Labels behind the first that is negative do not count.
+    """
+    classes = idioms.number(x.shape[-1])
+    place = idioms_indices.numbers(classes, -1)
+    begun = tensor("where", tensor("lt", labels, idioms.like(labels, 0)), place, idioms.like(place, classes))
+    is_label = tensor("lt", place, idioms.reduce(begun, "min", [-1], True))
+    at = tensor("where", is_label, labels, idioms.like(labels, 0))
+    is_meant = tensor("and", tensor("eq", idioms.unsqueeze(at, -1), place), idioms.unsqueeze(is_label, -1))
+    is_other = tensor("not", idioms.unsqueeze(idioms.extreme(is_meant, "max", [-2]), -2))
+    scores = tensor("sub", idioms.like(x, 1), idioms_indices.gather(x, at, -1))
+    margin = tensor("add", idioms.unsqueeze(scores, -1), idioms.unsqueeze(x, -2))
+    counts = tensor("and", idioms.unsqueeze(is_label, -1), is_other)
+    counts = tensor("and", counts, tensor("gt", margin, idioms.like(x, 0)))
+    total = idioms.reduce(tensor("where", counts, margin, idioms.like(x, 0)), "sum", [-2, -1])
+    loss = tensor("div", total, idioms.like(x, classes))
+    return loss if not reduction else idioms.mean(loss) if reduction == 1 else idioms.reduce(loss, "sum")
+
+
 ROWS: dict[str, Callable[..., Any]] = {
     "aten.linear.default": lambda x, weight, bias=None: idioms.linear(x, weight, bias),
     **{f"aten.{name}.default": idioms.matmul for name in ("matmul", "mm", "bmm", "mv", "dot")},
@@ -205,6 +226,7 @@ ROWS: dict[str, Callable[..., Any]] = {
     "aten.log_softmax.int": _log_softmax,
     "aten._log_softmax.default": _log_softmax,
     "aten.scaled_dot_product_attention.default": _attention,
+    "aten.multilabel_margin_loss.default": _multilabel_margin_loss,
     "aten._scaled_dot_product_flash_attention_for_cpu.default": _flash_attention,
 }
 """What each overload means."""

@@ -60,7 +60,7 @@ def _bits(x: Term, dtype: DType) -> Term:
     """Return a view of another dtype: of integers of one size it is what a cast gives, which wraps."""
     are_integers = dtypes.is_integer(x.dtype) and dtypes.is_integer(dtype)
     if x.dtype != dtype and not (are_integers and dtypes.itemsize(x.dtype) == dtypes.itemsize(dtype)):
-        raise ModelError(f"view of {x.type} as {dtype} reads bits", do="convert with .to() instead")
+        raise ModelError(f"view of {x.type} as {dtype} reads bits", do="convert the values, x.to(dtype) or Cast")
     return idioms.cast(x, dtype)
 
 

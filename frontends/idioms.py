@@ -375,35 +375,6 @@ def matmul(a: Term, b: Term) -> Term:
     return reshape(out, shape)
 
 
-_MOST_ROWS = 3
-"""Determinants of larger matrices are computed by elimination, which nothing expresses."""
-
-
-def determinant(x: Term) -> Term:
-    """Return the determinants of matrices of up to three rows, along the first.
-
-    Raises: UnsupportedOpError for larger ones, ModelError for what is no square.
-    """
-    if len(x.shape) < 2 or x.shape[-2] != x.shape[-1]:
-        raise ModelError(f"the determinant of {x.type}", do="give square matrices")
-    extent = number(x.shape[-1])
-    if extent > _MOST_ROWS:
-        raise UnsupportedOpError(f"determinants of {extent} x {extent}")
-    return _along_first([[select(select(x, -2, i), -1, j) for j in range(extent)] for i in range(extent)])
-
-
-def _along_first(rows: Sequence[Sequence[Term]]) -> Term:
-    """Add each value of the first row times the determinant of the rest without its column, with alternating signs."""
-    first, *rest = rows
-    if not rest:
-        return first[0]
-    minors = [_along_first([[*row[:at], *row[at + 1 :]] for row in rest]) for at in range(len(first))]
-    total, *others = (tensor("mul", value, minor) for value, minor in zip(first, minors, strict=True))
-    for at, part in enumerate(others):
-        total = tensor("add" if at % 2 else "sub", total, part)
-    return total
-
-
 def linear(x: Term, weight: Term, bias: Term | None) -> Term:
     """Return x weight^T + bias.
 

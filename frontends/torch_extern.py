@@ -27,14 +27,9 @@ _DO_BY_TAG = {
 
 
 def is_left_to_torch(node: torch.fx.Node) -> bool:
-    """Whether torch's own decomposition of a call gives other results than the call.
-
-    So does that of cubic interpolation of bytes, and of a multilabel margin loss, which counts what is behind -1.
-    """
+    """Whether torch's own decomposition of a call gives other results than the call: cubic interpolation of bytes."""
     _, operator, _ = f"{node.target}..".split(".", 2)
-    if operator == "upsample_bicubic2d":
-        return not node.all_input_nodes[0].meta["val"].is_floating_point()
-    return operator == "multilabel_margin_loss"
+    return operator == "upsample_bicubic2d" and not node.all_input_nodes[0].meta["val"].is_floating_point()
 
 
 def extern(

@@ -33,8 +33,8 @@ _BESIDE = {
 }
 """Operators that take a tensor without axes where they take a number."""
 
-_BASIC = (int, torch.SymInt, slice, type(None), type(Ellipsis))
-"""Types of indices by which torch makes views."""
+_MASKS = (torch.bool, torch.uint8)
+"""Dtypes of indices that are of as many axes as they have."""
 
 
 @dataclass(frozen=True)
@@ -101,22 +101,33 @@ def meaning(
 
 def put(x: torch.Tensor, index: Any, value: Any) -> None:
     """Write `x[index] = value`, where indices without axes stay tensors: torch would read them."""
+    torch.Tensor.__setitem__(*_placed(x, index), value)
+
+
+def got(x: torch.Tensor, index: Any) -> torch.Tensor:
+    """Return `x[index]`, where indices without axes stay tensors."""
+    return torch.Tensor.__getitem__(*_placed(x, index))
+
+
+def _placed(x: torch.Tensor, index: Any) -> tuple[torch.Tensor, Any]:
+    """Take what indices without axes say, one axis each, before the others count; return those others, too."""
     items = index if isinstance(index, tuple) else (index,)
-    are_places = [_is_place(item) for item in items]
-    are_basic = (type(item) in _BASIC or is_place for item, is_place in zip(items, are_places, strict=True))
-    if not (any(are_places) and all(are_basic)):
-        torch.Tensor.__setitem__(x, index, value)
-        return
-    part = x[tuple(slice(None) if is_place else item for item, is_place in zip(items, are_places, strict=True))]
-    indices: list[Any] = []
-    for item, is_place in zip(items, are_places, strict=True):
-        if item is Ellipsis:
-            indices += [None] * (x.ndim - sum(each is not None and each is not Ellipsis for each in items))
-        elif is_place or item is None or isinstance(item, slice):
-            indices.append(item if is_place else None)
-    given = value.to(x.dtype) if isinstance(value, torch.Tensor) else x.new_full((), value)
-    surplus = max(given.ndim - (part.ndim - sum(are_places)), 0)
-    torch.ops.aten.index_put_(part, indices, given.reshape(given.shape[surplus:]))
+    if not any(map(_is_place, items)):
+        return x, index
+    rest: list[Any] = []
+    for at, item in enumerate(items):
+        if _is_place(item):
+            is_behind = any(each is Ellipsis for each in rest)
+            x = x.select(x.ndim - _axes(items[at:]) if is_behind else _axes(rest), item.item())
+        else:
+            rest.append(item)
+    return x, tuple(rest)
+
+
+def _axes(items: Sequence[Any]) -> int:
+    """Count the axes that indices are of."""
+    one = (item for item in items if not (item is None or item is Ellipsis or isinstance(item, bool)))
+    return sum(item.ndim if _is_tensor(item) and item.dtype in _MASKS else 1 for item in one)
 
 
 def _is_place(item: Any) -> bool:

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from frittata.egraph.errors import ModelError
-from frittata.frontends import torch_numbers
+from frittata.frontends import torch_losses, torch_numbers
 
 
 def cov(
@@ -52,12 +53,33 @@ def corrcoef(input: Tensor) -> Tensor:
     return (found / deviations[:, None] / deviations).clamp(-1, 1)
 
 
+def lstsq(input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
+    """Return least-squares solutions by the pseudoinverse, and beside them what each driver of torch.linalg.lstsq does.
+
+    Singular values of at most `rcond` times the largest are none: the solution is the least one, as with most drivers.
+    """
+    rows, columns = input.shape[-2:]
+    least = max(rows, columns) * torch.finfo(input.dtype).eps if rcond is None else rcond
+    is_vector, is_plain = b.shape == input.shape[:-1], driver in (None, "gelsy")
+    right = b[..., None] if is_vector else b
+    solution, empty = torch.linalg.pinv(input, rtol=least) @ right, input.new_empty(0)
+    residuals = empty if is_plain or rows <= columns else (input @ solution - right).square().sum(-2)
+    rank = empty.long() if driver == "gels" else torch.linalg.matrix_rank(input, rtol=least)
+    values = empty if is_plain or driver == "gels" else torch.linalg.svdvals(input)
+    types: Any = torch.return_types
+    return types.linalg_lstsq((solution[..., 0] if is_vector else solution, residuals, rank, values))
+
+
 _WRITTEN: dict[Any, Any] = {
     torch.Tensor.__setitem__: torch_numbers.put,
+    torch.Tensor.__getitem__: torch_numbers.got,
     torch.cov: cov,
     torch.Tensor.cov: cov,
     torch.corrcoef: corrcoef,
     torch.Tensor.corrcoef: corrcoef,
+    torch.linalg.lstsq: lstsq,
+    F.ctc_loss: torch_losses.ctc_loss,
+    F.gaussian_nll_loss: torch_losses.gaussian_nll_loss,
 }
 
 

@@ -15,6 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from frittata.egraph.errors import FrittataError, ModelError
 from frittata.frontends.torch_captured import Captured
@@ -108,14 +109,29 @@ def _traced(
 
 
 class _ReadingNone(TorchDispatchMode):
-    """Raises ModelError where a number or a size is made of values of the module's own: torch would fix it."""
+    """Raises ModelError where a number or a size is made of values of the module's own: torch would fix it.
+
+    What is made of literals only, `torch.tensor(3)`, is fixed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.literals = WeakTensorKeyDictionary()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         depends = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}.intersection(func.tags)
-        if depends and given and not any(isinstance(leaf, FakeTensor) and leaf.constant is None for leaf in given):
+        is_known = func is torch.ops.aten.lift_fresh.default or all(leaf in self.literals for leaf in given)
+        is_own = not any(isinstance(leaf, FakeTensor) and leaf.constant is None for leaf in given)
+        if depends and is_own and not is_known:
             raise made_of_values(innermost("".join(traceback.format_stack())))
-        return func(*args, **(kwargs or {}))
+        results = func(*args, **(kwargs or {}))
+        for leaf in pytree.tree_leaves(results):
+            if isinstance(leaf, torch.Tensor):
+                self.literals.pop(leaf, None)
+                if is_known:
+                    self.literals[leaf] = True
+        return results
 
 
 class _Traced(torch.nn.Module):

@@ -15,7 +15,7 @@ from frittata.egraph.errors import MissingAttributeError, ModelError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Term
-from frittata.frontends.arrays import dispatch, trees, ufuncs
+from frittata.frontends.arrays import dispatch, trees, ufuncs, written
 from frittata.frontends.arrays.constants import constant, dtype_of, part_dtype
 from frittata.frontends.arrays.functions import FUNCTIONS
 from frittata.frontends.arrays.indexing import indexed
@@ -113,12 +113,18 @@ class Tensor(NDArrayOperatorsMixin):
     # ---- what makes terms --------------------------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        found = written.apply(ufunc, inputs, options) if method == "__call__" else NotImplemented
+        if found is not NotImplemented:
+            return found
         given, named = unwrapped(inputs), unwrapped(options)
         if method == "__call__":
             return wrapped(ufuncs.apply(ufunc, given, named))
         return wrapped(dispatch.fold(ufunc, method, given, named))
 
     def __array_function__(self, function: Any, _types: Any, args: Any, options: Mapping[str, Any]) -> Any:
+        found = written.apply(function, args, options)
+        if found is not NotImplemented:
+            return found
         return wrapped(dispatch.apply(function, unwrapped(args), unwrapped(options)))
 
     def __getitem__(self, key: Any) -> Tensor:

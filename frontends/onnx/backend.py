@@ -14,7 +14,8 @@ from onnx.backend.base import Backend, BackendRep, Device, DeviceType
 
 from frittata.egraph import dtypes
 from frittata.egraph.errors import ModelError
-from frittata.frontends.onnx.importer import asked_at_import, from_onnx
+from frittata.frontends.onnx.importer import from_onnx
+from frittata.frontends.onnx.values import LateError
 
 
 class InterpretedModel(BackendRep):
@@ -26,7 +27,7 @@ class InterpretedModel(BackendRep):
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Import the model for inputs of these shapes and interpret it in float64.
 
-        Inputs that are shapes, axes and the like are known to the import.
+        Inputs that are shapes, axes and the like are known to the import, and so are those without values.
 
         Raises: ModelError for more or fewer inputs than the model has; as `from_onnx`.
         """
@@ -36,10 +37,17 @@ class InterpretedModel(BackendRep):
         if len(given) != len(names):
             raise ModelError(f"the model takes {len(names)} inputs, got {len(given)}", do=f"give {', '.join(names)}")
         array_by_name = {name: np.asarray(array) for name, array in zip(names, given, strict=True)}
-        asked = asked_at_import(self._model)
-        known = {name: array for name, array in array_by_name.items() if name in asked}
-        arrays = [array for name, array in array_by_name.items() if name not in asked]
-        model = from_onnx(self._model, arrays, known=known).model
+        known = {name: array for name, array in array_by_name.items() if not array.size}
+        while True:
+            arrays = [array for name, array in array_by_name.items() if name not in known]
+            try:
+                model = from_onnx(self._model, arrays, known=known).model
+                break
+            except LateError as error:
+                late = error.inputs
+                if not late:
+                    raise
+                known |= {name: array_by_name[name] for name in late}
         kinds = (dtypes.to_numpy(term.dtype) for term in model.main.outputs)
         return tuple(np.asarray(x, kind) for x, kind in zip(model.interpret(*arrays), kinds, strict=True))
 

@@ -11,16 +11,13 @@ from onnx import AttributeProto, GraphProto, NodeProto, helper
 from frittata.egraph.errors import UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
-from frittata.frontends import idioms, idioms_windows
-from frittata.frontends.onnx.values import Value, is_foldable
+from frittata.frontends import idioms
+from frittata.frontends.onnx.sequences import AsTerm, joined
+from frittata.frontends.onnx.values import Value, late
 
 Run = Callable[[GraphProto, Sequence[Value | None], str], "list[Value | None]"]
 """Imports a graph for the values of its inputs, at a place within the node's, and returns those of its outputs."""
 
-AsTerm = Callable[[Value, str], Term]
-
-KNOWN: dict[str, tuple[int, ...]] = {"If": (0,), "Loop": (0, 1)}
-"""The operands whose values count at import."""
 
 
 def _attributes(node: NodeProto) -> dict[str, Any]:
@@ -44,7 +41,8 @@ def _either(condition: Term, yes: Value | None, no: Value | None, name: str, as_
         return None
     left, right = as_term(yes, name), as_term(no, name)
     if left.type != right.type:
-        raise UnsupportedOpError(f"the condition is computed at run time, and {name} is {left.type} or {right.type}")
+        what = f"the condition is computed at run time, and {name} is {left.type} or {right.type}"
+        raise late(what, Value(term=condition))
     return Value(term=tensor("where", condition, left, right))
 
 
@@ -52,7 +50,7 @@ def loop(node: NodeProto, values: Sequence[Value], run: Run, as_term: AsTerm) ->
     """Import the body as often as it runs, which has to be known: by a number, by conditions, or both."""
     trips, condition, *state = [*values, *(Value() for _ in range(2 - len(values)))]
     if any(value.array is None and not value.is_absent for value in (trips, condition)):
-        raise UnsupportedOpError("how often it runs is computed at run time")
+        raise late("how often it runs is computed at run time", trips, condition)
     limit = idioms.MOST_UNROLLED + 1 if trips.array is None else int(trips.array.item())
     goes_on, carried = condition, list[Value | None](state)
     body: GraphProto = _attributes(node)["body"]
@@ -63,7 +61,7 @@ def loop(node: NodeProto, values: Sequence[Value], run: Run, as_term: AsTerm) ->
         given = (Value(np.array(done, np.int64)), Value(np.array(True)), *carried)
         after, *results = run(body, given, f"{done}/")
         if after is None or after.array is None:
-            raise UnsupportedOpError("whether it runs again is computed at run time")
+            raise late("whether it runs again is computed at run time", *filter(None, [after]))
         if condition.is_absent and not after.array.item():
             raise UnsupportedOpError(
                 "no condition is given, and the body stops: ONNX Runtime does then, by ONNX's words it goes on"
@@ -113,10 +111,7 @@ def _stacked(parts: Sequence[Value | None], name: str, axis: int, as_term: AsTer
     found = [part for part in parts if part is not None]
     if len(found) < len(parts):
         return None
-    arrays = [part.array for part in found if part.array is not None and is_foldable(part)]
-    if len(arrays) == len(parts):
-        return Value(np.stack(arrays, axis))
-    return Value(term=idioms_windows.concat([idioms.unsqueeze(as_term(part, name), axis) for part in found], axis))
+    return joined(found, name, axis, True, as_term)
 
 
 OPERATORS = {"If": branch, "Loop": loop, "Scan": scan}

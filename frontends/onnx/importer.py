@@ -27,12 +27,23 @@ from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms, narrow
 from frittata.frontends.calls import STATELESS, Call, State
-from frittata.frontends.onnx import control
+from frittata.frontends.onnx import control, sequences
 from frittata.frontends.onnx.definitions import Definition, specialized
 from frittata.frontends.onnx.files import loaded
 from frittata.frontends.onnx.rows import LAYERS, ROWS, ROWS_BY_DOMAIN
 from frittata.frontends.onnx.tables import DTYPE_BY_ONNX, NAME_BY_DOMAIN, Row, dtype_of
-from frittata.frontends.onnx.values import Value, held, initial, is_foldable, is_same, is_short, is_uniform, of_result
+from frittata.frontends.onnx.values import (
+    LateError,
+    Value,
+    held,
+    initial,
+    is_foldable,
+    is_same,
+    is_short,
+    is_uniform,
+    late,
+    of_result,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,17 +151,6 @@ def declared_inputs(graph: GraphProto) -> list[ValueInfoProto]:
     return [given for given in graph.input if given.name not in weights]
 
 
-def asked_at_import(model: ModelProto) -> set[str]:
-    """Return the names of the values that rows ask to be known at import."""
-    return {
-        node.input[at]
-        for node in model.graph.node
-        for known in (control.KNOWN.get(node.op_type, ()), *(row.known for row in ROWS.get(node.op_type, ())))
-        for at in known
-        if at < len(node.input)
-    }
-
-
 _Scope = dict[str, Value | None]
 """Values by name; None is lost, because it depends on an operator without a row."""
 
@@ -164,6 +164,7 @@ class _Importer:
         self._params: dict[str, Array] = {}
         self._origin_by_term: dict[Term, str] = {}
         self._places_by_operator: dict[str, list[str]] = {}
+        self._late: dict[str, None] = {}
 
     def run(self, args: Sequence[Any], known: Mapping[str, Any]) -> ImportedOnnx:
         graph = self._model.graph
@@ -239,6 +240,8 @@ class _Importer:
             try:
                 results = self._node(node, scope, place)
             except UnsupportedOpError as error:
+                if isinstance(error, LateError):
+                    self._late.update(dict.fromkeys(error.inputs))
                 detail = "" if error.what == node.op_type else f" ({error.what})"
                 self._note(f"{node.domain and node.domain + '::'}{node.op_type}{detail}", place)
             except ModelError as error:
@@ -261,6 +264,12 @@ class _Importer:
         kind = "" if _domain(node) else node.op_type
         if kind in control.OPERATORS:
             return () if is_lost else self._with_graphs(node, values, scope, place)
+        if kind in sequences.OPERATORS:
+            return () if is_lost else [sequences.OPERATORS[kind](node, values, self._term)]
+        if kind == "Identity" and values and values[0].items is not None:
+            return values
+        if kind == "CastLike":  # of its second operand only the dtype counts
+            return () if is_lost else self._node(self._cast(node, values[1]), scope, place)
         if kind in ("Shape", "Size"):  # these ask about shapes, not about terms
             return () if is_lost else self._shape(node, values)
         if not is_lost and all(map(is_foldable, values)) and self._has_reference(node, row):
@@ -315,7 +324,7 @@ class _Importer:
                 continue
             elif at in row.known:
                 if value.array is None:
-                    raise UnsupportedOpError(f"operand {at} is computed at run time")
+                    raise late(f"operand {at} is computed at run time", value)
                 operands.append(value.array)
             elif at in row.numbers and value.array is not None and not value.array.shape:
                 operands.append(value.array.item())
@@ -370,9 +379,10 @@ class _Importer:
     def _fold(self, node: NodeProto, row: Row | None, values: Sequence[Value]) -> list[Array] | None:
         """Compute a node with the law of its row, or with ONNX's reference; None if that refuses."""
         try:
-            if row is not None and row.law is not None:
-                return [row.law(*(value.array for value in values), **_attributes(node))]
-            return self._by_reference(node, values)
+            with np.errstate(all="ignore"):  # what overflows is infinite, as it is at run time
+                if row is not None and row.law is not None:
+                    return [row.law(*(value.array for value in values), **_attributes(node))]
+                return self._by_reference(node, values)
         except Exception:  # they check little, and fail in whatever way numpy does; rows say what is wrong
             return None
 
@@ -407,6 +417,16 @@ class _Importer:
 
         return control.OPERATORS[node.op_type](node, values, run, self._term)
 
+    def _cast(self, node: NodeProto, like: Value) -> NodeProto:
+        """Return a cast to the dtype of a value."""
+        if like.array is not None:
+            to = helper.np_dtype_to_tensor_dtype(like.array.dtype)
+        else:
+            to = _ONNX_BY_DTYPE[self._term(like, "").dtype]
+        cast = helper.make_node("Cast", node.input[:1], node.output, node.name, to=to)
+        cast.attribute.extend(node.attribute)
+        return cast
+
     def _shape(self, node: NodeProto, values: Sequence[Value]) -> list[Value | None]:
         """Every shape is known."""
         (value,) = values
@@ -418,6 +438,9 @@ class _Importer:
 
     def _term(self, value: Value | None, name: str) -> Term:
         assert value is not None
+        if value.items is not None:
+            do = "join its tensors, ConcatFromSequence, or take one, SequenceAt"
+            raise ModelError(f"{name} is a sequence of tensors", do=do)
         if value.term is None:
             assert value.array is not None
             value.term = self._constant(value.array, value.weight, name)
@@ -446,10 +469,11 @@ class _Importer:
             for operator, places in sorted(self._places_by_operator.items())
         ]
         if lines:
-            raise UnsupportedOpError(
-                "operators without a definition:\n" + "\n".join(lines),
-                do="add a row to frontends/onnx/rows.py, or export the model without them",
-            )
+            do = "add a row to frontends/onnx/rows.py, or export the model without them"
+            if self._late:
+                values = ", ".join(f"{name!r}: array" for name in self._late)
+                do = f"fix the inputs on which it depends, from_onnx(..., known={{{values}}}); {do}"
+            raise LateError("operators without a definition:\n" + "\n".join(lines), do=do, inputs=tuple(self._late))
 
 
 _RANDOM = frozenset(

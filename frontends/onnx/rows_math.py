@@ -10,8 +10,8 @@ from frittata.egraph import dtypes, shapes
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Scalar, Term
-from frittata.frontends import aten_scalars, idioms
-from frittata.frontends.onnx.tables import DTYPE_BY_ONNX, Row
+from frittata.frontends import aten_scalars, aten_views, idioms, idioms_linalg
+from frittata.frontends.onnx.tables import DTYPE_BY_ONNX, Row, dtype_of
 
 
 def _number(x: Term, value: float) -> Term:
@@ -129,6 +129,10 @@ def _cast(x: Term, to: int, saturate: int = 1) -> Term:
     if to not in DTYPE_BY_ONNX:
         raise UnsupportedOpError(f"cast to dtype {to}")
     return idioms.cast(x, DTYPE_BY_ONNX[to])
+
+
+def _bits(x: Term, to: int) -> Term:
+    return aten_views.ROWS["aten.view.dtype"](x, dtype_of(to, "BitCast"))
 
 
 def _isinf(x: Term, detect_negative: int = 1, detect_positive: int = 1) -> Term:
@@ -250,10 +254,10 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "Min": (_many("min"),),
     "Sum": (_many("add"),),
     "Mean": (Row(_mean),),
-    "Det": (Row(idioms.determinant),),
+    "Det": (Row(idioms_linalg.determinant),),
     "Where": (Row(lambda condition, x, y: tensor("where", condition, x, y)),),
     "Cast": (Row(_cast, by_value=True),),
-    "CastLike": (Row(lambda x, like, saturate=1: idioms.cast(x, like.dtype)),),
+    "BitCast": (Row(_bits, since=26),),
     "Identity": (Row(lambda x: x),),
     "Dropout": (
         Row(_dropout_by_flag),

@@ -1,16 +1,24 @@
-"""Rows of ONNX operators on signals: Fourier transforms, whose complex values are a last axis of two parts."""
+"""Rows of ONNX operators on signals: Fourier transforms, whose complex values are a last axis of two parts; filters."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from onnx import TensorProto
+
+from frittata.egraph import dtypes
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms, idioms_indices, idioms_windows
 from frittata.frontends.idioms_complex import Complex, as_complex, as_real, each, parts
 from frittata.frontends.idioms_fourier import fourier, inverse_of_half
-from frittata.frontends.onnx.tables import Row
+from frittata.frontends.onnx.tables import Row, dtype_of
+
+Array = NDArray[Any]
 
 
 def _signal(x: Term) -> Complex | Term:
@@ -73,8 +81,25 @@ def _stft(x: Term, step: Any, window: Term | None = None, length: Any = None, on
     return as_real(fourier(cut, -1, True, size // 2 + 1 if onesided else None))
 
 
+def _mel_weights(
+    bins: Array, length: Array, rate: Array, low: Array, high: Array, output_datatype: int = TensorProto.FLOAT
+) -> Array:
+    """Return a triangle for each bin, the bins as wide as each other on the mel scale: (length / 2 + 1, bins)."""
+    ends = 2595 * np.log1p(np.array([low.item(), high.item()]) / 700) / math.log(10)
+    mels = ends[0] + np.arange(bins.item() + 2) * ((ends[1] - ends[0]) / (bins.item() + 2))
+    hertz = 700 * np.expm1(mels / 2595 * math.log(10))
+    places = ((length.item() + 1) * hertz // rate.item()).astype(np.int64)
+    left, centre, right = places[:-2], places[1:-1], places[2:]
+    frequency = np.arange(length.item() // 2 + 1)[:, None]
+    rise = np.where(centre > left, (frequency - left) / np.maximum(centre - left, 1), frequency == centre)
+    fall = (right - frequency) / np.maximum(right - centre, 1)
+    weights = np.where(frequency <= centre, rise, fall).clip(0)
+    return weights.astype(dtypes.to_numpy(dtype_of(output_datatype, "MelWeightMatrix")))
+
+
 ROWS: dict[str, tuple[Row, ...]] = {
     "DFT": (Row(_dft_along, known=(1,), since=17), Row(_dft, known=(1, 2), since=20)),
+    "MelWeightMatrix": (Row(_mel_weights, known=(0, 1, 2, 3, 4), since=17),),
     "STFT": (Row(_stft, known=(1, 3), since=17),),
 }
 """What each operator means, by opset."""

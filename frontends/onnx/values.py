@@ -10,9 +10,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from frittata.egraph import dtypes
 from frittata.egraph.dtypes import DType
-from frittata.egraph.errors import ModelError
+from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.model import Array
-from frittata.egraph.terms import Scalar, Term
+from frittata.egraph.terms import Scalar, Term, walk
 from frittata.frontends.onnx.tables import DTYPE_BY_ONNX
 
 _HOLDS: dict[int, DType] = {
@@ -24,6 +24,14 @@ _HOLDS: dict[int, DType] = {
     TensorProto.FLOAT8E5M2FNUZ: "f16",
 }
 
+
+@dataclass(eq=False)
+class LateError(UnsupportedOpError):
+    """A value that has to be known at import is computed at run time, of `inputs` of the model that are short."""
+
+    inputs: tuple[str, ...] = ()
+
+
 MOST_FOLDED = 4096
 """How many values an array may have that is computed at import: shapes and indices are short, weights are not."""
 
@@ -32,24 +40,31 @@ MOST_FOLDED = 4096
 class Value:
     """What a name of the graph holds: an array that is known at import, a term, or both; `weight` if it is learned.
 
-    An operand that is left out has neither; nor has a result without a definition, which is `lacking`: an operator
-    and its place.
+    An operand that is left out has neither; nor has a sequence, which has `items`, or a result without a definition,
+    which is `lacking`: an operator and its place.
     """
 
     array: Array | None = None
     term: Term | None = None
     weight: bool = False
     lacking: tuple[str, str] | None = None
+    items: tuple[Value, ...] | None = None
 
     @property
     def is_absent(self) -> bool:
         """Whether an operand is left out."""
-        return self.array is None and self.term is None
+        return self.array is None and self.term is None and self.items is None
 
     @property
     def is_empty(self) -> bool:
         """Whether there are no values; there are no terms of such tensors."""
         return self.array is not None and not self.array.size
+
+
+def late(what: str, *values: Value) -> LateError:
+    """Return the error for values that are computed at run time; inputs with several axes are data, no shapes."""
+    terms = walk(*(value.term for value in values if value.term is not None))
+    return LateError(what, inputs=tuple(term.attrs[0] for term in terms if term.op == "input" and len(term.shape) < 2))
 
 
 def is_foldable(value: Value) -> bool:

@@ -356,7 +356,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "an index": (lambda x: x[5], "index 5"),
     "too many indices": (lambda x: x[0, 0, 0], "3 indices"),
     "an empty slice": (lambda x: x[3:3], "empty"),
-    "no row": (lambda x: np.median(x), "no row"),
+    "no row": (lambda x: np.percentile(x, 50), "no row"),
     "no ufunc": (lambda x: np.spacing(x), "no row"),
     "an argument": (lambda x: np.sum(x, where=[True]), "where"),
     "an attribute": (lambda x: x.nonzero(), "has no attribute 'nonzero'(.|\n)*with others"),

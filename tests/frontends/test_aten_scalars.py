@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch_cases import Forward, assert_compiled, assert_imported, drawn
 
 import frittata as ft
-from frittata.egraph.errors import UnsupportedOpError
 from frittata.egraph.machine import REFERENCE
 
 X = drawn(3, 5) * 2
@@ -260,18 +259,6 @@ def test_distances_of_pairs_of_rows() -> None:
     for order in (0.0, 0.5, 1.0, 2.0, math.inf):
         assert_imported(lambda x, p=order: (torch.pdist(x, p), torch.pdist(x[2:], p)), ROWS.double())
     assert "host" not in assert_compiled(torch.pdist, drawn(9, 5))
-
-
-def test_determinants_of_small_matrices() -> None:
-    x = drawn(7, 3, 3)
-    x[0] = 0
-    assert_imported(lambda x: [torch.det(x[:, :extent, :extent]) for extent in (1, 2, 3)], x)
-    assert "host" not in assert_compiled(torch.det, x)
-
-
-def test_determinants_of_large_matrices_are_found_by_torch() -> None:
-    with pytest.raises(UnsupportedOpError, match="determinants of 4 x 4"):
-        assert_imported(torch.det, drawn(2, 4, 4))
 
 
 BITS: dict[str, Forward] = {

@@ -36,10 +36,10 @@ CASES: dict[str, Callable[..., Any]] = {
         np.cumulative_sum(y, dtype=np.float32),
     ),
     "a list of tensors": lambda x, y, _: np.select([y > 0.5, y > 0.2], [y, -y]),
-    "a list of results": lambda x, *_: np.gradient(x),
+    "a list of results": lambda x, *_: np.hsplit(x, 2),
     "universal functions": lambda x, y, at: (np.hypot(x, y), np.gcd(at, 4), np.modf(x)),
     "integers": lambda x, y, at: np.bincount(at, minlength=10),
-    "a truth": lambda x, y, _: np.where(np.allclose(x, y), x, -x),
+    "a truth": lambda x, y, _: np.where(np.array_equiv(x, y), x, -x),
 }
 
 
@@ -101,8 +101,8 @@ def test_nothing_is_written_while_a_function_is_traced(tmp_path: Path) -> None:
 
 
 def test_numpy_is_not_called_if_that_is_an_error() -> None:
-    with pytest.raises(UnsupportedOpError, match=r"^numpy\.median has no row\n"):
-        ft.optimize(lambda x: np.median(x), (X,), machine=REFERENCE, fallback="error")
+    with pytest.raises(UnsupportedOpError, match=r"^numpy\.percentile has no row\n"):
+        ft.optimize(lambda x: np.percentile(x, 50), (X,), machine=REFERENCE, fallback="error")
 
 
 def test_values_that_numpy_refuses_or_makes_complex_are_errors() -> None:
@@ -116,8 +116,8 @@ def test_values_that_numpy_refuses_or_makes_complex_are_errors() -> None:
 
 
 def test_calls_are_saved_and_made_for_each_size(tmp_path: Path) -> None:
-    fast = ft.optimize(lambda x: np.median(2 * x, axis=0), (X,), machine=REFERENCE)
+    fast = ft.optimize(lambda x: np.percentile(2 * x, 50, axis=0), (X,), machine=REFERENCE)
     fast.save(tmp_path / "median.frt")
     np.testing.assert_array_equal(ft.load(tmp_path / "median.frt")(X), fast(X))
-    sizes = ft.optimize(lambda x: np.median(x, axis=0), (X,), machine=REFERENCE, dynamic_shapes=({0: "n"},))
+    sizes = ft.optimize(lambda x: np.percentile(x, 50, axis=0), (X,), machine=REFERENCE, dynamic_shapes=({0: "n"},))
     np.testing.assert_array_equal(sizes(X[:3]), np.median(X[:3], axis=0))

@@ -46,8 +46,34 @@ def written(x: Tensor, at: Tensor, t: Tensor, whole: Tensor) -> list[Tensor]:
     return results
 
 
+def written_beside_others(x: Tensor, at: Tensor, t: Tensor, whole: Tensor) -> list[Tensor]:
+    """Arrays that were written to at such places, met with indices that have axes."""
+    results, cubes = [x.clone() for _ in range(4)], [torch.zeros(3, 4, 5) for _ in range(5)]
+    results[0][at, torch.tensor([3, 1])] = x[0, :2]
+    results[1][torch.tensor([2, 0, -1]), at] = t
+    results[2][at - 4, [True, False, True, True, False]] = 2
+    results[3][x > 1] = t
+    cubes[0][at - 1, :, torch.tensor([0, 4])] = x[:2].T[:4]
+    cubes[1][..., torch.tensor([[0], [3]]), at] = 1.5
+    cubes[2][torch.tensor([0, 2]), None, at, 1::2] = x[:2, None, :2]
+    cubes[3][at, torch.tensor([1, 3]), torch.tensor([0, 4])] += x[0, :2]
+    cubes[4][torch.ones(3, 4).tril() == 1, at] = -1
+    return [*results, *cubes]
+
+
+def read_beside_others(x: Tensor, at: Tensor, t: Tensor, whole: Tensor) -> list[Tensor]:
+    """What is read at such places, met with indices that have axes."""
+    cube, some = x[:3, :, None] * x[0], torch.tensor([2, 0, -1])
+    return [
+        *(x[at, some], x[some, at], cube[at - 1, :, some]),
+        *(cube[..., some[:, None], at], cube[some, None, at, 1::2], cube[at, at, some], cube[some, at, 1 - some]),
+    ]
+
+
 CASES: dict[str, Callable[..., Any]] = {
     "written": written,
+    "written beside others": written_beside_others,
+    "read beside others": read_beside_others,
     "a scale": lambda x, *_: x / x.max().item(),
     "arithmetic": lambda x, at, t, _: x * (2 * x.max().item() + 1) - (t.item() / 3 - at.item()),
     "powers": lambda x, at, t, _: (x ** at.item(), t.item() ** x, x / at.item() ** 0.5),

@@ -161,6 +161,14 @@ def test_numbers_of_the_modules_own_tensors_are_not_fixed(counts: bool, x: Tenso
     assert "test_torch_traced.py" in str(caught.value)
 
 
+def test_numbers_of_literals_are_fixed() -> None:
+    def function(x: Tensor) -> Tensor:
+        return grad(lambda y: (y ** (torch.tensor(2) + 1).item()).sum())(x) * torch.tensor(3).item()
+
+    fast = ft.optimize(function, (POINTS,), machine=REFERENCE, fallback="error")
+    torch.testing.assert_close(fast(POINTS), function(POINTS))
+
+
 class Step(nn.Module):
     """A step along the gradient by its own weights, then the layer. Source: Finn, Abbeel and Levine, 2017."""
 

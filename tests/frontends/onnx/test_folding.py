@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper, numpy_helper, parser
+from onnx.reference import ReferenceEvaluator
 from onnx_models import Array, agrees, drawn, ints, model_of
 
-from frittata.egraph.errors import IndexRangeError, ModelError
+from frittata.egraph.errors import IndexRangeError, ModelError, UnsupportedOpError
 from frittata.frontends.onnx.importer import from_onnx
 
 
@@ -121,3 +122,25 @@ def test_what_the_reference_cannot_fold_is_left_to_the_row() -> None:
     ]
     operands = {"x": drawn(1, 1, 3)}
     agrees(model_of(nodes, operands, {}, 17), operands, lambda x: x * 5)
+
+
+def test_a_number_takes_the_dtype_of_what_is_computed_and_stays_known() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+        g (float16[3,5] x, int64[4] pads) => (float16[n,m] y) <float low = {-1e30}> {
+        fill = CastLike(low, x) y = Pad(x, pads, fill)
+        }"""
+    model = parser.parse_model(text)
+    with pytest.raises(UnsupportedOpError, match=r"Pad \(operand 1 is computed at run time\)") as caught:
+        from_onnx(model)
+    assert "known={'pads': array}" in caught.value.do
+    (padded,) = from_onnx(model, known={"pads": ints(0, 1, 0, 0)}).model.interpret(drawn(3, 5).astype(np.float16))
+    assert padded.shape == (3, 6) and np.isneginf(padded[:, 0]).all()
+
+
+def test_filters_of_the_mel_scale_of_any_size() -> None:
+    numbers = {"bins": 80, "length": 512, "rate": 16000, "low": 20.0, "high": 7600.0}
+    (law,) = ReferenceEvaluator(helper.make_node("MelWeightMatrix", [*numbers], ["y"])).run(None, numbers)
+    nodes = [helper.make_node("MelWeightMatrix", [*numbers], ["w"]), helper.make_node("MatMul", ["x", "w"], ["y0"])]
+    operands = {"x": drawn(3, 257)}
+    model = model_of(nodes, operands, {name: np.asarray(number) for name, number in numbers.items()}, 18)
+    agrees(model, operands, lambda x: x @ law)
