@@ -11,7 +11,8 @@ from torch import Tensor
 from torch_cases import Forward, assert_compiled, assert_imported, drawn
 
 from frittata.egraph.errors import UnsupportedOpError
-from frittata.frontends.torch_export import as_module, from_module
+from frittata.frontends.torch_export import from_module
+from frittata.frontends.torch_functions import as_module
 
 MATRICES, RIGHT = drawn(7, 3, 3), drawn(7, 3, 2)
 SINGULAR = MATRICES.clone()

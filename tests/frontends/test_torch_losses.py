@@ -14,7 +14,8 @@ import frittata as ft
 from frittata.egraph.errors import ModelError
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.torch_arrays import array_of
-from frittata.frontends.torch_export import as_module, from_module
+from frittata.frontends.torch_export import from_module
+from frittata.frontends.torch_functions import as_module
 
 DICE = torch.Generator().manual_seed(0)
 X, Y = torch.randn(7, 3, 5, generator=DICE), torch.randn(7, 3, 5, generator=DICE)
