@@ -16,6 +16,7 @@ from frittata.egraph.errors import FrittataError, IndexRangeError, ModelError
 from frittata.egraph.model import Model
 from frittata.egraph.program import Program
 from frittata.egraph.torch_arrays import tensor_of
+from frittata.frontends.exporting import EXPORTING
 from frittata.kernels import runtime, targets
 from frittata.parameters import Guard, check_changes, readers, write
 from frittata.pipeline import Compilation
@@ -51,6 +52,7 @@ class Optimized:
         source: Any = None,
         parameters: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
+        changing: threading.Lock | None = None,
     ) -> None:
         self.compilation = compilation
         self._examples, self._named_examples = tuple(examples), dict(kwargs or {})
@@ -60,10 +62,13 @@ class Optimized:
         tensors = imported.parameters
         # with freeze=False what decides a size is not read anew; it has a name that no param has
         guarded = tensors if freeze is None else {n: tensors[n] for n in tensors.keys() - imported.model.params.keys()}
-        self._guard = Guard(guarded, source) if freeze is None or (guarded and not freeze) else Guard({}, None)
-        self._parameters = tuple(lambda value=value: value for value in parameters) or readers(imported, source, freeze)
-        self._changing = threading.Lock()
-        """Held by calls that change something: each begins with what the one before has left."""
+        with EXPORTING:
+            self._guard = Guard(guarded, source) if freeze is None or (guarded and not freeze) else Guard({}, None)
+            live = readers(imported, source, freeze)
+        self._parameters = tuple(lambda value=value: value for value in parameters) or live
+        self._changing = changing or threading.Lock()
+        """Held by calls that change something: each begins with what the one before has left, of this or of another
+        program of the same model."""
         self._takes_own = not self._parameters and imported.is_flat
         self._direct: TensorCalls | None = None
         """What runs a call whose arguments are the program's own, in its order, once there was one with tensors."""
