@@ -12,8 +12,8 @@ import numpy as np
 
 from frittata import sources
 from frittata.egraph.errors import ModelError
+from frittata.egraph.exporting import MODULES
 from frittata.egraph.model import Model
-from frittata.frontends.exporting import EXPORTING
 from frittata.frontends.symbolic import Symbolic
 from frittata.optimized import Optimized
 from frittata.options import Options
@@ -34,7 +34,7 @@ class Dynamic:
         self.ranges = symbolic.ranges
         self.programs: dict[Sizes, Optimized] = {}
         self._symbolic, self._options, self._source = symbolic, options, source
-        with EXPORTING:
+        with MODULES:
             self._guard = Guard({}, None) if options.freeze is False else Guard(symbolic.parameters, source)
         self._compiling, self._changing = threading.RLock(), threading.Lock()
         self._verified: WeakSet[Optimized] = WeakSet()

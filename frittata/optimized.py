@@ -13,10 +13,10 @@ import numpy as np
 
 from frittata import arguments
 from frittata.egraph.errors import FrittataError, IndexRangeError, ModelError
+from frittata.egraph.exporting import MODULES
 from frittata.egraph.model import Model
 from frittata.egraph.program import Program
 from frittata.egraph.torch_arrays import tensor_of
-from frittata.frontends.exporting import EXPORTING
 from frittata.kernels import runtime, targets
 from frittata.parameters import Guard, check_changes, readers, write
 from frittata.pipeline import Compilation
@@ -62,7 +62,7 @@ class Optimized:
         tensors = imported.parameters
         # with freeze=False what decides a size is not read anew; it has a name that no param has
         guarded = tensors if freeze is None else {n: tensors[n] for n in tensors.keys() - imported.model.params.keys()}
-        with EXPORTING:
+        with MODULES:
             self._guard = Guard(guarded, source) if freeze is None or (guarded and not freeze) else Guard({}, None)
             live = readers(imported, source, freeze)
         self._parameters = tuple(lambda value=value: value for value in parameters) or live

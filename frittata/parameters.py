@@ -10,12 +10,12 @@ import numpy as np
 
 from frittata.egraph import dtypes
 from frittata.egraph.errors import ModelError, SharedMemoryError, StaleParametersError
+from frittata.egraph.exporting import MODULES
 from frittata.egraph.model import Model
 from frittata.egraph.program import Program
 from frittata.egraph.terms import Term
 from frittata.egraph.torch_arrays import array_of, tensor_of
 from frittata.frontends.calls import complex_of, real_of, source_of
-from frittata.frontends.exporting import EXPORTING
 from frittata.frontends.imported import Imported
 
 _MOST_WORK = 1_000_000
@@ -67,7 +67,7 @@ class Home:
 
         Raises: StaleParametersError if there is none, or another one in another place: the model knows one only.
         """
-        with EXPORTING:
+        with MODULES:
             found = self.read()
             for other in others:
                 if other.tensors.get(other.path[-1]) is not found:
@@ -121,7 +121,7 @@ class Guard:
             return self._look()
         except StaleParametersError:  # perhaps what an export in another thread has put there
             pass
-        with EXPORTING:
+        with MODULES:
             self._look()
 
     def _look(self) -> None:
