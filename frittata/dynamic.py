@@ -39,7 +39,7 @@ class Dynamic:
         self._compiling, self._changing = threading.RLock(), threading.Lock()
         self._verified: WeakSet[Optimized] = WeakSet()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the program for the sizes of the arguments; compile it if it is the first call with them.
 
         Under `verify` the first call of each is compared.
@@ -78,7 +78,7 @@ class Dynamic:
     def _at(self) -> str:
         return f"at({', '.join(f'{name}=...' for name in self.ranges)})"
 
-    def at(self, **extents: int) -> Optimized:
+    def at(self, /, **extents: int) -> Optimized:
         """Return the program for some sizes, one for each dim.
 
         Raises: ModelError if one is missing, unknown, no integer or out of range; StaleParametersError if the program

@@ -73,7 +73,7 @@ class Optimized:
         self._direct: TensorCalls | None = None
         """What runs a call whose arguments are the program's own, in its order, once there was one with tensors."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the program.
 
         Raises: ModelError if the arguments do not fit; StaleParametersError if a frozen parameter has changed.
@@ -199,7 +199,7 @@ class Optimized:
         """
         return self.account.kernel(name)
 
-    def measure(self, *args: Any, repeats: int = 10, **kwargs: Any) -> dict[str, float]:
+    def measure(self, /, *args: Any, repeats: int = 10, **kwargs: Any) -> dict[str, float]:
         """Time every kernel, on the example arguments unless others are given; return the least seconds by name.
 
         Raises: ModelError if the arguments do not fit; FrittataError under form="plain", which has no driver to ask.
@@ -211,7 +211,7 @@ class Optimized:
         self.account.measured.update(found)
         return found
 
-    def verify(self, *args: Any, **kwargs: Any) -> Verification:
+    def verify(self, /, *args: Any, **kwargs: Any) -> Verification:
         """Compare the results with the model's in float64, on the example arguments unless others are given.
 
         Where one is wrong, each kernel is compared with its body on what it read: `culprit` names what is wrong, and
