@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -11,6 +12,7 @@ import numpy as np
 
 from frittata import sources
 from frittata.egraph.errors import ModelError
+from frittata.egraph.exporting import MODULES
 from frittata.egraph.model import Model
 from frittata.frontends.symbolic import Symbolic
 from frittata.optimized import Optimized
@@ -32,10 +34,12 @@ class Dynamic:
         self.ranges = symbolic.ranges
         self.programs: dict[Sizes, Optimized] = {}
         self._symbolic, self._options, self._source = symbolic, options, source
-        self._guard = Guard({}, None) if options.freeze is False else Guard(symbolic.parameters, source)
+        with MODULES:
+            self._guard = Guard({}, None) if options.freeze is False else Guard(symbolic.parameters, source)
+        self._compiling, self._changing = threading.RLock(), threading.Lock()
         self._verified: WeakSet[Optimized] = WeakSet()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the program for the sizes of the arguments; compile it if it is the first call with them.
 
         Under `verify` the first call of each is compared.
@@ -74,7 +78,7 @@ class Dynamic:
     def _at(self) -> str:
         return f"at({', '.join(f'{name}=...' for name in self.ranges)})"
 
-    def at(self, **extents: int) -> Optimized:
+    def at(self, /, **extents: int) -> Optimized:
         """Return the program for some sizes, one for each dim.
 
         Raises: ModelError if one is missing, unknown, no integer or out of range; StaleParametersError if the program
@@ -95,9 +99,12 @@ class Dynamic:
                 )
         key = tuple(sorted((name, int(extent)) for name, extent in extents.items()))
         if key not in self.programs:
-            self._guard.check()
-            bound = self._symbolic.at(dict(key))
-            self.programs[key] = Optimized(compile_model(bound, (), self._options), (), self._source)
+            with self._compiling:
+                if key not in self.programs:  # another thread may have met the size meanwhile
+                    self._guard.check()
+                    bound = self._symbolic.at(dict(key))
+                    compilation = compile_model(bound, (), self._options)
+                    self.programs[key] = Optimized(compilation, (), self._source, changing=self._changing)
         return self.programs[key]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from frittata import arguments
 from frittata.egraph.errors import FrittataError, IndexRangeError, ModelError
+from frittata.egraph.exporting import MODULES
 from frittata.egraph.model import Model
 from frittata.egraph.program import Program
 from frittata.egraph.torch_arrays import tensor_of
@@ -51,6 +52,7 @@ class Optimized:
         source: Any = None,
         parameters: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
+        changing: threading.Lock | None = None,
     ) -> None:
         self.compilation = compilation
         self._examples, self._named_examples = tuple(examples), dict(kwargs or {})
@@ -60,15 +62,18 @@ class Optimized:
         tensors = imported.parameters
         # with freeze=False what decides a size is not read anew; it has a name that no param has
         guarded = tensors if freeze is None else {n: tensors[n] for n in tensors.keys() - imported.model.params.keys()}
-        self._guard = Guard(guarded, source) if freeze is None or (guarded and not freeze) else Guard({}, None)
-        self._parameters = tuple(lambda value=value: value for value in parameters) or readers(imported, source, freeze)
-        self._changing = threading.Lock()
-        """Held by calls that change something: each begins with what the one before has left."""
+        with MODULES:
+            self._guard = Guard(guarded, source) if freeze is None or (guarded and not freeze) else Guard({}, None)
+            live = readers(imported, source, freeze)
+        self._parameters = tuple(lambda value=value: value for value in parameters) or live
+        self._changing = changing or threading.Lock()
+        """Held by calls that change something: each begins with what the one before has left, of this or of another
+        program of the same model."""
         self._takes_own = not self._parameters and imported.is_flat
         self._direct: TensorCalls | None = None
         """What runs a call whose arguments are the program's own, in its order, once there was one with tensors."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the program.
 
         Raises: ModelError if the arguments do not fit; StaleParametersError if a frozen parameter has changed.
@@ -194,7 +199,7 @@ class Optimized:
         """
         return self.account.kernel(name)
 
-    def measure(self, *args: Any, repeats: int = 10, **kwargs: Any) -> dict[str, float]:
+    def measure(self, /, *args: Any, repeats: int = 10, **kwargs: Any) -> dict[str, float]:
         """Time every kernel, on the example arguments unless others are given; return the least seconds by name.
 
         Raises: ModelError if the arguments do not fit; FrittataError under form="plain", which has no driver to ask.
@@ -206,7 +211,7 @@ class Optimized:
         self.account.measured.update(found)
         return found
 
-    def verify(self, *args: Any, **kwargs: Any) -> Verification:
+    def verify(self, /, *args: Any, **kwargs: Any) -> Verification:
         """Compare the results with the model's in float64, on the example arguments unless others are given.
 
         Where one is wrong, each kernel is compared with its body on what it read: `culprit` names what is wrong, and

@@ -10,6 +10,7 @@ import numpy as np
 
 from frittata.egraph import dtypes
 from frittata.egraph.errors import ModelError, SharedMemoryError, StaleParametersError
+from frittata.egraph.exporting import MODULES
 from frittata.egraph.model import Model
 from frittata.egraph.program import Program
 from frittata.egraph.terms import Term
@@ -66,12 +67,13 @@ class Home:
 
         Raises: StaleParametersError if there is none, or another one in another place: the model knows one only.
         """
-        found = self.read()
-        for other in others:
-            if other.tensors.get(other.path[-1]) is not found:
-                first, second = (".".join(home.path) for home in (self, other))
-                what = f"parameters {first!r} and {second!r} were one at optimize(), and are not any more"
-                raise StaleParametersError(what, do=f"{_AGAIN}, or put one tensor in both places")
+        with MODULES:
+            found = self.read()
+            for other in others:
+                if other.tensors.get(other.path[-1]) is not found:
+                    first, second = (".".join(home.path) for home in (self, other))
+                    what = f"parameters {first!r} and {second!r} were one at optimize(), and are not any more"
+                    raise StaleParametersError(what, do=f"{_AGAIN}, or put one tensor in both places")
         return found
 
 
@@ -115,6 +117,14 @@ class Guard:
 
     def check(self) -> None:
         """Raise StaleParametersError if a tensor has changed, or a module was added, replaced or removed."""
+        try:
+            return self._look()
+        except StaleParametersError:  # perhaps what an export in another thread has put there
+            pass
+        with MODULES:
+            self._look()
+
+    def _look(self) -> None:
         for name, tensors, key, tensor, version, pointer in self._rows:  # every call waits for this
             if tensors.get(key) is not tensor or tensor._version != version or tensor.data_ptr() != pointer:
                 raise _changed(name)

@@ -24,11 +24,11 @@ from torch.fx.experimental.symbolic_shapes import (
 from torch.utils import _pytree as pytree
 
 from frittata.egraph.errors import ModelError
+from frittata.egraph.exporting import BUILTINS, MODULES
 from frittata.frontends import draws
 from frittata.frontends.torch_state import Attributes, Registered, keeping_tensors
 from frittata.frontends.torch_statistics import WrittenOut
 
-_LOCK = threading.RLock()
 _LOGGERS = tuple(
     logging.getLogger(f"torch.{name}")
     for name in ("_subclasses.fake_tensor", "fx.experimental.symbolic_shapes", "export._trace")
@@ -48,7 +48,7 @@ def alone() -> Generator[None]:
     def is_wanted(record: logging.LogRecord) -> bool:
         return record.thread != thread or record.levelno < logging.WARNING
 
-    with _LOCK, torch.no_grad(), WrittenOut(), warnings.catch_warnings():
+    with BUILTINS, MODULES, torch.no_grad(), WrittenOut(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The tensor attribute", UserWarning)  # `steady` looks at what it is about
         warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)  # torch's own, of its copies
         for logger in _LOGGERS:

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol, TypeVar
 
+from frittata.egraph.exporting import BUILTINS
 from frittata.kernels.cache import KernelCache
 from frittata.kernels.children import spread
 from frittata.kernels.compile import CompiledKernel, compile_kernel, find_kernel, kernel_digest
@@ -84,8 +85,10 @@ def compile_kernels(
     def store(number: int) -> None:
         new[number].compile(cache)
 
-    if len(new) >= _FEWEST_TO_FORK:
-        spread(store, sorted(range(len(new)), key=lambda n: -len(new[n].source)), processes)
-    # whatever a child has left undone is compiled here, and an error in it raised here
-    found.update((source.digest, source.compile(cache)) for source in new)
+    if new:
+        with BUILTINS:
+            if len(new) >= _FEWEST_TO_FORK:
+                spread(store, sorted(range(len(new)), key=lambda n: -len(new[n].source)), processes)
+            # whatever a child has left undone is compiled here, and an error in it raised here
+            found.update((source.digest, source.compile(cache)) for source in new)
     return [found[source.digest] for source in sources], len(new)

@@ -41,6 +41,7 @@ from numba.core.runtime.nrt import rtsys
 from numpy.typing import ArrayLike, NDArray
 
 from frittata.egraph.errors import CompileError
+from frittata.egraph.exporting import BUILTINS
 
 log = logging.getLogger(__name__)
 
@@ -434,7 +435,8 @@ def _from_disk(function: Any, arguments: tuple[Any, ...]) -> Any:
 
 
 def _made(function: Any, arguments: tuple[Any, ...]) -> Any:
-    function.compile(arguments)
+    with BUILTINS:
+        function.compile(arguments)
     return function.overloads[arguments].entry_point
 
 

@@ -63,7 +63,17 @@ def note(constant: Term, interpreter: Interpreter, value_by_param: Mapping[str, 
         finite = np.isfinite(interpreter.tensor(term))
         return term.op == "reciprocal" and not finite.all() and not interpreter.tensor(term.args[0])[~finite].any()
 
+    def overflows(term: Term) -> bool:
+        """Whether a value is lost that the widest float holds: others of the constant may be infinite by themselves."""
+        lost = ~np.isfinite(interpreter.tensor(term))
+        return bool(lost.any() and np.isfinite(exact.tensor(term))[lost].any())
+
     if is_out(constant):
-        parts = [part for part in walk(constant) if part.sort == "tensor" and is_out(part)]
-        first = [part for part in parts if not any(other in parts for arg in part.args for other in walk(arg))]
-        noted += [part for part in first if part.args and not divides_by_zero(part)]
+        out = [part for part in walk(constant) if part.sort == "tensor" and is_out(part)]
+        over = [part for part in out if overflows(part)]
+        noted += [part for part in _first(out) if part.args and not divides_by_zero(part)] + _first(over)
+
+
+def _first(parts: list[Term]) -> list[Term]:
+    """Return those that are computed of no other."""
+    return [part for part in parts if not any(other in parts for arg in part.args for other in walk(arg))]

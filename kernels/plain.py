@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from frittata.egraph import dtypes, shapes
 from frittata.egraph.errors import CompileError
+from frittata.egraph.exporting import BUILTINS
 from frittata.egraph.program import Kernel
 from frittata.egraph.terms import Term
 from frittata.kernels import source
@@ -97,7 +98,8 @@ def compile_plain(name: str, bodies: tuple[Term, ...], *, parallel: bool = True)
         status = [np.zeros(len(words), np.int64)] if words else []
         results = tuple(np.empty(shapes.concrete(b.shape), dtypes.to_numpy(b.dtype)) for b in bodies)
         try:
-            function(*(flat(array) for array in (*arrays, *results, *status)))
+            with BUILTINS:  # the first call compiles
+                function(*(flat(array) for array in (*arrays, *results, *status)))
         except NumbaError as error:
             raise CompileError(f"kernel {kernel.name} does not compile: {error}", where=filename) from error
         for check, index in zip(words, status[0] if status else (), strict=True):

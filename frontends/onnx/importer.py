@@ -330,7 +330,9 @@ class _Importer:
                 operands.append(value.array.item())
             else:
                 operands.append(self._term(held(value) if row.by_value else value, name))
-        given = operands, _attributes(node), len(node.output)
+        usual = _defaults(node, self._opset(node))  # a row need not know what it is to leave as it is
+        attributes = {k: v for k, v in _attributes(node).items() if row.takes(k) or k not in usual or v != usual[k]}
+        given = operands, attributes, len(node.output)
         try:
             results = narrow.applied(row, given, {}, lambda: self._dtypes(node, operands))
         except FrittataError:
@@ -497,6 +499,15 @@ def _attributes(node: NodeProto) -> dict[str, Any]:
     every = {attribute.name: _attribute(attribute) for attribute in node.attribute}
     every.pop("consumed_inputs", None)  # before opset 6 it said whose memory may be written to
     return every
+
+
+def _defaults(node: NodeProto, opset: int) -> dict[str, Any]:
+    """Return what ONNX says of the attributes of an operator that are left out."""
+    domain = _domain(node)
+    if not defs.has(node.op_type, opset, domain):
+        return {}
+    given = defs.get_schema(node.op_type, opset, domain).attributes
+    return {name: _attribute(each.default_value) for name, each in given.items() if each.default_value.name}
 
 
 def _attribute(attribute: AttributeProto) -> Any:

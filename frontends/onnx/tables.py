@@ -63,6 +63,10 @@ class Row:
     forwards: Callable[..., Any] | None = None
     law: Callable[..., Any] | None = None
 
+    def takes(self, attribute: str) -> bool:
+        """Whether the row knows an attribute."""
+        return any(attribute in signature(known).parameters for known in (self.meaning, self.forwards) if known)
+
     def __call__(self, operands: Sequence[Any], attributes: dict[str, Any], results: int) -> tuple[Any, ...]:
         """Return the results; None stands for one without a definition.
 
@@ -72,8 +76,7 @@ class Row:
         if "results" in parameters:
             attributes = {**attributes, "results": results}
         kinds = {parameter.kind for parameter in parameters.values()}
-        further = signature(self.forwards).parameters.keys() if self.forwards else set[str]()
-        extra = sorted(attributes.keys() - parameters.keys() - further)
+        extra = sorted(attribute for attribute in attributes if not self.takes(attribute))
         positional = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters.values())
         if extra:
             raise UnsupportedOpError(f"attribute {', '.join(extra)}")

@@ -2,7 +2,10 @@
 
 import gc
 import math
+import threading
+import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -95,6 +98,39 @@ def test_without_freezing_parameters_are_read_at_every_size(options: dict[str, A
             torch.testing.assert_close(fast(x), module(x))
             change(module)
             torch.testing.assert_close(fast(x), module(x))
+
+
+class Pauses(nn.Module):
+    """Counts its calls in a buffer, and gives other threads time while it is exported."""
+
+    calls: torch.Tensor
+
+    def __init__(self, is_exported: threading.Event) -> None:
+        super().__init__()
+        self.linear, self.is_exported = nn.Linear(6, 5), is_exported
+        self.register_buffer("calls", torch.zeros(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch.compiler.is_exporting():
+            self.is_exported.set()
+            time.sleep(0.3)
+        return self.linear(x) + self.calls.add_(1)
+
+
+@pytest.mark.parametrize("freeze", [None, False])
+def test_a_size_that_is_met_in_another_thread_disturbs_no_call(freeze: bool | None, options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    is_exported = threading.Event()
+    module = Pauses(is_exported).eval()
+    fast = ft.optimize(module, (torch.ones(4, 6),), dynamic_shapes=({0: BATCH},), freeze=freeze, **options)
+    expected = fast(torch.ones(4, 6)) + 1
+    is_exported.clear()
+    with ThreadPoolExecutor(2) as threads:
+        alone = [threads.submit(fast.at, batch=1) for _ in range(2)]  # exported anew: it is a size of one
+        assert is_exported.wait(60)
+        assert torch.allclose(fast(torch.ones(4, 6)), expected)
+    assert alone[0].result() is alone[1].result()
+    assert torch.equal(module.calls, torch.full((5,), 2.0))
 
 
 def test_each_size_is_verified_on_its_first_arguments(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,14 @@ def test_a_model_alone(options: dict[str, Any]) -> None:
         fast(x)
 
 
+def test_an_input_may_be_called_self(options: dict[str, Any]) -> None:
+    script = ft.parse("def main(self: f32[n]) -> f32[n]:\n    v: f32[n] = add(self, self)\n    return v\n")
+    fast = ft.optimize(script, dynamic_shapes=True, **options)
+    one = np.ones(3, np.float32)
+    assert fast(self=one).sum() == fast.at(n=3)(self=one).sum() == 6
+    assert fast.at(n=3).verify(self=one).is_right
+
+
 def test_onnx_inputs_have_places(options: dict[str, Any]) -> None:
     with pytest.raises(ModelError, match=r"of an ONNX model by name(.|\n)*by position"):
         ft.optimize("model.onnx", (), {"x": np.ones(3, np.float32)}, **options)

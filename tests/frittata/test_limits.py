@@ -39,6 +39,7 @@ def dense(weight: float) -> nn.Linear:
     [
         (lambda x: x * HUGE * HUGE, 1e-30),
         (lambda x: x * LITTLE * LITTLE, 1e30),
+        (lambda x: x * torch.where(MASK == 0, HUGE, MASK) * HUGE, 1e-30),  # others are infinite by themselves
         (lambda x: x / NEAR_ZERO, 1e-30),
         (nn.Sequential(dense(1e25), dense(1e25)).eval(), 1e-30),
         (nn.Sequential(dense(1e-25), dense(1e-25)).eval(), 1e30),

@@ -418,6 +418,30 @@ def test_threads_change_state_one_after_the_other() -> None:
     assert module.total == 100
 
 
+class Grows(nn.Module):
+    """Adds to many values, slowly."""
+
+    total: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(200, 200))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.total += x.sum() + 0 * self.total.tanh().sin()
+        return self.total[0]
+
+
+def test_threads_change_state_one_after_the_other_at_several_sizes() -> None:
+    module, sizes = Grows().eval(), (2, 3)
+    fast = ft.optimize(module, (drawn(2),), dynamic_shapes=({0: torch.export.Dim("n", min=2)},), machine=REFERENCE)
+    for size in sizes:
+        fast.at(n=size)
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda size: [fast(torch.ones(size)) for _ in range(500)], sizes))
+    assert torch.equal(module.total, torch.full((200, 200), 2500.0))
+
+
 class Clock(nn.Module):
     """Takes nothing."""
 

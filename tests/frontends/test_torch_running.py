@@ -1,11 +1,17 @@
 """Exports of torch: from several threads, and of modules that do not do the same in each call."""
 
 import logging
+import os
 import random
+import subprocess
+import sys
+import threading
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +37,47 @@ def test_several_threads_export_at_once() -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(imported, range(2, 10))) == [(2, width) for width in range(2, 10)]
+
+
+class Pauses(nn.Module):
+    """Gives other threads time while it is exported."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds, self.is_exported = seconds, threading.Event()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.is_exported.set()  # max, min and math.pow are torch's own now
+        time.sleep(self.seconds)
+        return x + 1
+
+    def begin(self) -> threading.Thread:
+        """Begin to export it in another thread."""
+        thread = threading.Thread(target=from_module, args=(self.eval(), (X,)))
+        thread.start()
+        assert self.is_exported.wait(60)
+        return thread
+
+
+def test_numba_begins_beside_an_export(tmp_path: Path) -> None:
+    run = "import test_torch_running as own; own.compile_beside()"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", run], check=True, cwd=Path(__file__).parent, env=environment)
+
+
+def compile_beside() -> None:
+    thread = Pauses(3).begin()
+    fast = ft.optimize(np.sort, (X.numpy(),), machine=REFERENCE)
+    np.testing.assert_array_equal(fast(X.numpy()), np.sort(X.numpy()))
+    thread.join()
+
+
+def test_plain_kernels_are_compiled_beside_an_export(tmp_path: Path) -> None:
+    places = np.array([0, 1, 1])
+    plain = ft.optimize(lambda x, at: x[at] + 1, (X.numpy(), places), machine=REFERENCE, cache=tmp_path, form="plain")
+    thread = Pauses(1).begin()
+    np.testing.assert_array_equal(plain(X.numpy(), places), X.numpy()[places] + 1)
+    thread.join()
 
 
 def test_torch_warns_of_nothing_of_its_own() -> None:

@@ -12,6 +12,9 @@ import torch.nn.functional as F
 from exported import drawn, to_onnx
 from onnx import AttributeProto, TensorProto, helper, parser
 from onnx.external_data_helper import set_external_data
+from onnx_models import agrees as agrees_with_others
+from onnx_models import drawn as values
+from onnx_models import one
 from torch import Tensor, nn
 
 import frittata as ft
@@ -239,6 +242,14 @@ def test_all_operators_without_a_row_are_listed_with_counts() -> None:
     text = str(error.value)
     assert "NonZero x2 at a, d" in text and "Unique x1 at unique" in text and "Resize (mode sharp) x1 at e" in text
     assert "Relu" not in text
+
+
+def test_an_attribute_without_a_meaning_may_be_what_it_is_unless_told() -> None:
+    """What torch exports has every attribute: LSTM has `input_forget`."""
+    given = {"x": values(2, 1, 3), "W": values(1, 16, 3), "R": values(1, 16, 4)}
+    agrees_with_others(one("LSTM", given, hidden_size=4, input_forget=0), given)
+    with pytest.raises(UnsupportedOpError, match="attribute input_forget"):
+        from_onnx(one("LSTM", given, hidden_size=4, input_forget=1), [given["x"]])
 
 
 def test_a_result_without_a_definition_is_an_error_only_where_it_is_used() -> None:
