@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -66,6 +67,7 @@ class Optimized:
             self._guard = Guard(guarded, source) if freeze is None or (guarded and not freeze) else Guard({}, None)
             live = readers(imported, source, freeze)
         self._parameters = tuple(lambda value=value: value for value in parameters) or live
+        self._reading = contextlib.nullcontext() if parameters else MODULES
         self._changing = changing or threading.Lock()
         """Held by calls that change something: each begins with what the one before has left, of this or of another
         program of the same model."""
@@ -101,7 +103,7 @@ class Optimized:
     def _flat_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
         imported = self.compilation.imported
         given = imported.flatten(args, kwargs)
-        values = [*given, *(read() for read in self._parameters)]
+        values = [*given, *self._own_values()]
         changes = imported.state.changes
         if not changes:
             return self._on(given, values)
@@ -116,6 +118,13 @@ class Optimized:
             for place, new in zip(changes, outputs, strict=False):
                 write(values[place], new)
         return outputs[len(changes) :]
+
+    def _own_values(self) -> Sequence[Any]:
+        """Return what the source gives to a call, as it is while no other thread exports it."""
+        if not self._parameters:
+            return ()
+        with self._reading:
+            return [read() for read in self._parameters]
 
     def _on(self, given: Sequence[Any], values: list[Any]) -> Sequence[Any]:
         """Run on what the program takes; return arrays of the library of the arguments, if any, else of all that."""
@@ -267,7 +276,7 @@ class Optimized:
 
         self._guard.check()
         target = path_of(path)
-        saved.save(target, self.compilation, lambda: [arguments.on_host(read()) for read in self._parameters])
+        saved.save(target, self.compilation, lambda: [*map(arguments.on_host, self._own_values())])
         return target
 
     def show(self, path: str | Path, title: str = "frittata") -> Path:
@@ -301,7 +310,7 @@ class Optimized:
 
     def _arrays(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         given = self.compilation.imported.flatten(args, kwargs)
-        return self._as_arguments([*given, *(read() for read in self._parameters)])
+        return self._as_arguments([*given, *self._own_values()])
 
     def _as_arguments(self, values: Sequence[Any]) -> list[Any]:
         """Return the arrays of what the program takes: arguments, then what is read at every call."""

@@ -67,13 +67,12 @@ class Home:
 
         Raises: StaleParametersError if there is none, or another one in another place: the model knows one only.
         """
-        with MODULES:
-            found = self.read()
-            for other in others:
-                if other.tensors.get(other.path[-1]) is not found:
-                    first, second = (".".join(home.path) for home in (self, other))
-                    what = f"parameters {first!r} and {second!r} were one at optimize(), and are not any more"
-                    raise StaleParametersError(what, do=f"{_AGAIN}, or put one tensor in both places")
+        found = self.read()
+        for other in others:
+            if other.tensors.get(other.path[-1]) is not found:
+                first, second = (".".join(home.path) for home in (self, other))
+                what = f"parameters {first!r} and {second!r} were one at optimize(), and are not any more"
+                raise StaleParametersError(what, do=f"{_AGAIN}, or put one tensor in both places")
         return found
 
 

@@ -22,6 +22,7 @@ from frittata import arguments, cache, collector, remembered, sources, tuning
 from frittata.egraph.balance import balanced
 from frittata.egraph.demand import narrowed
 from frittata.egraph.errors import ExtractionError, FrittataError, ModelError, RuleError
+from frittata.egraph.exporting import MODULES
 from frittata.egraph.machine import Machine
 from frittata.egraph.model import Model
 from frittata.egraph.numbers import settled
@@ -434,7 +435,8 @@ def _example_arrays(
     if not args and not kwargs:
         return arguments.drawn(program, executable)
     values = imported.flatten(args, kwargs)
-    values += [read() for read in readers(imported, source, options.freeze)]
+    with MODULES:
+        values += [read() for read in readers(imported, source, options.freeze)]
     keeps = targets.by_name(options.target).keeps_device_arrays
     return [arguments.of(value, keeps) for value in values]
 
