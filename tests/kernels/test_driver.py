@@ -375,11 +375,13 @@ def test_the_time_of_a_step_begins_with_whichever_chunk_is_first(monkeypatch: py
         all_ended.wait()
         native.join(*run)
 
-    address = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(kernel)
+    code = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(kernel)
+    address = ctypes.cast(code, ctypes.c_void_p).value
+    assert address is not None
     monkeypatch.setattr(driver, "_native", lambda: native._replace(shared=late))
     numba.set_num_threads(2)
     try:
-        (seconds,) = driver.run_timed(driver.Steps([[ctypes.cast(address, ctypes.c_void_p).value, 0, chunks]]))
+        (seconds,) = driver.run_timed(driver.Steps([[address, 0, chunks]]))
     finally:
         numba.set_num_threads(before)
     assert seconds >= chunks * each_s
