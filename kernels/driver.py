@@ -56,6 +56,8 @@ _LINE_BYTES = 64
 _WORD_BYTES = 8
 _MOST_QUEUES = 4
 """The parts that the chunks of a step are cut into, at most; threads beyond share them."""
+_NOTED_BYTES = (_MOST_QUEUES + 1) * _WORD_BYTES
+"""What is noted of a step: when each queue began, and when the last chunk ended."""
 _SPINS = 8
 """So often a thread pauses before it looks again whether it may go on; after some looks it lets others run."""
 _LOOKS_BEFORE_YIELD = 64
@@ -268,9 +270,10 @@ def _walk(steps: Any, count: Any, counters: Any, queues: Any, own: Any, times: A
     """Run every step as one of the threads that share `counters`, starting with queue number `own`.
 
     Counters are apart by a cache line: for each step, what was claimed of each queue, then what is done. Where `times`
-    are wanted, who claims the first chunk of a step notes the start, and who ends the last one the end.
+    are wanted, who claims the first chunk of a queue notes when that was, and who ends the last one of all the end.
     """
     for i in range(count):
+        noted = times + i * _NOTED_BYTES
         kernel, table, chunks = _read(steps + 24 * i), _read(steps + 24 * i + 8), _read(steps + 24 * i + 16)
         done = counters + (i * (queues + 1) + queues) * _LINE_BYTES
         for turn in range(queues):
@@ -281,11 +284,11 @@ def _walk(steps: Any, count: Any, counters: Any, queues: Any, own: Any, times: A
                 chunk = low + _add(claimed, 1)
                 if chunk >= high:
                     break
-                if times != 0 and chunk == 0:
-                    _note_seconds(times + 16 * i)
+                if times != 0 and chunk == low:
+                    _note_seconds(noted + queue * _WORD_BYTES)
                 _call_kernel(kernel, table, chunk)
                 if _add(done, 1) == chunks - 1 and times != 0:
-                    _note_seconds(times + 16 * i + 8)
+                    _note_seconds(noted + _MOST_QUEUES * _WORD_BYTES)
         looks = 0
         while _read(done) < chunks:
             _wait(looks)
@@ -296,12 +299,13 @@ def _walk(steps: Any, count: Any, counters: Any, queues: Any, own: Any, times: A
 def _run_alone(steps: Any, count: Any, times: Any) -> None:
     for i in range(count):
         kernel, table, chunks = _read(steps + 24 * i), _read(steps + 24 * i + 8), _read(steps + 24 * i + 16)
+        noted = times + i * _NOTED_BYTES
         if times != 0:
-            _note_seconds(times + 16 * i)
+            _note_seconds(noted)
         for chunk in range(chunks):
             _call_kernel(kernel, table, chunk)
         if times != 0:
-            _note_seconds(times + 16 * i + 8)
+            _note_seconds(noted + _MOST_QUEUES * _WORD_BYTES)
 
 
 @compiled
@@ -551,10 +555,14 @@ def is_alone(saved_s: float) -> bool:
 
 
 def run_timed(steps: Steps) -> NDArray[np.float64]:
-    """Run all steps and return how long each took, in seconds, start of first chunk to end of last."""
-    times = np.zeros((steps.count, 2))
+    """Run all steps and return the seconds that each took, from the start of the first chunk to the end of the last.
+
+    What has no chunks takes 0.
+    """
+    times = np.full((steps.count, _MOST_QUEUES + 1), np.nan)
     _share(steps, times.ctypes.data, None)
-    return times[:, 1] - times[:, 0]
+    starts, ends = times[:, :-1], times[:, -1]
+    return np.nan_to_num(ends - np.fmin.reduce(starts, axis=1))
 
 
 def _share(steps: Steps, times: int, meanwhile: Callable[[], None] | None) -> None:

@@ -21,7 +21,7 @@ from frittata.kernels.points import Points
 from frittata.kernels.roofline import balance
 from frittata.kernels.tiles import CACHE_LINE_BYTES
 from frittata.kernels.traffic import constant_bytes, moved_bytes, read_bytes
-from frittata.kernels.units import gather_units
+from frittata.kernels.units import gather_units, operator_cost
 
 _RUN_CYCLES = 12
 """What a tile whose rows are windows spends from one run to the next."""
@@ -128,7 +128,7 @@ def strided_units(work: Contraction, lanes: int) -> float:
 
 
 def cost_of(*elements: Term) -> float:
-    return sum(registry.get(t.op, "element").cost for t in terms.walk(*elements) if t.sort == "element")
+    return sum(operator_cost(t) for t in terms.walk(*elements) if t.sort == "element")
 
 
 def _scratch_units(
@@ -174,4 +174,4 @@ def move_units(side: Side, keys: tuple[str, ...], lanes: int) -> float:
         move += _QUOTIENT_STEPS * lanes * sum(_quotients(offset, keys[0]) for offset in known)
     points = Points(side.index, {})
     walked = points.walk([points.at(side.element)])
-    return move + sum(registry.get(point.term.op, "element").cost for point in walked)
+    return move + sum(operator_cost(point.term) for point in walked)

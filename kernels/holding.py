@@ -12,6 +12,7 @@ from frittata.egraph.attend import expanded
 from frittata.egraph.ops import registry
 from frittata.egraph.ops.winograd import as_window_dot
 from frittata.egraph.terms import Term
+from frittata.kernels.units import operator_cost
 
 HOLD_UNITS = 6.0
 """What keeping a value in a row costs: a store, a load, and the cache they take."""
@@ -56,7 +57,7 @@ def _units(e: Term, axes: frozenset[int], held: Set[Term], seen: set[tuple[Term,
         case "reindex":
             return _units(e.args[0], _mapped_axes(e, varying), held, seen)
         case _:
-            return registry.get(e.op, "element").cost + sum(_units(arg, varying, held, seen) for arg in e.args)
+            return operator_cost(e) + sum(_units(arg, varying, held, seen) for arg in e.args)
 
 
 def _lookup_units(e: Term, axes: frozenset[int], held: Set[Term], seen: set[tuple[Term, frozenset[int]]]) -> float:

@@ -15,6 +15,7 @@ from frittata.egraph.ops.winograd import as_window_dot
 from frittata.egraph.terms import Term
 from frittata.kernels.loops import Apply, Expression, Load, Loop, Statement, parts, values_of
 from frittata.kernels.scans import scanned_axes
+from frittata.kernels.units import scalar_cost
 
 _PRODUCT_UNITS = 4.0
 """A multiplication and a dependent addition: scalar code waits for the sum of the step before."""
@@ -95,7 +96,7 @@ def _work(e: Term, times: float, seen: set[tuple[Term, float]]) -> float:
         case "winograd_dot":
             return _work(as_window_dot(e), times, seen)
         case _:
-            return count * registry.get(e.op, "element").cost + sum(_work(arg, times, seen) for arg in e.args)
+            return count * scalar_cost(e) + sum(_work(arg, times, seen) for arg in e.args)
 
 
 @lru_cache(maxsize=4096)

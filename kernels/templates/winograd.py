@@ -22,7 +22,7 @@ from frittata.kernels.lowered import Array, LoweredKernel, PackedConstant, Scrat
 from frittata.kernels.packing import aligned_zeros, fill_panels
 from frittata.kernels.processor import processor
 from frittata.kernels.roofline import balance
-from frittata.kernels.units import apart, gather_units
+from frittata.kernels.units import apart, gather_units, operator_cost
 from frittata.kernels.winograd import TiledConvolution, TiledPlan, describe, plan
 from frittata.kernels.winograd_emitter import TiledCode
 
@@ -176,4 +176,4 @@ def _gathered_units(plan: TiledPlan) -> float:
 
 
 def _cost(*elements: Term) -> float:
-    return sum(registry.get(term.op, "element").cost for term in terms.walk(*elements) if term.sort == "element")
+    return sum(operator_cost(term) for term in terms.walk(*elements) if term.sort == "element")

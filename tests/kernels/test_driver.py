@@ -356,3 +356,32 @@ def test_seconds_are_measured_for_each_step(affine: CompiledKernel) -> None:
     assert (seconds >= 0).all()
     assert 1e-5 < seconds[1] < 1
     assert seconds[1] > 2 * min(seconds[0], seconds[2])
+
+
+def test_the_time_of_a_step_begins_with_whichever_chunk_is_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks, each_s, before = 4, 0.01, numba.get_num_threads()
+    if before < 2:
+        pytest.skip("there are no workers")
+    native, ended, all_ended = vars(driver)["_native"](), list[int](), threading.Event()
+
+    def kernel(_table: int, chunk: int) -> None:
+        time.sleep(each_s)
+        ended.append(chunk)
+        if len(ended) == chunks:
+            all_ended.set()
+
+    def late(*run: int) -> None:
+        native.offer(*run)
+        all_ended.wait()
+        native.join(*run)
+
+    code = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(kernel)
+    address = ctypes.cast(code, ctypes.c_void_p).value
+    assert address is not None
+    monkeypatch.setattr(driver, "_native", lambda: native._replace(shared=late))
+    numba.set_num_threads(2)
+    try:
+        (seconds,) = driver.run_timed(driver.Steps([[address, 0, chunks]]))
+    finally:
+        numba.set_num_threads(before)
+    assert seconds >= chunks * each_s

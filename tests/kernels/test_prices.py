@@ -107,6 +107,21 @@ def test_one_column_of_many_is_dearer_than_each_of_all() -> None:
     assert all_ < 8 * one
 
 
+@pytest.mark.parametrize(("op", "times"), [("exp", 2), ("sqrt", 2), ("tanh", 24 * SHARE_OF_16_LANES)])
+def test_functions_of_float64_are_dearer(op: str, times: float) -> None:
+    """Bytes are twice as many; formulas are longer; functions of C, called lane by lane, take far more."""
+    double, single = (
+        seconds(POINTWISE, build(element(op, load("x", 64, 1024, dtype=dtype)), 64, 1024)) for dtype in ("f64", "f32")
+    )
+    assert double > times * single
+
+
+def test_int64_is_made_of_floats_lane_by_lane_in_short_vectors() -> None:
+    x = load("x", 64, 1024)
+    to_int64, to_int32 = (seconds(POINTWISE, build(element("cast", x, dtype=to), 64, 1024)) for to in ("i64", "i32"))
+    assert (to_int64 > 2 * to_int32) == (processor().width < 64)
+
+
 def test_lanes_of_one_block_are_loaded_together() -> None:
     """Each value twice, as in an image made larger, for about what a copy takes; values from anywhere are dearer."""
     copied = seconds(POINTWISE, build(load("x", 4, 6400), 4, 6400))

@@ -114,3 +114,11 @@ def test_it_is_cheaper_than_a_nest() -> None:
         bodies = (build(scan("sum", load("x", 200, 300), axis, (200, 300)[axis]), 200, 300),)
         fast, slow = (template.estimate(bodies, frozenset(), REFERENCE) for template in (SCAN, NEST))
         assert fast is not None and slow is not None and fast.seconds < slow.seconds
+
+
+def test_along_a_row_each_vector_waits_for_the_one_before() -> None:
+    along, down = (
+        SCAN.estimate((build(scan("sum", load("x", 200, 300), axis, extent), 200, 300),), frozenset(), REFERENCE)
+        for axis, extent in ((-1, 300), (-2, 200))
+    )
+    assert along is not None and down is not None and along.seconds > 1.5 * down.seconds

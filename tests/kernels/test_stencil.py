@@ -154,7 +154,7 @@ def test_weights_that_come_at_run_time_and_windows_of_volumes_are_refused() -> N
 def test_depthwise_convolutions_are_given_to_it_and_deep_ones_are_not() -> None:
     e, shape = convolution((28, 28), (3, 3), (32, 32, 32), padding=1)
     assert templates.cheapest((build(e, *shape),), frozenset("w"), REFERENCE) == NAME
-    e, shape = convolution((28, 28), (3, 3), (64, 64, 1), padding=1)
+    e, shape = convolution((28, 28), (3, 3), (256, 256, 1), padding=1)
     assert templates.cheapest((build(e, *shape),), frozenset("w"), REFERENCE) == "convolution"
 
 
