@@ -40,6 +40,9 @@ def parse(text: str, file: str = "script") -> Model:
         raise ModelError(f"a script is text, got a {type(given).__name__}", do="give its text, as path.read_text()")
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     source = _Source(text, file)
+    before, null, _ = text.partition("\0")
+    if null:
+        source.fail("a script has no null characters", before.count("\n") + 1, len(before.split("\n")[-1]) + 1)
     code, data = script_data.parted(text)
     tokens = _tokens(_Source(code, file))
     functions: dict[str, Function] = {}
