@@ -17,7 +17,8 @@ def _solved(a: Term, b: Term, upper: bool, left: bool = True, unitriangular: boo
 
 def _solved_before(b: Term, a: Term, upper: bool = True, transpose: bool = False, unitriangular: bool = False) -> Any:
     """Torch's older name for it."""
-    return _solved(idioms.swap(a) if transpose else a, b, upper != transpose, True, unitriangular), a
+    found = _solved(idioms.swap(a) if transpose else a, b, upper != transpose, True, unitriangular)
+    return found, idioms.expand(a, (*found.shape[:-2], *a.shape[-2:]))
 
 
 def _solved_by_cholesky(b: Term, factor: Term, upper: bool = False) -> Term:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
+from frittata.egraph import shapes
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
@@ -67,10 +68,11 @@ def log_determinant(x: Term) -> tuple[Term, Term]:
 def solved_triangular(a: Term, b: Term, upper: bool, unitriangular: bool = False) -> Term:
     """Solve a x = b for triangular matrices of up to three rows, one row after the other; the other half is not read.
 
-    Shapes: a (*batch, n, n), b (*batch, n, columns).
+    Shapes: a (*batch, n, n), b (*batch, n, columns), whose batches are broadcast.
     Raises: as `rows_of`.
     """
     extent = rows_of(a, "systems")
+    b = idioms.expand(b, (*shapes.broadcast(a.shape[:-2], b.shape[:-2]), *b.shape[-2:]))
     x: dict[int, Term] = {}
     for i in range(extent)[:: -1 if upper else 1]:
         row = idioms.select(b, -2, i)

@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from frittata.egraph.errors import ModelError
-from frittata.frontends.torch_closures import UNSET, containers_of, name_in, own_parts, put
+from frittata.frontends.torch_closures import UNSET, containers_of, name_in, own_parts, place_of, put
 
 _PLAIN = (int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device)
 
@@ -162,14 +162,16 @@ def keeping_tensors(module: torch.nn.Module) -> Generator[list[str]]:
     """
     registered = Registered(module)
     counted = (tensor for tensor in (*module.parameters(), *module.buffers()) if not tensor.is_inference())
-    copies = [(tensor, tensor._version, tensor.detach().clone()) for tensor in counted]
+    copies = [(tensor, tensor._version, tensor.data, tensor.detach().clone()) for tensor in counted]
     replaced: list[str] = []
     try:
         yield replaced
     finally:
         replaced += registered.restore()
         with torch.no_grad():
-            for tensor, version, values in copies:
+            for tensor, version, data, values in copies:
+                if place_of(tensor) != place_of(data):
+                    tensor.data = data
                 if tensor._version != version:
                     tensor.copy_(values)
 

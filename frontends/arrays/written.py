@@ -75,7 +75,7 @@ def _mean(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 def _variance(a: Any, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Any:
     a = _floats(a)
-    distance = _given(a - _mean(a, axis, keepdims=True), 0)
+    distance = np.where(np.isnan(a), 0, a - _mean(a, axis, keepdims=True))  # NaN beside infinities
     freedom = _count(a, axis, keepdims) - ddof
     found = np.sum(np.square(distance), axis, keepdims=keepdims) / freedom
     return np.where(freedom > 0, found, np.nan)
@@ -89,7 +89,7 @@ def _median(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     if not isinstance(axis, int | None):
         return NotImplemented
     ordered = np.moveaxis(np.sort(a, axis) if axis is not None else np.sort(np.ravel(a)), axis or 0, 0)
-    count = ordered.shape[0]
+    ordered, count = _floats(ordered), ordered.shape[0]
     found = (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
     if np.issubdtype(a.dtype, np.floating):
         found = np.where(np.isnan(ordered[-1]), np.nan, found)
@@ -102,10 +102,12 @@ def _median(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 
 def _cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None) -> Any:
-    if np.ndim(m) > 2:
+    if np.ndim(m) > 2 or (ddof is not None and ddof != int(ddof)):
         return NotImplemented
-    parts = [np.atleast_2d(part) for part in (m, y) if part is not None]
-    parts = [part.T if not rowvar and np.ndim(given) > 1 else part for given, part in zip((m, y), parts, strict=False)]
+    parts = [np.atleast_2d(m).T if not rowvar and np.ndim(m) > 1 else np.atleast_2d(m)]
+    if y is not None:
+        y = np.atleast_2d(y)
+        parts.append(y.T if not rowvar and y.shape[0] > 1 else y)
     x = np.concatenate(parts, 0).astype(np.float64)
     freedom = max(0, x.shape[1] - (int(not bias) if ddof is None else ddof))
     x = x - np.mean(x, 1, keepdims=True)
@@ -126,7 +128,7 @@ def _corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
 
 
 def _trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
-    if np.ndim(dx) or (x is not None and np.ndim(x) not in (1, np.ndim(y))):
+    if np.ndim(dx) or np.shape(y)[axis] < 2 or (x is not None and np.ndim(x) not in (1, np.ndim(y))):
         return NotImplemented
     width: Any = dx
     if x is not None:
@@ -137,6 +139,9 @@ def _trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 
 def _gradient(f: Any, *spacings: Any, axis: Any = None, edge_order: int = 1) -> Any:
     axes = range(f.ndim) if axis is None else [axis] if isinstance(axis, int) else list(axis)
+    is_apart = len({at % f.ndim for at in axes if -f.ndim <= at < f.ndim}) == len(axes)
+    if not (axes and is_apart) or f.dtype == bool:
+        return NotImplemented
     steps = spacings or (1.0,)
     steps = steps * len(axes) if len(steps) == 1 and np.ndim(steps[0]) == 0 else steps
     least = min(f.shape[at] for at in axes)
@@ -153,6 +158,8 @@ def _slope(f: Any, step: Any, edge_order: int) -> Any:
     widths = np.diff(step) if np.ndim(step) else np.broadcast_to(step, (count - 1,))
     width = np.reshape(widths, (count - 1, *(1,) * len(others)))
     slope = np.diff(f, axis=0) / width
+    if count == 2:
+        return np.concatenate([slope, slope])
     if np.ndim(step):
         before, after = width[:-1], width[1:]
         middle = (slope[:-1] * after + slope[1:] * before) / (before + after)
@@ -200,15 +207,20 @@ def _kron(a: Any, b: Any) -> Any:
 
 
 def _vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+    count = np.shape(x)[0] if N is None and np.ndim(x) == 1 else N
+    if np.ndim(x) != 1 or not count or count < 0:
+        return NotImplemented
     x = x.astype(np.promote_types(x.dtype, int))
     columns = [np.ones_like(x)]
-    for _ in range(1, x.shape[0] if N is None else N):
+    for _ in range(1, count):
         columns.append(columns[-1] * x)
     return np.stack(columns if increasing else columns[::-1], -1)
 
 
 def _polyval(p: Any, x: Any) -> Any:
-    factors: Any = np.asarray(p) if isinstance(p, list | tuple) else p
+    factors: Any = np.asarray(p) if isinstance(p, list | tuple | np.poly1d) else p
+    if not np.ndim(factors):
+        return NotImplemented
     found = np.zeros_like(x)
     for at in range(np.shape(factors)[0]):
         found = found * x + factors[at]
@@ -216,6 +228,8 @@ def _polyval(p: Any, x: Any) -> Any:
 
 
 def _rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
+    if len(axes) != 2 or len({range(m.ndim)[at] for at in axes if -m.ndim <= at < m.ndim}) != 2:
+        return NotImplemented
     first, second = axes
     match k % 4:
         case 0:
@@ -234,6 +248,9 @@ def _sinc(x: Any) -> Any:
 
 
 def _modf(x: Any) -> Any:
+    if x.dtype == bool:  # numpy's is of halves
+        return NotImplemented
+    x = _floats(x)
     whole = np.trunc(x)
     return np.copysign(np.where(np.isinf(x), 0, x - whole), x), whole
 

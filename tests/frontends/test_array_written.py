@@ -38,11 +38,19 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda g, a, i: (np.median(g, 1), np.median(a), np.median(a, -2, keepdims=True), np.median(i, 1)),
         (GAPS, A, I),
     ),
+    "medians of what is added beyond its dtype": (
+        lambda i, b: (np.median(i), np.median(i.astype(np.int32), 0), np.median(b), np.median(b, 1, keepdims=True)),
+        (np.array([2**31 - 1, 2**31 - 3, 2**31 - 1]), I > 0),
+    ),
+    "variances beside infinities": (lambda x: (np.nanvar(x), np.nanstd(x[:5], ddof=1)), (ODD,)),
     "covariances": (
         lambda m, a, i: (np.cov(m), np.cov(a[0].T, bias=True), np.cov(m[0]), np.cov(m[0], m[1], ddof=0), np.cov(i)),
         (M, A, I),
     ),
     "covariances of columns": (lambda m: (np.cov(m, rowvar=False), np.cov(m[:2], m[2:4], False)), (M,)),
+    "covariances of columns with a row": (
+        lambda m: (np.cov(m[0], m[1:2], rowvar=False), np.cov(m[:, :1], m[:, 1:2], rowvar=False)), (M,)
+    ),
     "correlations": (lambda m: (np.corrcoef(m), np.corrcoef(m[0], m[1]), np.corrcoef(m[0])), (M,)),
     "areas": (
         lambda m, a, t: (
@@ -57,6 +65,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda v, m, t: (np.gradient(m, t, axis=-1), np.gradient(m, 2, t, edge_order=2), np.gradient(v, edge_order=2)),
         (A[0, 0], M, AT),
     ),
+    "slopes of two values": (lambda m, t: (np.gradient(m[:2]), np.gradient(m[:, :2], t[:2], axis=1)), (M, AT)),
     "slopes beside infinities": (lambda x: np.gradient(x[:6]), (ODD,)),
     "near": (
         lambda x, i: (
@@ -73,8 +82,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "products": (lambda m, a, i: (np.kron(m, a[0, :2, :3]), np.kron(a, m[0]), np.kron(i, i[0])), (M, A, I)),
     "powers": (lambda t, i: (np.vander(t), np.vander(i[0], 3, increasing=True), np.vander(t, 1)), (AT, I)),
     "polynomials": (lambda m, t, i: (np.polyval([1, 2.5, -3], m), np.polyval(t, m), np.polyval([2, 1], i)), (M, AT, I)),
+    "a polynomial of its own class": (lambda m: np.polyval(np.poly1d([1, 2.5, -3]), m), (M,)),
     "turns": (lambda a: tuple(np.rot90(a, k, (1, 2)) for k in range(-2, 3)), (A,)),
     "waves": (lambda x, i: (np.sinc(x[:4]), np.sinc(i)), (ODD, I)),
+    "parts of integers": (lambda i: np.modf(i), (I,)),
     "parts": (lambda x, i: (np.modf(x), np.divmod(x, 2.5), divmod(i, 4), np.divmod(7, i * 2 + 1)), (ODD, I)),
 }
 
@@ -103,6 +114,15 @@ LEFT: dict[str, Callable[..., Any]] = {
     "a choice": lambda m: np.nansum(m, where=m > 0),
     "a dtype": lambda m: np.nansum(m, 0, np.float32),
     "several axes": lambda m: np.median(m, (0, 1)),
+    "no columns": lambda m: np.vander(m[0], 0),
+    "powers of two axes": lambda m: np.vander(m, 3),
+    "a turn of one axis": lambda m: np.rot90(m, 2, (1, -1)),
+    "an axis twice": lambda m: np.gradient(m, axis=(0, -2)),
+    "slopes of one value": lambda m: np.gradient(m[0, 0]),
+    "slopes of truth values": lambda m: np.gradient(m > 0),
+    "an area of one value": lambda m: np.trapezoid(m[:, :1]),
+    "parts of truth values": lambda m: np.modf(m > 0),
+    "degrees of freedom that are no integer": lambda m: np.cov(m, ddof=1.5),  # type: ignore[arg-type]
     "equal beside NaN": lambda m: np.array_equal(m, m, equal_nan=True),
 }
 

@@ -46,6 +46,13 @@ TRIANGULAR: dict[str, Forward] = {
     "ones on the diagonal": lambda a, b: torch.linalg.solve_triangular(a, b, upper=True, unitriangular=True),
     "from the right": lambda a, b: torch.linalg.solve_triangular(a, b.mT, upper=False, left=False),
     "one system": lambda a, b: torch.linalg.solve_triangular(a[0, :1, :1], b[:, :1], upper=True),
+    "one side for all": lambda a, b: torch.linalg.solve_triangular(a, b[0], upper=True, unitriangular=True),
+    "one side for all, from the right": lambda a, b: (
+        torch.linalg.solve_triangular(a, b[0].mT, upper=True, left=False, unitriangular=True)
+    ),
+    "one system for all": lambda a, b: (
+        *torch.triangular_solve(b, a[0]), *torch.triangular_solve(b[0], a), torch.cholesky_solve(b[0], a)
+    ),
     "by its older name": lambda a, b: (
         torch.triangular_solve(b, a)[0], torch.triangular_solve(b, a, upper=False, transpose=True)[0]
     ),

@@ -33,6 +33,12 @@ class Held(torch.nn.Module):
         return self.function(self, x * self.weight + self.bias)
 
 
+def _doubled(value: Tensor) -> Tensor:
+    found = torch.zeros(2, 2)
+    found[0] = value * 2
+    return found[0, 0]
+
+
 FIXED: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "a number": lambda _, x: x * COUNT.item(),
     "a number of what is computed": lambda _, x: x * (COUNT * 2).item(),
@@ -46,6 +52,12 @@ FIXED: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "a range": lambda _, x: sum((x * i for i in range(COUNT)), x),
     "a branch": lambda _, x: x if COUNT.item() > 2 else -x,
     "a comparison": lambda _, x: x if torch.equal(SCALES, SCALES) else -x,
+    "an entry, and the tensor": lambda _, x: x[:, :2] * SCALES * SCALES[0].item(),
+    "an entry of the data, and the tensor": lambda _, x: x[:, :2] * SCALES * SCALES.data[0].item(),
+    "a sum, and a view": lambda _, x: x[:, :2] * SCALES[:] + SCALES.sum().item(),
+    "a size that is computed, and the tensor": lambda _, x: x.reshape(COUNT + 2, -1) * COUNT,  # pyright: ignore[reportArgumentType]
+    "the end of a range, and the tensor": lambda _, x: torch.arange(COUNT) * COUNT + x[:1, :1],  # pyright: ignore[reportCallIssue, reportArgumentType]
+    "an entry of what is written, and the tensor": lambda _, x: x[:, :2] * SCALES + _doubled(SCALES).item(),
     "a number beside a gradient": lambda _, x: grad(lambda y: y.square().sum())(x) * SCALES.tolist()[0],
 }
 
@@ -85,9 +97,17 @@ def test_frozen_numbers_are_not_looked_at() -> None:
         COUNT.sub_(1)
 
 
+def _written(value: Tensor) -> Tensor:
+    found = torch.zeros(2, 2)
+    found[:] = value
+    return found
+
+
 NOT_FIXED: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "a tensor": lambda _, x: x[:, :2] * SCALES + COUNT,
     "a description": lambda _, x: x[:, :2] + torch.zeros(SCALES.shape[0], dtype=SCALES.dtype, device=SCALES.device),
+    "what calls tell of it": lambda _, x: x[:, :2] * SCALES * (SCALES.nelement() + SCALES.is_same_size(x)),
+    "what is written somewhere": lambda _, x: _written(SCALES) + x[:2, :2],
     "a constant": lambda _, x: x * torch.tensor(3).item(),
     "a parameter": lambda m, x: x * m.weight.item() + m.bias.item(),
 }

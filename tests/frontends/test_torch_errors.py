@@ -116,6 +116,15 @@ ERRORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str, str]] = {
 }
 
 
+def test_parameters_keep_their_values_where_an_assignment_to_data_is_refused() -> None:
+    module = Masked(3, 3).eval()
+    before = module.weight.detach().clone()
+    with pytest.raises(FrittataError, match="cannot follow Masked"):
+        ft.optimize(module, (X[:, :3],), machine=REFERENCE)
+    torch.testing.assert_close(module.weight.detach(), before)
+    assert torch.equal(module(X[:, :3]), F.linear(X[:, :3], before.tril(), module.bias))
+
+
 @pytest.mark.parametrize("name", ERRORS)
 def test_an_error_says_what_it_is_and_nothing_is_printed(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     source, args, what, do = ERRORS[name]
