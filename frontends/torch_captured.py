@@ -19,6 +19,12 @@ from frittata.frontends.torch_origins import innermost
 _UNSEEN = {"tolist", "numpy", "__array__", "__dlpack__"}
 """Names of what reads values, and torch dispatches nothing for it."""
 
+_ASKED = {
+    *("__get__", "dim", "size", "stride", "storage_offset", "untyped_storage"),
+    *("is_conj", "is_neg", "is_inference", "_is_view"),
+}
+"""Names of what torch asks of each tensor that it exports."""
+
 _DATA = torch.Tensor.data.__get__, torch.Tensor.data.__set__  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 """What torch does otherwise while another mode looks on."""
 
@@ -35,13 +41,20 @@ class Captured(TorchFunctionMode):
         self._taken: dict[int, torch.Tensor] = {}
         self._read: dict[int, torch.Tensor] = {}
         self._following = _Following(self._taken, self._read)
+        self._has_met = False
+        """Whether there was a tensor with values: most modules have none, and to follow each call takes time."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.compiler.is_dynamo_compiling():  # a part of a program within it
             return func(*args, **(kwargs or {}))
         if func in _DATA:
             return self._following.same(args[0], func(*args, **(kwargs or {})))
-        if getattr(func, "__name__", "") in _UNSEEN:
+        name = getattr(func, "__name__", "")
+        if not self._has_met:
+            self._has_met = name not in _ASKED and not all(map(_is_traced, _tensors((args, kwargs))))
+        if not self._has_met:
+            return func(*args, **(kwargs or {}))
+        if name in _UNSEEN:
             values = self._following.sources_of((args, kwargs))
             if not self._own.keys().isdisjoint(values):
                 raise made_of_values(innermost("".join(traceback.format_stack())))

@@ -3,6 +3,7 @@
 import logging
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -78,6 +79,25 @@ def test_plain_kernels_are_compiled_beside_an_export(tmp_path: Path) -> None:
     thread = Pauses(1).begin()
     np.testing.assert_array_equal(plain(X.numpy(), places), X.numpy()[places] + 1)
     thread.join()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_child_of_a_fork_beside_an_export_waits_for_none(tmp_path: Path) -> None:
+    layer = nn.Linear(X.shape[-1], 2).eval()
+    fast = ft.optimize(layer, (X,), machine=REFERENCE, cache=tmp_path, freeze=False)
+    expected = fast(X)
+    thread = Pauses(0.5).begin()
+    child = os.fork()
+    if not child:
+        signal.alarm(30)
+        code = 1
+        try:
+            code = int(not torch.equal(fast(X), expected))
+        finally:
+            os._exit(code)
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_torch_warns_of_nothing_of_its_own() -> None:
