@@ -138,7 +138,7 @@ def _storage(value: torch.Tensor) -> tuple[int, Any]:
     """Return what tells the memory of a traced tensor from others, and what keeps it from meaning another."""
     try:
         storage = value.untyped_storage()
-    except (NotImplementedError, RuntimeError):  # sparse tensors, and those of torch.func, have none
+    except RuntimeError:  # sparse tensors, and those of torch.func, have none
         return id(value), value
     return storage._cdata, storage  # pyright: ignore[reportPrivateUsage]
 
