@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, NodeProto, helper
+from onnx import GraphProto, NodeProto
 
 from frittata.egraph.errors import UnsupportedOpError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms
-from frittata.frontends.onnx.sequences import AsTerm, joined
+from frittata.frontends.onnx.sequences import AsTerm, attributes_of, joined
 from frittata.frontends.onnx.values import Value, late
 
 Run = Callable[[GraphProto, Sequence[Value | None], str], "list[Value | None]"]
 """Imports a graph for the values of its inputs, at a place within the node's, and returns those of its outputs."""
 
 
-
-def _attributes(node: NodeProto) -> dict[str, Any]:
-    found: dict[str, AttributeProto] = {attribute.name: attribute for attribute in node.attribute}
-    return {name: helper.get_attribute_value(attribute) for name, attribute in found.items()}
-
-
 def branch(node: NodeProto, values: Sequence[Value], run: Run, as_term: AsTerm) -> list[Value | None]:
     """Import the branch that a known condition takes; of one computed at run time both, and choose value by value."""
-    condition, graphs = values[0], _attributes(node)
+    condition, graphs = values[0], attributes_of(node)
     if condition.array is not None:
         return run(graphs["then_branch" if condition.array.item() else "else_branch"], [], "")
     chosen = idioms.reshape(as_term(condition, node.input[0]), ())
@@ -53,7 +46,7 @@ def loop(node: NodeProto, values: Sequence[Value], run: Run, as_term: AsTerm) ->
         raise late("how often it runs is computed at run time", trips, condition)
     limit = idioms.MOST_UNROLLED + 1 if trips.array is None else int(trips.array.item())
     goes_on, carried = condition, list[Value | None](state)
-    body: GraphProto = _attributes(node)["body"]
+    body: GraphProto = attributes_of(node)["body"]
     collected: list[list[Value | None]] = [[] for _ in node.output[len(state) :]]
     done = 0
     while done < limit and (goes_on.array is None or goes_on.array.item()):
@@ -77,7 +70,7 @@ def loop(node: NodeProto, values: Sequence[Value], run: Run, as_term: AsTerm) ->
 
 def scan(node: NodeProto, values: Sequence[Value], run: Run, as_term: AsTerm) -> list[Value | None]:
     """Import the body for each slice of the operands that are scanned."""
-    given = _attributes(node)
+    given = attributes_of(node)
     if "directions" in given or "num_scan_inputs" not in given or any(value.is_absent for value in values):
         raise UnsupportedOpError("the form of opset 8, which has a batch")
     count: int = given["num_scan_inputs"]

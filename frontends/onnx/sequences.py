@@ -19,7 +19,8 @@ from frittata.frontends.onnx.values import Value, is_foldable, late
 AsTerm = Callable[[Value, str], Term]
 
 
-def _attributes(node: NodeProto) -> dict[str, Any]:
+def attributes_of(node: NodeProto) -> dict[str, Any]:
+    """Return what a node says of itself, by name; a graph, say."""
     return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
 
 
@@ -61,7 +62,7 @@ def _erase(node: NodeProto, values: Sequence[Value], as_term: AsTerm) -> Value:
 
 def _split(node: NodeProto, values: Sequence[Value], as_term: AsTerm) -> Value:
     """Cut one axis into parts of given lengths, of one length, or of one value each, which may then drop the axis."""
-    given = _attributes(node)
+    given = attributes_of(node)
     whole, lengths = values[0], values[1] if len(values) > 1 else Value()
     shape = whole.array.shape if whole.array is not None else as_term(whole, node.input[0]).shape
     axis = idioms.negative_axis(given.get("axis", 0), len(shape)) + len(shape)
@@ -84,7 +85,7 @@ def _split(node: NodeProto, values: Sequence[Value], as_term: AsTerm) -> Value:
 
 
 def _concat(node: NodeProto, values: Sequence[Value], as_term: AsTerm) -> Value:
-    given, items = _attributes(node), _items(values[0])
+    given, items = attributes_of(node), _items(values[0])
     if not items:
         raise UnsupportedOpError("a sequence without tensors")
     return joined(items, node.input[0], given["axis"], bool(given.get("new_axis", 0)), as_term)
