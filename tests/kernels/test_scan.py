@@ -44,6 +44,14 @@ def test_every_fold_of_every_dtype(op: str, dtype: str) -> None:
     run(build(scan(op, x, -2, 4), 4, 19), special=dtype == "f64")
 
 
+@pytest.mark.parametrize("axis", [-1, -2])
+def test_sums_of_negative_zeros_are_negative(axis: int) -> None:
+    x = np.full((19, 19), -0.0, np.float32)
+    body = build(scan("sum", load("x", 19, 19), axis, 19), 19, 19)
+    (got,) = runtime.build(Case("case", (body,)).program("scan"), {})(x)
+    assert np.array_equal(np.signbit(got), np.signbit(np.cumsum(x, axis))) and np.signbit(got).all()
+
+
 def test_columns_and_rows_fall_into_chunks() -> None:
     run(build(scan("sum", load("x", 700, 515), -2, 700), 700, 515), chunks=4)
     run(build(scan("sum", load("x", 515, 700), -1, 700), 515, 700), chunks=4)
