@@ -191,6 +191,8 @@ def _multilabel_margin_loss(x: Term, labels: Term, reduction: int = 1) -> Term:
 
     Labels behind the first that is negative do not count.
     """
+    if not x.shape:
+        x, labels = idioms.unsqueeze(x, 0), idioms.unsqueeze(labels, 0)
     classes = idioms.number(x.shape[-1])
     place = idioms_indices.numbers(classes, -1)
     begun = tensor("where", tensor("lt", labels, idioms.like(labels, 0)), place, idioms.like(place, classes))

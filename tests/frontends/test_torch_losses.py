@@ -43,6 +43,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "one label": (lambda x, y: nn.CTCLoss()(x.log_softmax(-1), y, (7,) * 3, (1,) * 3), (X.double(), LABELS[:, :1])),
     "several labels": (lambda x, y: F.multilabel_margin_loss(x, y, reduction="none"), (X[0], ENDING)),
     "labels of one row": (lambda x, y: F.multilabel_margin_loss(x, y), (SPECIAL, ENDING[0])),
+    "a class without an axis": (F.multilabel_margin_loss, (X[0, 0, 0], torch.tensor(0))),
     "several labels, added": (lambda x, y: nn.MultiLabelMarginLoss(reduction="sum")(x, y), (X[1].double(), ENDING)),
     "variances": (F.gaussian_nll_loss, (X, Y, Y.abs())),
     "a variance of each row": (lambda x, y, v: F.gaussian_nll_loss(x, y, v, reduction="none"), (X, Y, Y[..., 0].exp())),
