@@ -95,7 +95,8 @@ def _put(x: Term, indices: Term, source: Term, accumulate: bool = False) -> Term
 
 
 def _index_add(x: Term, axis: int, indices: Term, source: Term, alpha: Number = 1) -> Term:
-    scaled = source if alpha == 1 else tensor("mul", source, idioms.scalar(alpha, source.dtype))
+    times = "and" if source.dtype == "bool" else "mul"
+    scaled = source if alpha == 1 else tensor(times, source, idioms.scalar(alpha, source.dtype))
     return idioms_indices.index_write(x, axis, indices, scaled, "sum")
 
 

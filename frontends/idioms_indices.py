@@ -140,7 +140,15 @@ def scatter(x: Term, axis: int, indices: Term, source: Term, how: str = "set") -
     if indices.op == "expand":  # equal places of whole slices: what they were before says it shorter
         (indices,) = indices.args
         indices = idioms.reshape(indices, (*(1,) * (len(x.shape) - len(indices.shape)), *indices.shape))
-    return tensor("scatter", x, indices, source, axis=idioms.negative_axis(axis, len(x.shape)), reduce=how)
+    return _scattered(x, indices, source, idioms.negative_axis(axis, len(x.shape)), how)
+
+
+def _scattered(x: Term, indices: Term, source: Term, axis: int, how: str) -> Term:
+    """Write or combine values; truth values are combined as numbers."""
+    if x.dtype != "bool" or how == "set":
+        return tensor("scatter", x, indices, source, axis=axis, reduce=how)
+    fold = {"sum": "max", "prod": "min"}.get(how, how)
+    return idioms.cast(_scattered(idioms.cast(x, "i32"), indices, idioms.cast(source, "i32"), axis, fold), "bool")
 
 
 def scatter_reduce(x: Term, axis: int, indices: Term, source: Term, how: str, include_self: bool = True) -> Term:
@@ -177,7 +185,7 @@ def index_write(x: Term, axis: int, indices: Term, source: Term, how: str = "set
     vector = idioms.reshape(indices, (-1,))
     shape = (*x.shape[: axis + len(x.shape)], vector.shape[0], *x.shape[axis + len(x.shape) + 1 :])
     places = idioms.reshape(vector, tuple(dim if at == axis else 1 for at, dim in enumerate(shape, -len(shape))))
-    return tensor("scatter", x, places, idioms.expand(source, shape), axis=axis, reduce=how)
+    return _scattered(x, places, idioms.expand(source, shape), axis, how)
 
 
 def index_put(x: Term, indices: Sequence[Term | None], values: Term, how: str = "set") -> Term:

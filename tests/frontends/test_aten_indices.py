@@ -234,6 +234,17 @@ WRITES: dict[str, tuple[Forward, tuple[Any, ...]]] = {
         ],
         (X, ints(4, 3, 4, 7), floats(3, 5, 7)),
     ),
+    "truth values that are combined": (
+        lambda x, i, s: (
+            x.scatter_add(1, i, s),
+            *(x.scatter_reduce(1, i, s, how, include_self=False) for how in ("sum", "prod", "amin")),
+            *(x.scatter_reduce(1, i, s, how) for how in ("sum", "prod", "amax")),
+            *(x.index_add(1, i[0, 0, :5], s, alpha=alpha) for alpha in (True, False)),
+            x.index_put((i[:, 0, 0] % 3,), s[0], accumulate=True),
+            x.put(i[:, 0], s[:4, 0], accumulate=True),
+        ),
+        (X > 0, ints(5, 3, 4, 7), floats(3, 5, 7) > 0),
+    ),
     "index_add and kin": (
         lambda x, i, s: (
             x.index_add(1, i, s),
@@ -500,15 +511,6 @@ def test_an_index_that_torch_refuses_is_refused(name: str) -> None:
     with pytest.raises(IndexRangeError, match="outside of 0"):
         fast(*args[:-1], wrong)
     assert_same(fast(*args), function(*args))
-
-
-@pytest.mark.parametrize("keeps", [False, True])
-@pytest.mark.parametrize("how", ["amin", "amax", "sum", "prod"])
-def test_scatters_of_truth_values_ask_for_numbers(how: str, keeps: bool) -> None:
-    x, at = torch.ones(2, 3) > 0, torch.tensor([[0, 2], [1, 1]])
-    with pytest.raises(ModelError, match="adds up bool") as caught:
-        ft.optimize(lambda x, at: x.scatter_reduce(1, at, x, how, include_self=keeps), (x, at), machine=REFERENCE)
-    assert caught.value.do == "cast to a number first"
 
 
 def test_strides_through_an_argument_ask_that_it_lies_in_order(tmp_path: Path) -> None:
