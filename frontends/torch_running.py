@@ -99,7 +99,10 @@ def advice(error: Exception) -> str:
     if _UNKNOWN_TYPE.search(str(error)):
         if _BUILT_IN.search(str(error)):
             return "give the numbers in it, or tensors, and make it of them in the model"
-        return "give tensors in tuples, lists and dicts; or register the class: torch.export.register_dataclass(Class)"
+        return (
+            "give tensors in tuples, lists and dicts; or register the class: torch.export.register_dataclass(Class), "
+            "torch.utils._pytree.register_pytree_node where it is no dataclass"
+        )
     if "fake tensor in the exported program constant" in str(error):
         return "assign nothing to .data: write in place (x.mul_(mask)), or compute with another tensor (x * mask)"
     files = [Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)]
