@@ -78,7 +78,8 @@ class Engine:
                 if not term.args and constants(term):
                     commands.append(_set("varies", [name], _int(0)))
                 elif term in varying:
-                    commands.append(_set("varies", [name], _int(1)))
+                    is_shifted = term.op == "add" and term.args[0] in varying and term.args[1] not in varying
+                    commands += [_set("varies", [name], _int(1)), _set("shifted", [name], _int(is_shifted))]
             else:
                 commands.append(_set("dt", [name], _int(interning.intern(term.type.dtype))))
         self._run(commands, "loading the model")

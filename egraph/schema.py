@@ -2,10 +2,11 @@
 
 Schema. Sorts T (tensors) and E (elements); one constructor for each operator, arguments first, attributes as interned
 ids. Facts: `ty` the type of a tensor class, `dt` the dtype of an element class, `varies` whether a tensor class depends
-on an input (1), or has a form that is known before run time (0, whatever its other forms are), `merged_T` and
-`merged_E` what rules of several results may start from (0) and what they made (1). `by_<constructor>` holds the number
-of the rule that made a node; 0 is the import. Terms of the model are named `(tn i)` and `(en i)`, because nested or
-shared expressions are exponential to load.
+on an input (1), or has a form that is known before run time (0, whatever its other forms are), `shifted` whether a
+class that varies has a form that is the sum of what varies and a constant (1), `merged_T` and `merged_E` what rules of
+several results may start from (0) and what they made (1). `by_<constructor>` holds the number of the rule that made a
+node; 0 is the import. Terms of the model are named `(tn i)` and `(en i)`, because nested or shared expressions are
+exponential to load.
 """
 
 from __future__ import annotations
@@ -75,13 +76,16 @@ def fact_rules(ops: Iterable[Op]) -> str:
         if op.sort == "tensor" and op.operands and all(sort == "tensor" for _, sort in op.operands):
             names = [f"x{i}" for i in range(len(op.operands))]
             given = " ".join([*names, *(f"a{i}" for i in range(len(op.attrs)))])
-            cases = {"": (" ".join(f"(= (varies {x}) 0)" for x in names), 0)}
-            cases |= {f"_{x}": (f"(= (varies {x}) 1)", 1) for x in names}
+            cases = {"": (" ".join(f"(= (varies {x}) 0)" for x in names), "(set (varies e) 0)")}
+            varying = "(set (varies e) 1) (set (shifted e) 0)"
+            cases |= {f"_{x}": (f"(= (varies {x}) 1)", varying) for x in names}
             out += [
-                f"(rule ((= e ({op.key} {given})) {facts}) ((set (varies e) {fact})) :ruleset facts "
-                f':name "facts#{op.key}{name}")'
-                for name, (facts, fact) in cases.items()
+                f'(rule ((= e ({op.key} {given})) {facts}) ({actions}) :ruleset facts :name "facts#{op.key}{name}")'
+                for name, (facts, actions) in cases.items()
             ]
+        if op.key == "t_add":
+            facts = "(= (varies x) 1) (= (varies a) 0)"
+            out.append(f'(rule ((= e (t_add x a)) {facts}) ((set (shifted e) 1)) :ruleset facts :name "facts#shifted")')
     for key in sorted({op.key for op in ops} & {"t_reshape", "t_permute"}):  # they show every value, so they tell it
         same = f"(= e ({key} x a)) (= e ({key} y a)) (!= x y) (= known (ty x)) (= known (ty y))"
         out.append(f'(rule ({same}) ((union x y)) :ruleset facts :name "facts#{key}_shows_all")')
@@ -98,6 +102,7 @@ TABLES = f"""
 (function dt (E) i64 :merge {_AGREE})
 (function scalar (E) i64 :merge {_AGREE})
 (function varies (T) i64 :merge (min old new))
+(function shifted (T) i64 :merge (max old new))
 (function merged_T (T) i64 :merge (max old new))
 (function merged_E (E) i64 :merge (max old new))
 """

@@ -279,8 +279,9 @@ def _guard(condition: Condition, known: _Known, described: Callable[[Any], str])
     if condition.expression is not None:
         text, names = condition.expression.text, condition.expression.names
     else:
-        names = condition.constants or condition.varying
-        text = f"{', '.join(names)} {'is known before run time' if condition.constants else 'depends on an input'}"
+        names = condition.constants or condition.varying or condition.bare
+        what = "is known before run time" if condition.constants else "depends on an input"
+        text = f"{', '.join(names)} {'varies, and is no sum with a constant' if condition.bare else what}"
     places = {name: described(known.place_by_name[name]) for name in names if name in known.place_by_name}
     attrs = {name: str(known.attr_by_name[name]) for name in names if name in known.attr_by_name}
     return f"all of it fits, but not the guard: {text}" + "".join(f"; {n} is {t}" for n, t in (places | attrs).items())

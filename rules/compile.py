@@ -89,6 +89,7 @@ class _Compiler:
         for condition in self.rule.conditions:
             atoms += [f"(= (varies {_term(name)}) 0)" for name in condition.constants]
             atoms += [f"(= (varies {_term(name)}) 1)" for name in condition.varying]
+            atoms += [f"(= (shifted {_term(name)}) 0)" for name in condition.bare]
         for binding in self.rule.right:
             self.result_by_name[binding.name] = self._right(binding.pattern, binding.name not in self.roots)
         actions = [line for built in self.built for line in self._actions(built)]

@@ -25,6 +25,8 @@ _SPELLED: dict[type[ast.AST] | type[None], str] = {
     ast.Pow: "pow", ast.MatMult: "matmul", ast.Mod: "mod", ast.FloorDiv: "floordiv",
 }  # fmt: skip
 _BOOLEAN = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not"}
+_KINDS = ("const", "varies", "bare")
+"""What a condition may say of variables."""
 _A: dict[Sort, str] = {"tensor": "a tensor", "element": "an element"}
 Attribute = AttrVariable | Expression | None
 
@@ -299,7 +301,7 @@ def _sign_not_allowed(node: ast.BinOp | ast.UnaryOp | ast.Compare) -> str:
 def _check_function(tree: Tree, scope: Scope, node: ast.Call) -> None:
     if not isinstance(node.func, ast.Name) or node.keywords:
         raise tree.source.error(tree.offset(node), "an expression calls functions by name, without keywords")
-    if node.func.id in ("const", "varies"):
+    if node.func.id in _KINDS:
         what = f"{node.func.id}(...) is a condition by itself, no part of an expression"
         raise tree.source.error(tree.offset(node), what, "join it to others by `and`; write a rule for each case")
     if node.func.id not in FUNCTIONS:
@@ -314,15 +316,17 @@ def _check_function(tree: Tree, scope: Scope, node: ast.Call) -> None:
 
 
 def condition(tree: Tree, scope: Scope, node: ast.expr) -> Condition:
-    """Read one conjunct of a guard: `const(v, w)`, `varies(x)`, or an expression that must be true."""
+    """Read one conjunct of a guard: `const(v, w)`, `varies(x)`, `bare(x)`, or an expression that must be true."""
     match node:
-        case ast.Call(func=ast.Name(id="const" | "varies" as kind), args=args):
+        case ast.Call(func=ast.Name(id=kind), args=args) if kind in _KINDS:
             for arg in args:
                 if not isinstance(arg, ast.Name) or scope.sort_by_variable.get(arg.id) != "tensor":
                     raise tree.source.error(tree.offset(arg), f"{kind}(...) takes tensors bound on the left")
             names = tuple(arg.id for arg in args if isinstance(arg, ast.Name))
             if not names:
                 raise tree.source.error(tree.offset(node), f"{kind}(...) takes tensors bound on the left")
+            if kind == "bare":
+                return Condition(bare=names)
             return Condition(constants=names) if kind == "const" else Condition(varying=names)
         case _:
             return Condition(expression=expression(tree, scope, node))

@@ -108,6 +108,8 @@ def first_false(conditions: Iterable[Condition], bindings: Bindings) -> Conditio
             return condition
         if any(is_constant(bindings.term_by_name[name]) for name in condition.varying):
             return condition
+        if not all(_is_bare(bindings.term_by_name[name]) for name in condition.bare):
+            return condition
         if condition.expression is not None and not facts.holds(condition.expression, env):
             return condition
     return None
@@ -116,6 +118,11 @@ def first_false(conditions: Iterable[Condition], bindings: Bindings) -> Conditio
 def is_constant(term: Term) -> bool:
     """Whether a term depends on no input."""
     return all(node.op != "input" for node in terms.walk(term))
+
+
+def _is_bare(term: Term) -> bool:
+    is_shifted = term.op == "add" and is_constant(term.args[1])
+    return not is_shifted and not is_constant(term)
 
 
 def number(pattern: Number, dtype: str) -> Term:

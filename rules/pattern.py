@@ -89,10 +89,14 @@ class Binding:
 
 @dataclass(frozen=True)
 class Condition:
-    """One conjunct of a guard: that variables are constants, that they vary (depend on an input), or an expression."""
+    """One conjunct of a guard: an expression, or what some variables are.
+
+    They are constants, they vary (depend on an input), or they are bare: vary, and are no sum with a constant.
+    """
 
     constants: tuple[str, ...] = ()
     varying: tuple[str, ...] = ()
+    bare: tuple[str, ...] = ()
     expression: Expression | None = None
 
 

@@ -52,7 +52,8 @@ def _spelled(pattern: Pattern | AttrVariable | Expression | None, names: dict[st
 
 
 def _condition(condition: Condition, names: Mapping[str, str]) -> Any:
-    known = (tuple(sorted(names.get(name, name) for name in each)) for each in (condition.constants, condition.varying))
+    groups = condition.constants, condition.varying, condition.bare
+    known = (tuple(sorted(names.get(name, name) for name in each)) for each in groups)
     return (*known, condition.expression and _text(condition.expression.tree, names))
 
 

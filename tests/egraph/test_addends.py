@@ -85,3 +85,41 @@ def test_a_chain_of_biased_products_has_one_form_of_each_bias() -> None:
     assert found.phases[0].nodes < 10_000
     values = {"x": torch.randn(3, 4, dtype=torch.float64).numpy()}
     assert not inconsistencies(found.snapshot, {**model.params, **values})
+
+
+class Residuals(nn.Module):
+    """Branches with two shifts each, whose results are added one after the other, with nothing between."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.stem = nn.Linear(4, 4, dtype=torch.float64)
+        self.branches = nn.ModuleList(nn.Linear(4, 4, dtype=torch.float64) for _ in range(length))
+        self.norms = nn.ModuleList(nn.BatchNorm1d(4, dtype=torch.float64) for _ in range(length))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map (batch, 4) to (batch, 4)."""
+        x = self.stem(x)
+        for branch, norm in zip(self.branches, self.norms, strict=True):
+            x = x + norm(branch(x.tanh()))
+        return x
+
+
+def test_a_chain_of_residuals_has_one_form_of_each_sum() -> None:
+    torch.manual_seed(0)
+    model = from_module(Residuals(8).eval(), (torch.randn(3, 4, dtype=torch.float64),)).model
+    found = saturate_model(model, choose_rules(Options()))
+    assert found.phases[0].stop is StopReason.SATURATED
+    assert found.phases[0].nodes < 3000
+    assert max(map(len, found.snapshot.nodes)) < 20
+    values = {"x": torch.randn(3, 4, dtype=torch.float64).numpy()}
+    assert not inconsistencies(found.snapshot, {**model.params, **values})
+
+
+def test_what_is_bare_is_no_sum_with_a_constant() -> None:
+    x = tensor("input", name="x", shape=(2, 4), dtype="f32")
+    a = tensor("param", name="a", shape=(4,), dtype="f32")
+    square = [tensor("mul", value, value) for value in (x, tensor("add", x, a))]
+    found = saturated(*square, tensor("neg", x), rules="mine: x * x => neg(x) if bare(x)", over_reals=False)
+    plain, shifted = (found.snapshot.class_by_term[term] for term in square)
+    assert [node.op for node in found.snapshot.nodes[plain]] == ["mul", "neg"]
+    assert [node.op for node in found.snapshot.nodes[shifted]] == ["mul"]
