@@ -13,7 +13,7 @@ import numpy as np
 
 from frittata.egraph.errors import EmptyError, ModelError
 from frittata.egraph.model import Function, Model
-from frittata.egraph.terms import Term
+from frittata.egraph.terms import TensorType, Term
 from frittata.frontends import draws
 from frittata.frontends.arrays import numpy_calls, places, trees
 from frittata.frontends.arrays.constants import values_in
@@ -24,6 +24,7 @@ from frittata.frontends.calls import (
     STATELESS,
     TENSOR,
     Call,
+    Empties,
     State,
     is_complex,
     is_same,
@@ -53,6 +54,7 @@ class ImportedFunction:
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
     state: State = STATELESS
     fallback: str = "error"
+    empties: Empties = field(default_factory=dict[int, TensorType])
 
     @property
     def is_flat(self) -> bool:
@@ -129,13 +131,14 @@ class ImportedFunction:
         """Return how the model is called, as plain data."""
         signature = self._signature
         if signature is None:
-            return Call(self.model, tuple(self.arguments.values()), {}, self.result)
+            return Call(self.model, tuple(self.arguments.values()), {}, self.result, empties=self.empties)
         bound = inspect.BoundArguments(signature, dict(self.arguments))  # pyright: ignore[reportArgumentType]
         either = inspect.Parameter.POSITIONAL_OR_KEYWORD
         positional = list(self.arguments)[: len(bound.args)]
         names = tuple(name for name in positional if signature.parameters[name].kind is either)
         is_plain = len(names) == len(bound.args)
-        return Call(self.model, bound.args, bound.kwargs, self.result, names if is_plain else ())
+        names = names if is_plain else ()
+        return Call(self.model, bound.args, bound.kwargs, self.result, names, empties=self.empties)
 
 
 def _changed(name: str, value: Any, before: Any) -> ModelError:

@@ -24,9 +24,9 @@ from frittata.egraph import dtypes, shapes
 from frittata.egraph.errors import FrittataError, ModelError, UnsupportedOpError
 from frittata.egraph.model import Array, Function, Model, note_origin
 from frittata.egraph.ops.registry import tensor
-from frittata.egraph.terms import Term
+from frittata.egraph.terms import TensorType, Term
 from frittata.frontends import idioms, narrow
-from frittata.frontends.calls import STATELESS, Call, State
+from frittata.frontends.calls import STATELESS, Call, Empties, State
 from frittata.frontends.onnx import control, sequences
 from frittata.frontends.onnx.definitions import Definition, specialized
 from frittata.frontends.onnx.files import loaded
@@ -54,6 +54,7 @@ class ImportedOnnx:
     outputs: tuple[str, ...]
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
     state: State = STATELESS
+    empties: Empties = field(default_factory=dict[int, TensorType])
 
     @property
     def is_flat(self) -> bool:
