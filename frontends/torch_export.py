@@ -10,7 +10,6 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
 import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec
 from torch.utils import _pytree as pytree
@@ -40,7 +39,7 @@ from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, State, axis_of_part
 from frittata.frontends.idioms_complex import Complex, as_complex, each, parts, stored
 from frittata.frontends.torch_captured import Captured
 from frittata.frontends.torch_decomposed import prepared
-from frittata.frontends.torch_dtypes import COMPLEX, dtype_of, dtypes_of
+from frittata.frontends.torch_dtypes import COMPLEX, dtype_of, dtypes_of, is_complex
 from frittata.frontends.torch_empty import EMPTY
 from frittata.frontends.torch_extern import extern
 from frittata.frontends.torch_imported import Imported
@@ -264,7 +263,8 @@ class _Importer:
         function = Function(tuple(self.inputs), tuple(outputs))
         used = {term.attrs[0] for term in function.walk() if term.op == "param"}
         parameters = {name: value for name, value in self.tensor_by_name.items() if name in used}
-        model = Model({"main": function}, {n: _numpy(t) for n, t in parameters.items()}, self.origin_by_term)
+        values = {name: array_of(real_of(value.cpu())) for name, value in parameters.items()}
+        model = Model({"main": function}, values, self.origin_by_term)
         kinds = {spec.target: spec.kind for spec in self.program.graph_signature.input_specs}
         parameters |= {
             name: value
@@ -422,11 +422,11 @@ class _Importer:
             is_rounded = aten.rounds(name)
             if is_rounded is not None and len(arguments) > 1:
                 arguments[:2] = narrow.promoted(arguments[0], arguments[1], is_rounded)
-            is_complex = _is_complex(value)
-            if is_complex or aten_complex.takes((*arguments, *keywords.values())):
-                row = aten_complex.meaning(name, row, is_complex)
+            gives_complex = is_complex(value)
+            if gives_complex or aten_complex.takes((*arguments, *keywords.values())):
+                row = aten_complex.meaning(name, row, gives_complex)
             result = narrow.applied(row, arguments, keywords, lambda: dtypes_of(value))
-            if is_complex and isinstance(result, Term):
+            if gives_complex and isinstance(result, Term):
                 result = Complex(*parts(result))
             is_compared = node in self.in_place and any(term.dtype == "bool" for term in _terms(result))
             if isinstance(value, torch.Tensor) and (name in aten.JOINS or is_compared):
@@ -470,8 +470,8 @@ class _Importer:
 
     def _unsupported(self, node: torch.fx.Node, name: str) -> Any:
         """Call torch; or note the operator and go on with an unknown of its type, so that one error lists all."""
-        is_complex = any(isinstance(self.value_by_node[used], Complex) for used in node.all_input_nodes)
-        if self.fallback == "extern" and not is_complex:
+        takes_complex = any(isinstance(self.value_by_node[used], Complex) for used in node.all_input_nodes)
+        if self.fallback == "extern" and not takes_complex:
             try:
                 return self._extern(node)
             except UnsupportedOpError as error:
@@ -530,7 +530,7 @@ class _Importer:
                 if str(user.target) not in torch_empty.ONLY_DTYPES:
                     raise self._empty(value)
                 zero = idioms.typed(0, self._stored_type(value.meta["val"], value.name).dtype)
-                return Complex(zero, zero) if _is_complex(value.meta["val"]) else zero
+                return Complex(zero, zero) if value.meta["val"].is_complex() else zero
             case torch.fx.Node():
                 return self.dims.read(self.value_by_node[value])
             case list() | tuple() if str(user.target) in aten.JOINS:
@@ -586,11 +586,6 @@ def _value(leaf: Term, tensor: torch.Tensor) -> Any:
     return EMPTY if 0 in leaf.shape else as_complex(leaf) if tensor.is_complex() else leaf
 
 
-def _is_complex(value: Any) -> bool:
-    values = value if isinstance(value, list | tuple) else (value,)
-    return any(isinstance(one, torch.Tensor) and one.is_complex() for one in values)
-
-
 def _terms(value: Any) -> Iterator[Any]:
     """Visit the terms of a result: parts, and parts of parts."""
     match value:
@@ -601,8 +596,3 @@ def _terms(value: Any) -> Iterator[Any]:
             yield from (value.real, value.imag)
         case _:
             yield value
-
-
-def _numpy(value: torch.Tensor) -> np.ndarray[Any, np.dtype[Any]]:
-    """Share the memory of a tensor on the CPU, as the model takes it; copy from other devices."""
-    return array_of(real_of(value.cpu()))
