@@ -191,7 +191,9 @@ class _Importer:
         taken = {node.name for node, spec in pairs if spec.kind is InputKind.USER_INPUT}
         needed = self._needed(nodes)
         read = [(node, spec) for node, spec in pairs if spec.kind in _OWN and spec.target not in changed and node.users]
-        self._select([node for node in nodes if node in needed], {node: self._constant(spec) for node, spec in read})
+        known = {node: self._constant(spec) for node, spec in read}
+        known |= torch_empty.values(placeholders, self.dims.read)
+        self._select([node for node in nodes if node in needed], known)
         for node, spec in pairs:
             self.placeholders[spec.kind is InputKind.USER_INPUT, spec.target or node.name] = node
             self._placeholder(node, spec, taken, changed)
@@ -238,12 +240,9 @@ class _Importer:
             if isinstance(spec.arg, ConstantArgument):
                 results.append(spec.arg.value)
                 continue
-            is_result = spec.kind is OutputKind.USER_OUTPUT
-            if not is_result:
-                changed = self.placeholders[spec.kind is OutputKind.USER_INPUT_MUTATION, str(spec.target)]
-                self._refuse_other_shape(changed, value)
+            changed = self._changed(spec, value)
             if self.value_by_node[value] is EMPTY:
-                if is_result:
+                if changed is None:
                     empties[len(outputs) + len(empties)] = self._stored_type(value.meta["val"], f"result {value}")
                     results.append(COMPLEX_TENSOR if value.meta["val"].is_complex() else TENSOR)
                 continue
@@ -256,10 +255,10 @@ class _Importer:
                     raise torch_dims.made_of_values()
                 raise ModelError(f"the module returns the dim {value}", do="return tensors only")
             outputs.append(stored(term))
-            if is_result:
+            if changed is None:
                 results.append(TENSOR if isinstance(term, Term) else COMPLEX_TENSOR)
-                continue
-            changes.append(self.inputs.index(self.leaf_by_node[changed]))
+            else:
+                changes.append(self.inputs.index(self.leaf_by_node[changed]))
         function = Function(tuple(self.inputs), tuple(outputs))
         used = {term.attrs[0] for term in function.walk() if term.op == "param"}
         parameters = {name: value for name, value in self.tensor_by_name.items() if name in used}
@@ -272,8 +271,8 @@ class _Importer:
             if isinstance(value, torch.Tensor)
             and (name not in kinds or (kinds[name] is InputKind.CONSTANT_TENSOR and name not in used))
         }
-        empty = {node for node, leaf in self.leaf_by_node.items() if leaf.op == "param" and 0 in leaf.shape}
-        decide = {self.leaf_by_node[node].attrs[0] for node in self.known.sources | empty if node in self.leaf_by_node}
+        params = {node: leaf for node, leaf in self.leaf_by_node.items() if leaf.op == "param"}
+        decide = {leaf.attrs[0] for node, leaf in params.items() if node in self.known.sources or 0 in leaf.shape}
         parameters |= {name + " (of a size)" * (name in used): self.tensor_by_name[name] for name in decide}
         call = self.program.call_spec
         assert call.in_spec is not None and call.out_spec is not None
@@ -289,12 +288,19 @@ class _Importer:
         type_ = self._type(value, what, may_be_empty=True, of_parts=True)
         return TensorType((*type_.shape, *axis_of_parts(value)), type_.dtype)
 
-    def _refuse_other_shape(self, changed: torch.fx.Node, value: torch.fx.Node) -> None:
-        """Raise ModelError for a tensor that becomes another in shape, as `out=` is resized: its memory stays."""
+    def _changed(self, spec: OutputSpec, value: torch.fx.Node) -> torch.fx.Node | None:
+        """Return the tensor that becomes a value, None of a result.
+
+        Raises: ModelError if it becomes another in shape, as `out=` is resized: its memory stays.
+        """
+        if spec.kind is OutputKind.USER_OUTPUT:
+            return None
+        changed = self.placeholders[spec.kind is OutputKind.USER_INPUT_MUTATION, str(spec.target)]
         before, after = ([*map(self.dims.read, node.meta["val"].shape)] for node in (changed, value))
         if before != after:
             what = f"the model changes the shape of {changed.name} from {before} to {after}"
             raise ModelError(what, do="give out= a tensor of the shape of the result, or return the result")
+        return changed
 
     def _placeholder(self, node: torch.fx.Node, spec: InputSpec, taken: set[str], changed: set[str]) -> None:
         value = node.meta.get("val")
@@ -362,13 +368,11 @@ class _Importer:
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool):
             self.value_by_node[node] = torch_numbers.computed(node, partial(self._read, user=node))
             return
-        places = [index for index in self.known.indices.get(node, ()) if isinstance(index, torch.Tensor)]
-        takes = [self.value_by_node[used] is EMPTY for used in node.all_input_nodes]
-        takes += [not index.numel() for index in places]
-        gives = [self._is_empty(one) for one in pytree.tree_leaves(value) if isinstance(one, torch.Tensor)]
-        if (gives and all(gives)) or (any(takes) and name in torch_empty.WRITES):
-            self._set(node, EMPTY if all(gives) else self.value_by_node[node.args[0]], name)  # type: ignore[index]
-            self.value_by_node.update(dict.fromkeys(names, self.value_by_node[node]))
+        empties = torch_empty.Call(node, target, self.value_by_node, partial(self._read, user=node), self._is_empty)
+        remains = empties.remains(self.known.indices.get(node, ()))
+        if remains is not None:
+            self._set(node, remains, name)
+            self.value_by_node.update(dict.fromkeys(names, remains))
             return
         if node.target is operator.getitem:
             source, key = node.args
@@ -392,16 +396,14 @@ class _Importer:
                 given = [self._read(value, node) for value in node.args]
                 self._set(node, torch_control.OPERATORS[name](self._graph, *given), name)
                 return
-            if any(gives) or (any(takes) and name not in torch_empty.PASSES):
-                left = torch_empty.Around(node, target, self.value_by_node, partial(self._read, user=node))
-                found = left.result(partial(self._known, f"known.{node.name}"), self._steps)
-                if found is not None:
-                    self._check(node, found, value)
-                    self._set(node, found, name)
-                    self.value_by_node.update(dict.fromkeys(names, found))
-                    return
-                if any(takes):
-                    raise self._empty(node)
+            found = empties.result(partial(self._known, f"known.{node.name}"), self._steps)
+            if found is not None:
+                self._check(node, found, value)
+                self._set(node, found, name)
+                self.value_by_node.update(dict.fromkeys(names, found))
+                return
+            if any(empties.takes) and name not in torch_empty.PASSES:
+                raise self._empty(node)
             if name not in aten.ROWS:
                 raise UnsupportedOpError(name)
             if sizes(node) and self.dims.asks_values(node):

@@ -193,7 +193,8 @@ def test_what_only_torch_can_say_of_empty_tensors_is_run_by_torch(compile: Any, 
         return torch.searchsorted(ends, x) + 1
 
     x, ends = torch.randn(5), torch.arange(3.0)
-    fast = torch.compile(places, backend="frittata", options={"machine": REFERENCE}, dynamic=False)
+    options: Any = {"machine": REFERENCE}
+    fast = torch.compile(places, backend="frittata", options=options, dynamic=False)
     assert torch.equal(fast(x, ends[:0]), places(x, ends[:0])) and not compiled
     assert torch.equal(fast(x, ends), places(x, ends)) and compiled
 

@@ -88,6 +88,7 @@ RESULTS: dict[str, Case] = {
     "both of one call": (lambda x: x.max(1), (NONE,)),
     "some of one call": (lambda x: x.split([0, 3]), (X,)),
     "of masks": (_masked, (X,)),
+    "where an empty mask says so": (lambda x: (x[x > 0], x.nonzero(), x[x.sum(1) > 0] + 1), (NONE,)),
     "of layers": (nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten()).eval(), (torch.ones(0, 3, 5, 5),)),
     "of a recurrence": (nn.LSTM(3, 4, batch_first=True).eval(), (torch.zeros(0, 5, 3),)),
 }
@@ -193,7 +194,7 @@ def test_an_empty_buffer_is_guarded() -> None:
         module = WithBuffer().eval()
         fast = ft.optimize(module, (X,), machine=REFERENCE, freeze=freeze)
         torch.testing.assert_close(fast(X), module(X))
-        module.memory = X
+        module.memory = nn.Buffer(X)
         with pytest.raises(StaleParametersError, match="'memory'"):
             fast(X)
 
@@ -224,6 +225,11 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], str]] = {
         lambda x, t: torch.linalg.householder_product(x @ x.T, t[:0]) + 1,
         (X, X[0]),
         r"slice_1 is empty: shape 0(.|\n)*aten.linalg_householder_product(.|\n)*outside of the model",
+    ),
+    "another shape than that of the export": (
+        lambda z: F.pixel_unshuffle(z, 3),
+        (torch.zeros(0, 0, 6, 6, dtype=torch.complex64),),
+        r"torch gives \[0, 0, 6, 6\] of empty tensors, where torch.export takes it to be \[0, 0, 2, 2\]",
     ),
     "an argument that becomes empty": (lambda x: x.resize_(0), (X,), "torch cannot decompose what it exported"),
 }
