@@ -61,14 +61,16 @@ class Call:
     empties: Empties = field(default_factory=dict[int, TensorType])
 
     @staticmethod
-    def of(model: Model, read: int = 0) -> Call:
+    def of(model: Model, read: int = 0, empties: Empties | None = None) -> Call:
         """Return the call of a model alone: inputs by position or name; one output as it is, several as a tuple.
 
         The last inputs are no arguments if so many are parameters that are read at every call.
         """
-        inputs, outputs = model.main.inputs[: len(model.main.inputs) - read], model.main.outputs
-        result = TENSOR if len(outputs) == 1 else (TENSOR,) * len(outputs)
-        return Call(model, (TENSOR,) * len(inputs), {}, result, tuple(term.attrs[0] for term in inputs))
+        inputs = model.main.inputs[: len(model.main.inputs) - read]
+        count = len(model.main.outputs) + len(empties or {})
+        result = TENSOR if count == 1 else (TENSOR,) * count
+        names = tuple(term.attrs[0] for term in inputs)
+        return Call(model, (TENSOR,) * len(inputs), {}, result, names, empties=empties or {})
 
     @property
     def is_flat(self) -> bool:

@@ -448,7 +448,7 @@ def test_arrays_that_mean_something_else_are_refused(kind: type[Array]) -> None:
 
 
 def test_arrays_that_no_tensor_can_be_are_named() -> None:
-    with pytest.raises(ModelError, match="no element type(.|\n)*argument b"):
+    with pytest.raises(ModelError, match=r"no element type(.|\n)*argument b"):
         from_function(lambda a, b: a + b, (M, M.astype("U4")))
 
 
