@@ -33,4 +33,5 @@ def tensor_of(array: NDArray[Any]) -> Tensor:
 
     if array.dtype == _BFLOAT16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+    shared = torch.from_numpy(array)
+    return shared if array.size else shared.new_empty(array.shape)  # which has strides, as none of numpy's has

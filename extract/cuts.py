@@ -459,6 +459,7 @@ def _uses(snapshot: Snapshot, outputs: Iterable[int]) -> nx.DiGraph[int]:
         for node in [*elements, *(node for node in nodes if node.op in ("build", "load"))]:
             graph.add_edges_from((arg, class_) for arg in node.args)
     graph.add_edges_from((class_, _SINK) for class_ in outputs)
+    graph.add_node(_SINK)  # which nothing leads to where there are no outputs
     return graph.subgraph(nx.ancestors(graph, _SINK) | {_SINK}).copy()
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from frittata import arguments
+from frittata.egraph import dtypes, shapes
 from frittata.egraph.errors import FrittataError, IndexRangeError, ModelError
 from frittata.egraph.exporting import MODULES
 from frittata.egraph.model import Model
 from frittata.egraph.program import Program
 from frittata.egraph.torch_arrays import tensor_of
+from frittata.frontends.calls import Empties
 from frittata.kernels import runtime, targets
+from frittata.kernels.cuda import device
 from frittata.parameters import Guard, check_changes, readers, write
 from frittata.pipeline import Compilation
 
@@ -327,10 +330,27 @@ class Optimized:
         return arguments.drawn(self.program, self._run)
 
     def _runner(self) -> Any:
+        run: Any = self.compilation.executable
         if self.compilation.options.form == "plain":
             values = self.compilation.model.params
-            return lambda *arrays: runtime.run_plain(self.program, values, arrays)
-        return self.compilation.executable
+            run = partial(_run_plain, self.program, values)
+        empties = self.compilation.imported.empties
+        return partial(_with_empties, run, empties) if empties else run
+
+
+def _run_plain(program: Program, values: Mapping[str, Any], *arrays: Any) -> Any:
+    return runtime.run_plain(program, values, arrays)
+
+
+def _with_empties(run: Callable[..., Any], empties: Empties, *arrays: Any) -> list[Any]:
+    """Run a program; return fresh arrays for the results without values among what it computes."""
+    results = [*run(*arrays)]
+    like = next(filter(device.is_torch, arrays), None)
+    for place, type_ in sorted(empties.items()):
+        shape = shapes.concrete(type_.shape)
+        here = np.empty(shape, dtypes.to_numpy(type_.dtype)) if like is None else device.fresh(shape, type_.dtype, like)
+        results.insert(place, here)
+    return results
 
 
 def _to_torch(arrays: Any) -> Any:

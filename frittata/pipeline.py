@@ -154,6 +154,9 @@ def _compiled(
     with watch.phase("transform") as stage:
         before, model = model, transformed(model, families, options, watch)
         imported = _called_anew(imported, before, model)
+        if not model.main.outputs and not imported.empties:
+            do = "return a tensor; a function that takes none of torch, and returns one, has to be an nn.Module"
+            raise ModelError("the model returns nothing that is computed", do=do)
         stage.ended(model, _size(model))
     folder = cache.folder_of(options.cache)
     with watch.phase("machine"):
@@ -282,7 +285,7 @@ def import_model(
 
 
 def _concrete(model: Model) -> Model:
-    """Refuse what kernels cannot be written for yet; empty tensors, for which all terms are equal; no outputs at all.
+    """Refuse what kernels cannot be written for yet, and empty tensors, for which all terms are equal.
 
     Raises: ModelError that says which it is.
     """
@@ -295,9 +298,6 @@ def _concrete(model: Model) -> Model:
     for term in model.main.walk():
         if term.sort == "tensor" and 0 in term.shape:
             raise ModelError(f"{term.op} gives an empty tensor: {term.type}", do="handle empty batches before the call")
-    if not model.main.outputs:
-        do = "return at least one tensor; a function that takes none of torch, and returns one, has to be an nn.Module"
-        raise ModelError("the model returns nothing that is computed", do=do)
     return model
 
 

@@ -390,9 +390,6 @@ MAY_DROP = frozenset({"device", "layout", "memory_format", "pin_memory", "non_bl
 JOINS = frozenset(f"aten.{name}.default" for name in ("cat", "concat", "concatenate", "hstack", "vstack", "dstack"))
 """Operators of several tensors that pass over empty ones."""
 
-WRITES_PART = frozenset({"aten.slice_scatter.default", "aten.diagonal_scatter.default"})
-"""Operators that write their second operand to a part of the first; of an empty part the first remains."""
-
 READS_MEMORY = frozenset({"aten.as_strided.default", "aten.as_strided_scatter.default"})
 """Operators that look at how the values of their first operand lie in memory."""
 

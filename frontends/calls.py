@@ -12,6 +12,7 @@ import numpy as np
 
 from frittata.egraph.errors import ModelError
 from frittata.egraph.model import Model
+from frittata.egraph.terms import TensorType
 from frittata.frontends.arrays import trees
 
 TENSOR: Any = object()
@@ -19,6 +20,9 @@ TENSOR: Any = object()
 
 COMPLEX_TENSOR: Any = object()
 """Stands for a complex tensor, which is a real one of the model's: along its last axis lie both parts."""
+
+Empties = Mapping[int, TensorType]
+"""Results without values, by their places among all that a run gives: no program computes them."""
 
 _CONSTANTS = (type(None), bool, int, float, str)
 
@@ -42,7 +46,8 @@ class Call:
     """A model, its arguments by position and by name, and its result: trees of tensors and constants.
 
     `names` are those of positional arguments that may be given by name too.
-    If the model `reads_memory`, by strides, arguments have to lie in memory in order, from its begin.
+    If the model `reads_memory`, by strides, arguments have to lie in memory in order, from its begin. `empties` are
+    as those of an `Imported`.
     """
 
     model: Model
@@ -53,16 +58,19 @@ class Call:
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
     reads_memory: bool = False
     state: State = STATELESS
+    empties: Empties = field(default_factory=dict[int, TensorType])
 
     @staticmethod
-    def of(model: Model, read: int = 0) -> Call:
+    def of(model: Model, read: int = 0, empties: Empties | None = None) -> Call:
         """Return the call of a model alone: inputs by position or name; one output as it is, several as a tuple.
 
         The last inputs are no arguments if so many are parameters that are read at every call.
         """
-        inputs, outputs = model.main.inputs[: len(model.main.inputs) - read], model.main.outputs
-        result = TENSOR if len(outputs) == 1 else (TENSOR,) * len(outputs)
-        return Call(model, (TENSOR,) * len(inputs), {}, result, tuple(term.attrs[0] for term in inputs))
+        inputs = model.main.inputs[: len(model.main.inputs) - read]
+        count = len(model.main.outputs) + len(empties or {})
+        result = TENSOR if count == 1 else (TENSOR,) * count
+        names = tuple(term.attrs[0] for term in inputs)
+        return Call(model, (TENSOR,) * len(inputs), {}, result, names, empties=empties or {})
 
     @property
     def is_flat(self) -> bool:
@@ -149,6 +157,7 @@ class Call:
             "names": list(self.names),
             "reads_memory": self.reads_memory,
             "changes": self.state.changes,
+            "empties": [[place, type_.shape, type_.dtype] for place, type_ in self.empties.items()],
         }
 
     @staticmethod
@@ -164,6 +173,7 @@ class Call:
             tuple(data["names"]),
             reads_memory=data.get("reads_memory", False),
             state=State(tuple(data.get("changes", ()))),
+            empties={place: TensorType(tuple(shape), dtype) for place, shape, dtype in data.get("empties", ())},
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from frittata.egraph.model import Model
-from frittata.frontends.calls import Call, State
+from frittata.frontends.calls import Call, Empties, State
 
 
 class Imported(Protocol):
@@ -32,6 +32,11 @@ class Imported(Protocol):
         """What calls change."""
         ...
 
+    @property
+    def empties(self) -> Empties:
+        """The results without values: each call makes them anew, beside the outputs of `model.main`."""
+        ...
+
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
         """Return the tensors of a call in the order of `model.main.inputs`, without those of the source itself.
 
@@ -40,7 +45,8 @@ class Imported(Protocol):
         ...
 
     def unflatten(self, outputs: Iterable[Any]) -> Any:
-        """Return the outputs of `model.main`, without what calls change, in the structure that the source returns."""
+        """Return outputs in the structure that the source returns: those of `model.main`, without what calls change,
+        and `empties` among them."""
         ...
 
     def call(self) -> Call:

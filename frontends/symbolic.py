@@ -111,7 +111,8 @@ class _Bound:
 
     def __init__(self, imported: Imported, model: Model) -> None:
         self.model = model
-        self.parameters, self.is_flat, self.state = imported.parameters, imported.is_flat, imported.state
+        self.parameters, self.is_flat = imported.parameters, imported.is_flat
+        self.state, self.empties = imported.state, imported.empties
         self.flatten, self.unflatten, self._of = imported.flatten, imported.unflatten, imported
 
     def call(self) -> Call:

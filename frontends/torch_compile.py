@@ -67,8 +67,8 @@ class CapturedGraph:
     def __call__(self, *args: Any) -> Any:
         """Run the program for these arguments; compile it if there is none, or if its parameters were changed.
 
-        Where tensors are empty, as what a mask selects may be, nothing is returned, or what the graph changes shares
-        memory with what else it reads, torch runs the graph itself.
+        Where nothing is returned, what the graph changes shares memory with what else it reads, or of an empty tensor
+        torch alone knows what an operator makes, torch runs the graph itself.
 
         Raises: ModelError if gradients are wanted; as `optimize`.
         """

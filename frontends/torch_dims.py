@@ -75,12 +75,12 @@ class Dims:
         """Return what a symbol is called."""
         return self.name_by_symbol.get(symbol, str(symbol))
 
-    def ranges(self, program: torch.export.ExportedProgram) -> Ranges:
-        """Return the extents for which a program holds."""
+    def ranges(self, program: torch.export.ExportedProgram, least: int = 1) -> Ranges:
+        """Return the extents for which a program holds, `least` or more."""
         ranges: dict[str, tuple[int, int | None]] = {}
         for symbol, found in program.range_constraints.items():
             lower, upper = (int(end) if end.is_Integer else None for end in (found.lower, found.upper))  # pyright: ignore
-            ranges[self.name(symbol)] = (max(1, lower or 1), upper)
+            ranges[self.name(symbol)] = (max(least, lower or 0), upper)
         return ranges
 
     def read(self, value: Any) -> Any:

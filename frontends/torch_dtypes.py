@@ -33,6 +33,12 @@ def dtypes_of(value: Any) -> list[DType | None]:
     return [DTYPE_BY_TORCH.get(one.dtype) if isinstance(one, torch.Tensor) else None for one in values]
 
 
+def is_complex(value: Any) -> bool:
+    """Whether there is a complex tensor in what torch computed."""
+    values = value if isinstance(value, list | tuple) else (value,)
+    return any(isinstance(one, torch.Tensor) and one.is_complex() for one in values)
+
+
 def dtype_of(dtype: torch.dtype, what: str) -> DType:
     """Return our name of a dtype.
 

@@ -10,7 +10,6 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
 import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec
 from torch.utils import _pytree as pytree
@@ -30,6 +29,7 @@ from frittata.frontends import (
     torch_closures,
     torch_control,
     torch_dims,
+    torch_empty,
     torch_numbers,
     torch_running,
     torch_selected,
@@ -39,7 +39,8 @@ from frittata.frontends.calls import COMPLEX_TENSOR, TENSOR, State, axis_of_part
 from frittata.frontends.idioms_complex import Complex, as_complex, each, parts, stored
 from frittata.frontends.torch_captured import Captured
 from frittata.frontends.torch_decomposed import prepared
-from frittata.frontends.torch_dtypes import COMPLEX, dtype_of, dtypes_of
+from frittata.frontends.torch_dtypes import COMPLEX, dtype_of, dtypes_of, is_complex
+from frittata.frontends.torch_empty import EMPTY
 from frittata.frontends.torch_extern import extern
 from frittata.frontends.torch_imported import Imported
 from frittata.frontends.torch_inplace import check_memory, in_place_calls
@@ -52,8 +53,7 @@ _CHANGES_OWN = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 _LOST = object()
 """Stands for a value that depends on an operator without a definition, and whose type we cannot say."""
 
-_EMPTY = object()
-"""Stands for a tensor without values, which may be joined with others."""
+_OUTSIDE = "compute what takes or gives empty tensors beside others outside of the model"
 
 
 def from_module(
@@ -191,7 +191,9 @@ class _Importer:
         taken = {node.name for node, spec in pairs if spec.kind is InputKind.USER_INPUT}
         needed = self._needed(nodes)
         read = [(node, spec) for node, spec in pairs if spec.kind in _OWN and spec.target not in changed and node.users]
-        self._select([node for node in nodes if node in needed], {node: self._constant(spec) for node, spec in read})
+        known = {node: self._constant(spec) for node, spec in read}
+        known |= torch_empty.values(placeholders, self.dims.read)
+        self._select([node for node in nodes if node in needed], known)
         for node, spec in pairs:
             self.placeholders[spec.kind is InputKind.USER_INPUT, spec.target or node.name] = node
             self._placeholder(node, spec, taken, changed)
@@ -219,26 +221,30 @@ class _Importer:
 
     def _known(self, name: str, value: Any) -> Any:
         """Return what is known at import as params."""
-        if not isinstance(value, torch.Tensor):
+        if isinstance(value, list | tuple):
             return tuple(self._known(name, part) for part in value)
-        if not value.numel():
-            return _EMPTY
+        if not isinstance(value, torch.Tensor):
+            return value
         while name in self.tensor_by_name:
             name += "'"
         self.tensor_by_name[name] = value
-        type_ = self._type(value, name)
-        return tensor("param", name=name, shape=type_.shape, dtype=type_.dtype)
+        type_ = self._stored_type(value, name)
+        return _value(tensor("param", name=name, shape=type_.shape, dtype=type_.dtype), value)
 
     def _imported(self, output: torch.fx.Node, specs: Sequence[OutputSpec]) -> Imported:
         results: list[Any] = []
+        empties: dict[int, TensorType] = {}
         outputs: list[Term] = []
         changes: list[int] = []
         for value, spec in zip(output.args[0], specs, strict=True):  # type: ignore[arg-type]
             if isinstance(spec.arg, ConstantArgument):
                 results.append(spec.arg.value)
                 continue
-            is_result = spec.kind is OutputKind.USER_OUTPUT
-            if not is_result and self.value_by_node[value] is _EMPTY:
+            changed = self._changed(spec, value)
+            if self.value_by_node[value] is EMPTY:
+                if changed is None:
+                    empties[len(outputs) + len(empties)] = self._stored_type(value.meta["val"], f"result {value}")
+                    results.append(COMPLEX_TENSOR if value.meta["val"].is_complex() else TENSOR)
                 continue
             term = self._read(value, output)
             if isinstance(term, int | float):  # computed of dims that are known
@@ -249,17 +255,15 @@ class _Importer:
                     raise torch_dims.made_of_values()
                 raise ModelError(f"the module returns the dim {value}", do="return tensors only")
             outputs.append(stored(term))
-            if is_result:
+            if changed is None:
                 results.append(TENSOR if isinstance(term, Term) else COMPLEX_TENSOR)
-                continue
-            changed = self.placeholders[spec.kind is OutputKind.USER_INPUT_MUTATION, str(spec.target)]
-            before = self.value_by_node[changed]
-            _refuse_other_shape(changed, before, term)
-            changes.append(self.inputs.index(self.leaf_by_node[changed]))
+            else:
+                changes.append(self.inputs.index(self.leaf_by_node[changed]))
         function = Function(tuple(self.inputs), tuple(outputs))
         used = {term.attrs[0] for term in function.walk() if term.op == "param"}
         parameters = {name: value for name, value in self.tensor_by_name.items() if name in used}
-        model = Model({"main": function}, {n: _numpy(t) for n, t in parameters.items()}, self.origin_by_term)
+        values = {name: array_of(real_of(value.cpu())) for name, value in parameters.items()}
+        model = Model({"main": function}, values, self.origin_by_term)
         kinds = {spec.target: spec.kind for spec in self.program.graph_signature.input_specs}
         parameters |= {
             name: value
@@ -267,17 +271,36 @@ class _Importer:
             if isinstance(value, torch.Tensor)
             and (name not in kinds or (kinds[name] is InputKind.CONSTANT_TENSOR and name not in used))
         }
-        decide = {self.leaf_by_node[node].attrs[0] for node in self.known.sources if node in self.leaf_by_node}
+        params = {node: leaf for node, leaf in self.leaf_by_node.items() if leaf.op == "param"}
+        decide = {leaf.attrs[0] for node, leaf in params.items() if node in self.known.sources or 0 in leaf.shape}
         parameters |= {name + " (of a size)" * (name in used): self.tensor_by_name[name] for name in decide}
         call = self.program.call_spec
         assert call.in_spec is not None and call.out_spec is not None
         specs_of_call = (call.in_spec, call.out_spec)
-        leaves = tuple(self.leaves), tuple(self.names)
+        taken = tuple(self.leaves), tuple(self.names)
         ranges = self.dims.ranges(self.program)
         state = State(tuple(changes), {name: self.tensor_by_name[name] for name in self.own})
-        return Imported(
-            model, parameters, *specs_of_call, ranges, *leaves, tuple(results), None, self.reads_memory, state
-        )
+        kept = None, self.reads_memory, state, empties
+        return Imported(model, parameters, *specs_of_call, ranges, *taken, tuple(results), *kept)
+
+    def _stored_type(self, value: torch.Tensor, what: str) -> TensorType:
+        """Return the type in which a tensor, an empty or a complex one too, is taken and given."""
+        type_ = self._type(value, what, may_be_empty=True, of_parts=True)
+        return TensorType((*type_.shape, *axis_of_parts(value)), type_.dtype)
+
+    def _changed(self, spec: OutputSpec, value: torch.fx.Node) -> torch.fx.Node | None:
+        """Return the tensor that becomes a value, None of a result.
+
+        Raises: ModelError if it becomes another in shape, as `out=` is resized: its memory stays.
+        """
+        if spec.kind is OutputKind.USER_OUTPUT:
+            return None
+        changed = self.placeholders[spec.kind is OutputKind.USER_INPUT_MUTATION, str(spec.target)]
+        before, after = ([*map(self.dims.read, node.meta["val"].shape)] for node in (changed, value))
+        if before != after:
+            what = f"the model changes the shape of {changed.name} from {before} to {after}"
+            raise ModelError(what, do="give out= a tensor of the shape of the result, or return the result")
+        return changed
 
     def _placeholder(self, node: torch.fx.Node, spec: InputSpec, taken: set[str], changed: set[str]) -> None:
         value = node.meta.get("val")
@@ -291,9 +314,8 @@ class _Importer:
                 raise ModelError(
                     f"input {node.name} is a dynamic {type(value).__name__}", do="pass tensors or constants"
                 )
-            type_ = self._type(value, f"input {node.name}", may_be_empty=True, of_parts=True)
-            shape = (*type_.shape, *axis_of_parts(value))
-            leaf = tensor("input", name=node.name, shape=shape, dtype=type_.dtype)
+            type_ = self._stored_type(value, f"input {node.name}")
+            leaf = tensor("input", name=node.name, shape=type_.shape, dtype=type_.dtype)
             self.inputs.append(leaf)
             self.leaves.append(COMPLEX_TENSOR if value.is_complex() else TENSOR)
         elif spec.kind in _OWN:
@@ -302,24 +324,16 @@ class _Importer:
                 return
             found = self._constant(spec)
             name = f"self.{spec.target}" if spec.target in taken else str(spec.target)
-            is_fixed = spec.kind is InputKind.CONSTANT_TENSOR  # others may be replaced by what is not empty
-            type_ = self._type(found, f"{spec.kind.name.lower()} {spec.target}", may_be_empty=is_fixed, of_parts=True)
-            if 0 in type_.shape:
-                self.value_by_node[node] = _EMPTY
-                return
+            type_ = self._stored_type(found, f"{spec.kind.name.lower()} {spec.target}")
             self.tensor_by_name[name] = found
-            shape = (*type_.shape, *axis_of_parts(found))
-            if is_changed:
-                leaf = self._own(name, TensorType(shape, type_.dtype), taken)
+            if is_changed and 0 not in type_.shape:
+                leaf = self._own(name, type_, taken)
             else:
-                leaf = tensor("param", name=name, shape=shape, dtype=type_.dtype)
+                leaf = tensor("param", name=name, shape=type_.shape, dtype=type_.dtype)
         else:
             raise ModelError(f"the module takes {spec.target or node.name}, a {spec.kind.name}", do="pass tensors")
-        if 0 in shape:
-            self.value_by_node[node] = _EMPTY
-            return
         self.leaf_by_node[node] = leaf
-        self.value_by_node[node] = leaf if shape == type_.shape else as_complex(leaf)
+        self.value_by_node[node] = _value(leaf, node.meta["val"])
 
     def _own(self, name: str, type_: TensorType, taken: set[str]) -> Term:
         """Return the input that stands for a tensor of the module that calls change."""
@@ -354,11 +368,11 @@ class _Importer:
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool):
             self.value_by_node[node] = torch_numbers.computed(node, partial(self._read, user=node))
             return
-        if self._is_empty(value):
-            self.value_by_node[node] = _EMPTY
-            return
-        if name in aten.WRITES_PART and self.value_by_node[node.args[1]] is _EMPTY:  # type: ignore[index]
-            self.value_by_node[node] = self.value_by_node[node.args[0]]  # type: ignore[index]
+        empties = torch_empty.Call(node, target, self.value_by_node, partial(self._read, user=node), self._is_empty)
+        remains = empties.remains(self.known.indices.get(node, ()))
+        if remains is not None:
+            self._set(node, remains, name)
+            self.value_by_node.update(dict.fromkeys(names, remains))
             return
         if node.target is operator.getitem:
             source, key = node.args
@@ -382,6 +396,14 @@ class _Importer:
                 given = [self._read(value, node) for value in node.args]
                 self._set(node, torch_control.OPERATORS[name](self._graph, *given), name)
                 return
+            found = empties.result(partial(self._known, f"known.{node.name}"), self._steps)
+            if found is not None:
+                self._check(node, found, value)
+                self._set(node, found, name)
+                self.value_by_node.update(dict.fromkeys(names, found))
+                return
+            if any(empties.takes) and name not in torch_empty.PASSES:
+                raise self._empty(node)
             if name not in aten.ROWS:
                 raise UnsupportedOpError(name)
             if sizes(node) and self.dims.asks_values(node):
@@ -402,11 +424,11 @@ class _Importer:
             is_rounded = aten.rounds(name)
             if is_rounded is not None and len(arguments) > 1:
                 arguments[:2] = narrow.promoted(arguments[0], arguments[1], is_rounded)
-            is_complex = _is_complex(value)
-            if is_complex or aten_complex.takes((*arguments, *keywords.values())):
-                row = aten_complex.meaning(name, row, is_complex)
+            gives_complex = is_complex(value)
+            if gives_complex or aten_complex.takes((*arguments, *keywords.values())):
+                row = aten_complex.meaning(name, row, gives_complex)
             result = narrow.applied(row, arguments, keywords, lambda: dtypes_of(value))
-            if is_complex and isinstance(result, Term):
+            if gives_complex and isinstance(result, Term):
                 result = Complex(*parts(result))
             is_compared = node in self.in_place and any(term.dtype == "bool" for term in _terms(result))
             if isinstance(value, torch.Tensor) and (name in aten.JOINS or is_compared):
@@ -425,14 +447,18 @@ class _Importer:
 
     def _graph(self, graph: torch.fx.GraphModule, values: Sequence[Any]) -> list[Any]:
         """Import a graph within the graph and return its results."""
+        output = graph.graph.output_node()
+        self._steps(graph, values)
+        return [self._read(value, output) for value in output.args[0]]  # type: ignore[union-attr]
+
+    def _steps(self, graph: torch.fx.GraphModule, values: Sequence[Any]) -> None:
+        """Import a graph within the graph."""
         given = iter(values)
         for node in graph.graph.nodes:
             if node.op == "placeholder":
                 self.value_by_node[node] = next(given)
             elif node.op != "output":
                 self._step(node)
-        output = graph.graph.output_node()
-        return [self._read(value, output) for value in output.args[0]]  # type: ignore[union-attr]
 
     def _set(self, node: torch.fx.Node, value: Any, name: str) -> None:
         """Remember a result; one that has no definition is an error only if it is used."""
@@ -446,8 +472,8 @@ class _Importer:
 
     def _unsupported(self, node: torch.fx.Node, name: str) -> Any:
         """Call torch; or note the operator and go on with an unknown of its type, so that one error lists all."""
-        is_complex = any(isinstance(self.value_by_node[used], Complex) for used in node.all_input_nodes)
-        if self.fallback == "extern" and not is_complex:
+        takes_complex = any(isinstance(self.value_by_node[used], Complex) for used in node.all_input_nodes)
+        if self.fallback == "extern" and not takes_complex:
             try:
                 return self._extern(node)
             except UnsupportedOpError as error:
@@ -502,12 +528,15 @@ class _Importer:
 
     def _read(self, value: Any, user: torch.fx.Node) -> Any:
         match value:
-            case torch.fx.Node() if self.value_by_node[value] is _EMPTY:
-                raise self._empty(value)
+            case torch.fx.Node() if self.value_by_node[value] is EMPTY:
+                if str(user.target) not in torch_empty.ONLY_DTYPES:
+                    raise self._empty(value)
+                zero = idioms.typed(0, self._stored_type(value.meta["val"], value.name).dtype)
+                return Complex(zero, zero) if value.meta["val"].is_complex() else zero
             case torch.fx.Node():
                 return self.dims.read(self.value_by_node[value])
             case list() | tuple() if str(user.target) in aten.JOINS:
-                return [self._read(item, user) for item in value if self.value_by_node[item] is not _EMPTY]
+                return [self._read(item, user) for item in value if self.value_by_node[item] is not EMPTY]
             case list() | tuple():
                 return [self._read(item, user) for item in value]
             case torch.dtype() if value in COMPLEX:
@@ -517,19 +546,19 @@ class _Importer:
             case _:
                 return self.dims.read(value)
 
-    def _is_empty(self, value: Any) -> bool:
+    def _is_empty(self, value: torch.Tensor) -> bool:
         try:
-            return isinstance(value, torch.Tensor) and 0 in map(self.dims.read, value.shape)
+            return 0 in map(self.dims.read, value.shape)
         except ModelError:  # of a size that has no number
             return False
 
     def _empty(self, node: torch.fx.Node) -> EmptyError:
         """Return the error that names the first empty tensor of those that made one empty."""
-        while before := [used for used in node.all_input_nodes if self.value_by_node[used] is _EMPTY]:
+        while before := [used for used in node.all_input_nodes if self.value_by_node[used] is EMPTY]:
             node = before[0]
         shape = shapes.fmt(tuple(map(self.dims.read, node.meta["val"].shape)))
         what = f"{'input ' * (node.op == 'placeholder')}{node.name} is empty: shape {shape}"
-        return EmptyError(what, self.place(node), do="tensors need at least one value")
+        return EmptyError(what, self.place(node), do=_OUTSIDE)
 
     def _type(self, value: torch.Tensor, what: str, may_be_empty: bool = False, of_parts: bool = False) -> TensorType:
         """Return the type of a tensor; `of_parts`: of the parts of a complex one."""
@@ -537,7 +566,7 @@ class _Importer:
             raise ModelError(f"{what} has layout {value.layout}", do="convert with .to_dense()")
         shape: Shape = tuple(self.dims.read(dim) for dim in value.shape)
         if 0 in shape and not may_be_empty:
-            raise EmptyError(f"{what} is empty: shape {shapes.fmt(shape)}", do="tensors need at least one value")
+            raise EmptyError(f"{what} is empty: shape {shapes.fmt(shape)}", do=_OUTSIDE)
         is_pair = of_parts and value.dtype in COMPLEX
         return TensorType(shape, dtype_of(value.dtype.to_real() if is_pair else value.dtype, what))
 
@@ -545,7 +574,7 @@ class _Importer:
         """Hold the type of each result to the one that torch computed."""
         pairs = zip(result, value, strict=True) if isinstance(result, tuple) else [(result, value)]
         for terms, expected in pairs:
-            if isinstance(expected, torch.Tensor) and terms is not None:
+            if isinstance(expected, torch.Tensor) and terms is not None and not self._is_empty(expected):
                 type_ = self._type(expected, f"the result of {node.target}", of_parts=True)
                 found = list(_terms(terms))
                 if any(term.type != type_ for term in found) or len(found) != 1 + expected.is_complex():
@@ -554,16 +583,9 @@ class _Importer:
                     raise ModelError(what, do="call the model on these arguments; if torch does it, report this")
 
 
-def _refuse_other_shape(node: torch.fx.Node, before: Any, after: Term | Complex) -> None:
-    """Raise ModelError for a tensor that becomes another in shape, as `out=` is resized: its memory stays."""
-    if before is _EMPTY or before.shape != after.shape:
-        what = f"the model changes the shape of {node.name} from {list(node.meta['val'].shape)} to {list(after.shape)}"
-        raise ModelError(what, do="give out= a tensor of the shape of the result, or return the result")
-
-
-def _is_complex(value: Any) -> bool:
-    values = value if isinstance(value, list | tuple) else (value,)
-    return any(isinstance(one, torch.Tensor) and one.is_complex() for one in values)
+def _value(leaf: Term, tensor: torch.Tensor) -> Any:
+    """Return what stands for a tensor that is taken or known."""
+    return EMPTY if 0 in leaf.shape else as_complex(leaf) if tensor.is_complex() else leaf
 
 
 def _terms(value: Any) -> Iterator[Any]:
@@ -576,8 +598,3 @@ def _terms(value: Any) -> Iterator[Any]:
             yield from (value.real, value.imag)
         case _:
             yield value
-
-
-def _numpy(value: torch.Tensor) -> np.ndarray[Any, np.dtype[Any]]:
-    """Share the memory of a tensor on the CPU, as the model takes it; copy from other devices."""
-    return array_of(real_of(value.cpu()))

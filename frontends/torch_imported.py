@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -14,12 +14,14 @@ from torch.utils import _pytree as pytree
 
 from frittata.egraph.errors import ModelError
 from frittata.egraph.model import Model
+from frittata.egraph.terms import TensorType
 from frittata.egraph.torch_arrays import tensor_of
 from frittata.frontends.calls import (
     COMPLEX_TENSOR,
     STATELESS,
     TENSOR,
     Call,
+    Empties,
     State,
     check_order,
     is_same,
@@ -55,6 +57,7 @@ class Imported:
     signature: inspect.Signature | None = None
     reads_memory: bool = False
     state: State = STATELESS
+    empties: Empties = field(default_factory=dict[int, TensorType])
 
     def __repr__(self) -> str:
         return f"Imported({self.model!r}, {len(self.parameters)} parameters)"
@@ -123,7 +126,7 @@ class Imported:
         return ""
 
     def unflatten(self, outputs: Iterable[Any]) -> Any:
-        """Return the outputs of `model.main` in the structure that the module returns.
+        """Return the outputs of `model.main`, and `empties`, in the structure that the module returns.
 
         They are of the library of the arguments: tensors, where there are no arguments that tell.
         """
@@ -162,7 +165,7 @@ class Imported:
         names = tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
         is_plain = len(names) == len(args)
         names = names if is_plain else ()
-        return Call(self.model, tuple(args), kwargs, result, names, {}, self.reads_memory, self.state)
+        return Call(self.model, tuple(args), kwargs, result, names, {}, self.reads_memory, self.state, self.empties)
 
     def _as_exported(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments by position and by name as at the export, with the defaults that were given there, and no others.

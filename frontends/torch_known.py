@@ -61,7 +61,7 @@ class Known:
         if node in self.own:
             self._value[node], self._made_of[node] = self.own[node], {node}
         elif node.op == "call_function":
-            if self._value.keys() >= {*node.all_input_nodes} and _is_pure(target):
+            if self._value.keys() >= {*node.all_input_nodes} and is_pure(target):
                 args, kwargs = pytree.tree_map_only(torch.fx.Node, self._value.get, (node.args, dict(node.kwargs)))
                 self._value[node], self._made_of[node] = target(*args, **kwargs), self._sources(node.all_input_nodes)
             if is_sized and self._takes_masks(node):
@@ -143,7 +143,7 @@ def _tensor(node: Any) -> torch.Tensor:
     return node.meta["val"]
 
 
-def _is_pure(target: Any) -> bool:
+def is_pure(target: Any) -> bool:
     """Whether a call gives the same each time, and changes nothing."""
     if getattr(target, "__module__", "") == "_operator":
         return True

@@ -62,8 +62,8 @@ def lstsq(input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str |
     least = max(rows, columns) * torch.finfo(input.dtype).eps if rcond is None else rcond
     is_vector, is_plain = b.shape == input.shape[:-1], driver in (None, "gelsy")
     right = b[..., None] if is_vector else b
-    solution, empty = torch.linalg.pinv(input, rtol=least) @ right, input.new_empty(0)
-    residuals = empty if is_plain or rows <= columns else (input @ solution - right).square().sum(-2)
+    solution, empty = torch.linalg.pinv(input, rtol=least) @ right, input.real.new_empty(0)
+    residuals = empty if is_plain or rows <= columns else (input @ solution - right).abs().square().sum(-2)
     rank = empty.long() if driver == "gels" else torch.linalg.matrix_rank(input, rtol=least)
     values = empty if is_plain or driver == "gels" else torch.linalg.svdvals(input)
     types: Any = torch.return_types

@@ -89,7 +89,8 @@ class _Program:
             (node.name, (*dims.axes(node), *axis_of_parts(node.meta["val"]))) for node in self._tensors()
         )
         first = self._at(dims.example(self._program))
-        return Symbolic(inputs, dims.ranges(self._program), first.flatten, self._at, first.parameters)
+        ranges = dims.ranges(self._program, least=1 if self._anew is None else 0)
+        return Symbolic(inputs, ranges, first.flatten, self._at, first.parameters)
 
     def _tensors(self) -> list[torch.fx.Node]:
         return [node for node in user_inputs(self._program) if _is_tensor(node.meta["val"])]
@@ -142,7 +143,7 @@ _LEAST_OPEN = 2
 def _opened(bounds: tuple[int, int | None], least: int | None) -> tuple[int, int | None]:
     """Return bounds that go down to what was asked for, where torch may have put its own."""
     lower, upper = bounds
-    return (max(1, least) if lower == _LEAST_OPEN and least is not None and least < lower else lower, upper)
+    return (least if lower == _LEAST_OPEN and least is not None and least < lower else lower, upper)
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,7 @@ def _each_size(
     given = [(*own, *axis_of_parts(leaf)) for own, leaf in zip(axes, filter(_is_tensor, leaves), strict=True)]
     names = (leaf.attrs[0] for leaf, _ in zip(first.model.main.inputs, given, strict=False))  # without the module's own
     roots = map(root, dims.values())
-    ranges = {dim.__name__: (max(1, dim.min), dim.max if isinstance(dim.max, int) else None) for dim in roots}
+    ranges = {dim.__name__: (dim.min, dim.max if isinstance(dim.max, int) else None) for dim in roots}
 
     anew = _Exports(module, args, kwargs, fallback)
 

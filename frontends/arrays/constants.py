@@ -11,7 +11,7 @@ import numpy as np
 
 from frittata.egraph import dtypes, terms
 from frittata.egraph.dtypes import DType
-from frittata.egraph.errors import ModelError
+from frittata.egraph.errors import EmptyError, ModelError
 from frittata.egraph.model import Array
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
@@ -32,7 +32,7 @@ def constant(value: Any) -> Any:
     >>> constant(np.float32(2)).op
     'full'
 
-    Raises: ModelError if it is none, or there is no element type for its dtype.
+    Raises: ModelError if it is none, or there is no element type for its dtype; EmptyError if it has no values.
     """
     if isinstance(value, np.matrix | np.ma.MaskedArray):
         raise ModelError(f"a constant is a {type(value).__name__}", do="give a plain array: numpy.asarray(x)")
@@ -42,6 +42,9 @@ def constant(value: Any) -> Any:
     if array.dtype in PART_BY_DTYPE:
         return Complex(constant(array.real), constant(array.imag))
     dtype = dtypes.from_numpy(array.dtype)
+    if not array.size:
+        what = f"an array of shape {array.shape}, which is empty, meets a tensor"
+        raise EmptyError(what, do="give arrays with values, join them, or compute this of arrays that are all empty")
     if not array.ndim:
         return idioms.scalar(array.item(), dtype)
     content = hashlib.sha256(f"{dtype}{array.shape}".encode() + array.tobytes()).hexdigest()[:16]

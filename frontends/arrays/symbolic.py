@@ -97,5 +97,5 @@ def _axes(
             raise ModelError(f"dynamic_shapes of {name}, which has {len(shape)} axes: {{{axis!r}: {dim!r}}}", do=_HOW)
         out[axis] = Linear(word)
         most = getattr(dim, "max", None)
-        ranges[word] = max(1, getattr(dim, "min", 1)), most if isinstance(most, int) else None
+        ranges[word] = getattr(dim, "min", 0), most if isinstance(most, int) else None
     return tuple(out)

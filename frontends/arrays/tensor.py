@@ -11,7 +11,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from frittata.egraph import dtypes, shapes
 from frittata.egraph.dtypes import DType
-from frittata.egraph.errors import MissingAttributeError, ModelError
+from frittata.egraph.errors import EmptyError, MissingAttributeError, ModelError
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Term
@@ -116,6 +116,10 @@ class Tensor(NDArrayOperatorsMixin):
         found = written.apply(ufunc, inputs, options) if method == "__call__" else NotImplemented
         if found is not NotImplemented:
             return found
+        if method == "__call__" and not options and any(map(_is_empty, inputs)):
+            told = ufunc(*map(_told, inputs))
+            if not any(part.size for part in (told if isinstance(told, tuple) else [told])):
+                return told
         given, named = unwrapped(inputs), unwrapped(options)
         if method == "__call__":
             return wrapped(ufuncs.apply(ufunc, given, named))
@@ -125,14 +129,22 @@ class Tensor(NDArrayOperatorsMixin):
         found = written.apply(function, args, options)
         if found is not NotImplemented:
             return found
+        if function in _JOINS and args and isinstance(args[0], list | tuple):
+            args = _without_empties(function, args, options)
         return wrapped(dispatch.apply(function, unwrapped(args), unwrapped(options)))
 
-    def __getitem__(self, key: Any) -> Tensor:
+    def __getitem__(self, key: Any) -> Any:
+        """Return what an index chooses: a tensor, or an array if that is empty."""
         parts = key if isinstance(key, tuple) else (key,)
         for part in parts:
             if hasattr(part, "read"):  # an index of `build`
                 return part.read(self, parts)
-        return Tensor(each(partial(indexed, key=unwrapped(parts)), self.term))
+        try:
+            return Tensor(each(partial(indexed, key=unwrapped(parts)), self.term))
+        except EmptyError:
+            if any(isinstance(part, Tensor | np.ndarray | list) for part in parts):
+                raise
+            return np.empty(self.shape, self.dtype)[key]
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
@@ -207,6 +219,30 @@ class Tensor(NDArrayOperatorsMixin):
             f"torch.{name} was given a frittata.Tensor, because the example arguments are numpy arrays",
             do="give torch tensors as example arguments of functions that call torch",
         )
+
+
+_JOINS = frozenset({np.concatenate, np.hstack, np.vstack, np.dstack})
+"""Functions of several arrays that pass over empty ones."""
+
+
+def _without_empties(function: Any, args: Any, options: Mapping[str, Any]) -> Any:
+    """Return the arguments of a join, if some arrays are empty without these, the others with the dtype of all.
+
+    Raises: ValueError, as numpy does, for shapes that do not fit.
+    """
+    if not any(map(_is_empty, args[0])):
+        return args
+    told = function([*map(_told, args[0])], *args[1:], **options)
+    return [as_tensor(part).astype(told.dtype) for part in args[0] if not _is_empty(part)], *args[1:]
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and not value.size
+
+
+def _told(value: Any) -> Any:
+    """Return an array of a tensor's shape and dtype, of which numpy tells those of results; all else as it is."""
+    return np.broadcast_to(np.zeros((), value.dtype), value.shape) if isinstance(value, Tensor) else value
 
 
 def _made(function: Any, *args: Any) -> Tensor:

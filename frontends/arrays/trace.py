@@ -11,19 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from frittata.egraph.errors import EmptyError, ModelError
+from frittata.egraph import dtypes
+from frittata.egraph.errors import ModelError
 from frittata.egraph.model import Function, Model
-from frittata.egraph.terms import Term
+from frittata.egraph.ops.registry import tensor
+from frittata.egraph.terms import TensorType, Term
 from frittata.frontends import draws
 from frittata.frontends.arrays import numpy_calls, places, trees
 from frittata.frontends.arrays.constants import values_in
-from frittata.frontends.arrays.tensor import Tensor, as_tensor, input, real_term
+from frittata.frontends.arrays.tensor import Tensor, as_tensor
 from frittata.frontends.arrays.trees import Path
 from frittata.frontends.calls import (
     COMPLEX_TENSOR,
     STATELESS,
     TENSOR,
     Call,
+    Empties,
     State,
     is_complex,
     is_same,
@@ -53,6 +56,7 @@ class ImportedFunction:
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
     state: State = STATELESS
     fallback: str = "error"
+    empties: Empties = field(default_factory=dict[int, TensorType])
 
     @property
     def is_flat(self) -> bool:
@@ -129,13 +133,14 @@ class ImportedFunction:
         """Return how the model is called, as plain data."""
         signature = self._signature
         if signature is None:
-            return Call(self.model, tuple(self.arguments.values()), {}, self.result)
+            return Call(self.model, tuple(self.arguments.values()), {}, self.result, empties=self.empties)
         bound = inspect.BoundArguments(signature, dict(self.arguments))  # pyright: ignore[reportArgumentType]
         either = inspect.Parameter.POSITIONAL_OR_KEYWORD
         positional = list(self.arguments)[: len(bound.args)]
         names = tuple(name for name in positional if signature.parameters[name].kind is either)
         is_plain = len(names) == len(bound.args)
-        return Call(self.model, bound.args, bound.kwargs, self.result, names if is_plain else ())
+        names = names if is_plain else ()
+        return Call(self.model, bound.args, bound.kwargs, self.result, names, empties=self.empties)
 
 
 def _changed(name: str, value: Any, before: Any) -> ModelError:
@@ -169,7 +174,7 @@ def from_function(
 
 def _traced(function: Callable[..., Any], bound: dict[str, Any], fallback: str) -> ImportedFunction:
     inputs: dict[Path, Term] = {}
-    tensors: dict[Path, Tensor] = {}
+    tensors: dict[Path, Any] = {}
     for path, leaf in trees.leaves(bound):
         if isinstance(leaf, np.matrix | np.ma.MaskedArray):
             what = f"argument {trees.name_of(path)} is a {type(leaf).__name__}"
@@ -184,7 +189,8 @@ def _traced(function: Callable[..., Any], bound: dict[str, Any], fallback: str) 
                 what = f"argument {trees.name_of(path)} is a complex {type(leaf).__name__}"
                 raise ModelError(what, do="give an array of numpy: numpy.from_dlpack(x)")
             inputs[path] = _input(trees.name_of(path), array, inputs.values())
-            tensors[path] = Tensor(as_complex(inputs[path]) if is_complex(array) else inputs[path])
+            whole = Tensor(as_complex(inputs[path]) if is_complex(array) else inputs[path])
+            tensors[path] = whole if array.size else array.copy()  # numpy knows all of what is empty
     given = trees.rebuilt(bound, lambda path, leaf: tensors.get(path, leaf))
     before = list(trees.leaves(given))
     name = getattr(function, "__name__", type(function).__name__)
@@ -193,11 +199,16 @@ def _traced(function: Callable[..., Any], bound: dict[str, Any], fallback: str) 
         result = _called(function, given)
     _check_unchanged(before, given)
     outputs: list[Term] = []
+    empties: dict[int, TensorType] = {}
 
     def noted(_: Path, leaf: Any) -> Any:
         if not isinstance(leaf, (Tensor, *_ARRAYS)):
             _check_constant(leaf)
             return leaf
+        if isinstance(leaf, np.ndarray) and not leaf.size:
+            real = real_of(leaf)
+            empties[len(outputs) + len(empties)] = TensorType(real.shape, dtypes.from_numpy(real.dtype))
+            return COMPLEX_TENSOR if is_complex(leaf) else TENSOR
         found = as_tensor(leaf).term
         outputs.append(stored(found))
         return COMPLEX_TENSOR if isinstance(found, Complex) else TENSOR
@@ -207,13 +218,13 @@ def _traced(function: Callable[..., Any], bound: dict[str, Any], fallback: str) 
     def argument(path: Path, leaf: Any) -> Any:
         if path not in inputs:
             return _kept(leaf)
-        return COMPLEX_TENSOR if isinstance(tensors[path].term, Complex) else TENSOR
+        return COMPLEX_TENSOR if is_complex(leaf) else TENSOR
 
     arguments = trees.rebuilt(bound, argument)
     main = Function(tuple(inputs.values()), tuple(outputs))
     origins = {term: origin_by_term[term] for term in main.walk() if term in origin_by_term}
     model = Model({"main": main}, values_in(outputs), origins)
-    return ImportedFunction(model, function, arguments, shape, fallback=fallback)
+    return ImportedFunction(model, function, arguments, shape, fallback=fallback, empties=empties)
 
 
 def _kept(leaf: Any) -> Any:
@@ -258,11 +269,9 @@ def _defaults(signature: inspect.Signature | None) -> dict[str, Any]:
 
 
 def _input(name: str, array: Any, taken: Iterable[Term]) -> Term:
-    if 0 in array.shape:
-        raise EmptyError(f"argument {name} is empty: shape {array.shape}", do="tensors need at least one value")
     try:
         real = real_of(array)
-        return real_term(name, input(_fresh(name, taken), real.shape, real.dtype))
+        return tensor("input", name=_fresh(name, taken), shape=real.shape, dtype=dtypes.from_numpy(real.dtype))
     except ModelError as error:
         error.where = f"argument {name}"
         raise

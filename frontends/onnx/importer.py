@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,12 +21,12 @@ from onnx import (
 from onnx.reference import ReferenceEvaluator
 
 from frittata.egraph import dtypes, shapes
-from frittata.egraph.errors import FrittataError, ModelError, UnsupportedOpError
+from frittata.egraph.errors import EmptyError, FrittataError, ModelError, UnsupportedOpError
 from frittata.egraph.model import Array, Function, Model, note_origin
 from frittata.egraph.ops.registry import tensor
-from frittata.egraph.terms import Term
+from frittata.egraph.terms import TensorType, Term
 from frittata.frontends import idioms, narrow
-from frittata.frontends.calls import STATELESS, Call, State
+from frittata.frontends.calls import STATELESS, Call, Empties, State
 from frittata.frontends.onnx import control, sequences
 from frittata.frontends.onnx.definitions import Definition, specialized
 from frittata.frontends.onnx.files import loaded
@@ -38,6 +38,7 @@ from frittata.frontends.onnx.values import (
     held,
     initial,
     is_foldable,
+    is_known,
     is_same,
     is_short,
     is_uniform,
@@ -54,6 +55,7 @@ class ImportedOnnx:
     outputs: tuple[str, ...]
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
     state: State = STATELESS
+    empties: Empties = field(default_factory=dict[int, TensorType])
 
     @property
     def is_flat(self) -> bool:
@@ -74,7 +76,7 @@ class ImportedOnnx:
 
     def call(self) -> Call:
         """Return how the model is called, as plain data."""
-        return Call.of(self.model)
+        return Call.of(self.model, empties=self.empties)
 
 
 def arguments_of(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
@@ -122,7 +124,7 @@ def _checked_dims(dims: Mapping[str, Any], model: ModelProto) -> dict[str, int]:
 
 def _checked_extent(extent: Any, where: str) -> int:
     if isinstance(extent, bool) or not isinstance(extent, int | np.integer) or extent < 0:
-        raise ModelError(f"{extent!r} is no extent", where=where, do="give an integer, at least 1")
+        raise ModelError(f"{extent!r} is no extent", where=where, do="give an integer, at least 0")
     return int(extent)
 
 
@@ -179,17 +181,18 @@ class _Importer:
             raise ModelError(f"the model has no input {', '.join(unknown)}", do="give known= by the names of inputs")
         scope |= {name: Value(_known(declared[name], array)) for name, array in known.items()}
         inputs = self._inputs([given for given in declared_inputs(graph) if given.name not in known], args)
-        scope |= {term.attrs[0]: Value(term=term) for term in inputs}
+        scope |= {term.attrs[0]: _given(term) for term in inputs}
         self._nodes(graph.node, scope, "")
-        results = [(self._operand(output.name, scope), output.name) for output in graph.output]
+        found = [(self._operand(output.name, scope), output.name) for output in graph.output]
         self._refuse_unsupported()
-        outputs = [self._term(value, name) for value, name in results]
+        results = [(value, name) for value, name in found if value is not None]  # as all are by now
+        empties = {at: _type_of(value.array, name) for at, (value, name) in enumerate(results) if value.is_empty}
+        outputs = [self._term(value, name) for value, name in results if not value.is_empty]
         function = Function(tuple(inputs), tuple(outputs))
         used = {term.attrs[0] for term in function.walk() if term.op == "param"}
         params = {name: value for name, value in self._params.items() if name in used}
-        return ImportedOnnx(
-            Model({"main": function}, params, self._origin_by_term), tuple(output.name for output in graph.output)
-        )
+        model = Model({"main": function}, params, self._origin_by_term)
+        return ImportedOnnx(model, tuple(output.name for output in graph.output), empties=empties)
 
     def _inputs(self, declared: Sequence[ValueInfoProto], args: Sequence[Any]) -> list[Term]:
         if args and len(args) != len(declared):
@@ -215,8 +218,6 @@ class _Importer:
             )
         if shape is None:
             raise ModelError(f"{what} has no shape", do="give example arguments")
-        if 0 in shape:
-            raise ModelError(f"{what} is empty: shape {shapes.fmt(shape)}", do="tensors need at least one value")
         return tensor("input", name=declared.name, shape=shape, dtype=dtype_of(kind.elem_type, what))
 
     def _extent(self, dim: Any, given: int | None, what: str) -> int:
@@ -272,9 +273,13 @@ class _Importer:
             return () if is_lost else self._node(self._cast(node, values[1]), scope, place)
         if kind in ("Shape", "Size"):  # these ask about shapes, not about terms
             return () if is_lost else self._shape(node, values)
-        if not is_lost and all(map(is_foldable, values)) and self._has_reference(node, row):
+        if not is_lost and all(map(is_foldable, values)) and self._has_reference(node, row, _NOT_FOLDED):
             arrays = self._fold(node, row, values)
             if arrays is not None and (row is None or all(map(is_short, arrays))):
+                return [Value(array) for array in arrays]
+        if not is_lost and all(map(is_known, values)) and any(value.is_empty for value in values):
+            arrays = self._fold(node, row, values) if self._has_reference(node, row, _NOT_FOLDED - LAYERS) else None
+            if arrays is not None:
                 return [Value(array) for array in arrays]
         if row is None and function is None:
             raise UnsupportedOpError(node.op_type)
@@ -301,9 +306,9 @@ class _Importer:
         fitting = [row for row in rows if row.since <= self._opset(node)]
         return max(fitting, key=lambda row: row.since) if fitting else None
 
-    def _has_reference(self, node: NodeProto, row: Row | None) -> bool:
+    def _has_reference(self, node: NodeProto, row: Row | None, but: Collection[str]) -> bool:
         """Whether ONNX's reference computes what a node means; of operators with several rows it knows the newest."""
-        if node.domain or node.op_type in _NOT_FOLDED:
+        if node.domain or node.op_type in but:
             return False
         return row is None or row is ROWS[node.op_type][-1]
 
@@ -452,7 +457,8 @@ class _Importer:
         """Return one value everywhere as a number, else a param; a weight is a param whatever it holds."""
         kind = dtype_of(helper.np_dtype_to_tensor_dtype(array.dtype), f"constant {name}")
         if not array.size:
-            raise ModelError(f"{name} is empty: shape {shapes.fmt(array.shape)}", do="tensors need at least one value")
+            what = f"{name} is empty: shape {shapes.fmt(array.shape)}"
+            raise EmptyError(what, do="compute what takes empty tensors beside others outside of the model")
         if not weight and is_uniform(array):
             return idioms.filled(array.flat[0].item(), array.shape, kind)
         while name in self._params and not is_same(self._params[name], array):
@@ -489,6 +495,17 @@ _ONNX_BY_DTYPE = {name: kind for kind, name in DTYPE_BY_ONNX.items()}
 
 def _domain(node: NodeProto) -> str:
     return NAME_BY_DOMAIN.get(node.domain, node.domain)
+
+
+def _given(term: Term) -> Value:
+    """Return the value of an input; of an empty one all is known."""
+    if 0 not in term.shape:
+        return Value(term=term)
+    return Value(np.empty(shapes.concrete(term.shape), dtypes.to_numpy(term.dtype)))
+
+
+def _type_of(array: Any, name: str) -> TensorType:
+    return TensorType(array.shape, dtype_of(helper.np_dtype_to_tensor_dtype(array.dtype), name))
 
 
 def _opsets(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:

@@ -26,7 +26,8 @@ def of_onnx(source: Any) -> Symbolic:
         shapes = [tuple(sizes[a.dim] if isinstance(a, Linear) else a for a in axes) for _, axes in inputs]
         return from_onnx(model, shapes)
 
-    return Symbolic(inputs, {}, lambda args, kwargs: arguments_of(names, args, kwargs), at)
+    dims = {axis.dim for _, axes in inputs for axis in axes if isinstance(axis, Linear)}
+    return Symbolic(inputs, dict.fromkeys(dims, (0, None)), lambda args, kwargs: arguments_of(names, args, kwargs), at)
 
 
 def _axes(declared: ValueInfoProto) -> tuple[Axis, ...]:

@@ -67,6 +67,11 @@ def late(what: str, *values: Value) -> LateError:
     return LateError(what, inputs=tuple(term.attrs[0] for term in terms if term.op == "input" and len(term.shape) < 2))
 
 
+def is_known(value: Value) -> bool:
+    """Whether an operand is known; one that is left out hinders nothing."""
+    return value.is_absent or value.array is not None
+
+
 def is_foldable(value: Value) -> bool:
     """Whether an operand is known, and short, and no weight; one that is left out hinders nothing."""
     return value.is_absent or (value.array is not None and not value.weight and is_short(value.array))

@@ -355,7 +355,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a mask": (lambda x: x[x > 0], "mask(.|\n)*choose among them: where"),
     "an index": (lambda x: x[5], "index 5"),
     "too many indices": (lambda x: x[0, 0, 0], "3 indices"),
-    "an empty slice": (lambda x: x[3:3], "empty"),
+    "no places": (lambda x: x[[]], r"shape \(0,\), which is empty, meets a tensor"),
     "no row": (lambda x: np.percentile(x, 50), "no row"),
     "no ufunc": (lambda x: np.spacing(x), "no row"),
     "an argument": (lambda x: np.sum(x, where=[True]), "where"),
@@ -448,10 +448,8 @@ def test_arrays_that_mean_something_else_are_refused(kind: type[Array]) -> None:
 
 
 def test_arrays_that_no_tensor_can_be_are_named() -> None:
-    texts = M.astype("U4")
-    for array, message in ((M[:0], r"argument b is empty: shape \(0, "), (texts, "no element type(.|\n)*argument b")):
-        with pytest.raises(ModelError, match=message):
-            from_function(lambda a, b: a + b, (M, array))
+    with pytest.raises(ModelError, match=r"no element type(.|\n)*argument b"):
+        from_function(lambda a, b: a + b, (M, M.astype("U4")))
 
 
 def test_a_root_by_float_power_is_a_power() -> None:

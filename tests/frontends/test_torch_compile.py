@@ -165,7 +165,7 @@ def test_two_modules_of_one_class_do_not_share_weights(compile: Any) -> None:
             same(compile(module)(x), module(x))
 
 
-def test_what_is_empty_is_run_by_torch(compile: Any, compiled: Any) -> None:
+def test_what_a_mask_selects_may_be_empty(compile: Any, compiled: Any) -> None:
     class Selected(nn.Module):
         """The graph breaks at the mask, and the first of what it selects is left out."""
 
@@ -185,7 +185,18 @@ def test_what_is_empty_is_run_by_torch(compile: Any, compiled: Any) -> None:
                 for found, expected in zip(fast(torch.tensor(values)), module(torch.tensor(values)), strict=True):
                     same(found, expected)
             module.scale.mul_(3)
-    assert compiled
+    assert {0, 1} <= {extent for fast in compiled for type_ in fast.program.inputs.values() for extent in type_.shape}
+
+
+def test_what_only_torch_can_say_of_empty_tensors_is_run_by_torch(compile: Any, compiled: Any) -> None:
+    def places(x: Tensor, ends: Tensor) -> Tensor:
+        return torch.searchsorted(ends, x) + 1
+
+    x, ends = torch.randn(5), torch.arange(3.0)
+    options: Any = {"machine": REFERENCE}
+    fast = torch.compile(places, backend="frittata", options=options, dynamic=False)
+    assert torch.equal(fast(x, ends[:0]), places(x, ends[:0])) and not compiled
+    assert torch.equal(fast(x, ends), places(x, ends)) and compiled
 
 
 class Noisy(nn.Module):
