@@ -106,11 +106,17 @@ def apply(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any]) -> An
     *wanted, result = map(dtypes.from_numpy, loop)
     for x, dtype in zip(inputs, wanted, strict=True):
         if type(x) is int and dtypes.is_integer(dtype) and not fits(x, dtype):
+            if ufunc in _COMPARISONS:  # all that the tensor can hold lies on one side
+                (shape,) = (one.shape for one in inputs if isinstance(one, Term))
+                return idioms.filled(bool(ufunc(*(one if one is x else 0 for one in inputs))), shape, "bool")
             raise ModelError(
                 f"numpy.{ufunc.__name__} of {dtype} and {x}", do="convert the tensor to a wider dtype before"
             )
     operands = (idioms.typed(x, dtype) for x, dtype in zip(inputs, wanted, strict=True))
     return idioms.cast(narrow.applied(UFUNCS[ufunc], tuple(operands), {}, lambda: [result]), result)
+
+
+_COMPARISONS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
 
 
 def fits(number: int, dtype: DType) -> bool:
