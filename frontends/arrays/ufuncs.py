@@ -93,12 +93,21 @@ def truth(x: Complex | Term) -> Term:
 def apply(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
     """Apply a universal function.
 
-    Raises: UnsupportedOpError without a row, where numpy is not called; ModelError for options.
+    Raises: UnsupportedOpError without a row, or one for such arguments, where numpy is not called; ModelError for
+        arguments that it does not take.
     """
     if ufunc not in UFUNCS:
         return numpy_calls.call(ufunc, inputs, options)
+    try:
+        return _by_row(ufunc, inputs, options)
+    except UnsupportedOpError as error:
+        return numpy_calls.in_place_of(error, ufunc, inputs, options)
+
+
+def _by_row(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
     if options:
-        raise ModelError(f"numpy.{ufunc.__name__} with {', '.join(options)}", do="leave it out, and convert the result")
+        what = f"numpy.{ufunc.__name__} with {', '.join(options)}"
+        raise UnsupportedOpError(what, do="leave it out, and convert the result")
     inputs = _arrays(inputs)
     loop = ufunc.resolve_dtypes((*map(_kind, inputs), *(None,) * ufunc.nout))
     if any(isinstance(x, Complex | complex) for x in inputs):
