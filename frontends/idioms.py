@@ -137,7 +137,8 @@ def negative_axes(axes: Sequence[int] | int | None, rank: int) -> list[int]:
         axes = [axes]
     if not axes:
         return list(range(-rank, 0))
-    return sorted({negative_axis(axis, rank) for axis in axes}) if rank else []
+    found = sorted({negative_axis(axis, rank) for axis in axes})
+    return found if rank else []
 
 
 def reshape(x: Term, shape: Sequence[Dim]) -> Term:

@@ -396,12 +396,12 @@ def _mean_of_bags(total: Term, counts: Term) -> Term:
 def place(x: Term, fold: str, axis: int | None = None, keep: bool = False) -> Term:
     """Return where the "max" or "min" along an axis stands, the first of equal ones; without an axis, in all of x."""
     x = idioms.cast(x, "i32") if x.dtype == "bool" else x
-    if axis is None or not x.shape:
+    along = None if axis is None else idioms.negative_axis(axis, len(x.shape))
+    if along is None or not x.shape:
         out = tensor(f"arg{fold}", idioms.reshape(x, (-1,)), axis=-1)
         return idioms.reshape(out, (1,) * len(x.shape) if keep else ())
-    axis = idioms.negative_axis(axis, len(x.shape))
-    out = tensor(f"arg{fold}", x, axis=axis)
-    return out if keep else idioms.squeeze(out, [axis])
+    out = tensor(f"arg{fold}", x, axis=along)
+    return out if keep else idioms.squeeze(out, [along])
 
 
 def running(x: Term, op: str, axis: int) -> Term:

@@ -50,14 +50,14 @@ def replicate(x: Term, low: Sequence[int], high: Sequence[int]) -> Term:
     return x
 
 
-def reflect(x: Term, low: Sequence[int], high: Sequence[int]) -> Term:
-    """Pad the last axes with their mirror image, without the border itself."""
+def reflect(x: Term, low: Sequence[int], high: Sequence[int], twice: int = 0) -> Term:
+    """Pad the last axes with their mirror image, in which so many values at the border are there once more."""
     for axis, before, after in zip(range(-len(low), 0), low, high, strict=True):
         extent = idioms.number(x.shape[axis])
-        if max(before, after) >= extent:
+        if max(before, after) >= extent + twice:
             raise ModelError(f"reflection of {x.type} by {before} and {after} on axis {axis}")
-        left = [resample(x, axis, before, before, -1)] if before > 0 else []
-        right = [resample(x, axis, after, extent - 2, -1)] if after > 0 else []
+        left = [resample(x, axis, before, before - twice, -1)] if before > 0 else []
+        right = [resample(x, axis, after, extent - 2 + twice, -1)] if after > 0 else []
         middle = idioms.take_slice(x, axis, max(0, -before), 1, extent + min(0, before) + min(0, after))
         x = concat((*left, middle, *right), axis)
     return x

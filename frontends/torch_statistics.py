@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.modules import transformer
 from torch.overrides import TorchFunctionMode
 
 from frittata.egraph.errors import ModelError
@@ -83,8 +84,25 @@ _WRITTEN: dict[Any, Any] = {
 }
 
 
+_DETECT = "_detect_is_causal_mask"
+
+
+def _is_said_to_be_causal(_: Tensor | None, is_causal: bool | None = None, size: int | None = None) -> bool:
+    """Return what the caller of a transformer's layers says of a mask, which is applied in any case."""
+    return is_causal is True
+
+
 class WrittenOut(TorchFunctionMode):
     """Has functions that look at values compute the same without."""
+
+    def __enter__(self) -> WrittenOut:
+        self._detect = transformer.__dict__[_DETECT]
+        transformer.__dict__[_DETECT] = _is_said_to_be_causal  # torch does not dispatch it
+        return super().__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
+        transformer.__dict__[_DETECT] = self._detect
 
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from frittata.egraph.errors import ModelError
+from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import Term
 from frittata.frontends.arrays import fourier, functions_complex, numpy_calls
@@ -21,18 +21,26 @@ from frittata.frontends.idioms_complex import Complex
 def apply(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
     """Apply a function.
 
-    Raises: UnsupportedOpError without a row, where numpy is not called; ModelError for arguments that rows do not take.
+    Raises: UnsupportedOpError without a row, or one for such arguments, where numpy is not called; ModelError for
+        arguments that it does not take.
     """
     given = {key: value for key, value in options.items() if value is not np._NoValue}  # pyright: ignore
     if function not in _ROWS:
         return numpy_calls.call(function, args, given)
+    try:
+        return _by_row(function, args, given)
+    except UnsupportedOpError as error:
+        return numpy_calls.in_place_of(error, function, args, given)
+
+
+def _by_row(function: Any, args: Sequence[Any], given: dict[str, Any]) -> Any:
     name = f"{function.__module__}.{function.__name__}"
     row = _ROWS[function]
     taken = signature(row)
     try:
         bound = taken.bind(*args, **given)
     except TypeError as error:
-        raise ModelError(f"{name}: {error}", do="leave the argument out") from error
+        raise UnsupportedOpError(f"{name}: {error}", do="leave the argument out") from error
     if bound.arguments.get("out") is not None:
         raise ModelError(f"{name} with out", do="take what it returns")
     for label in _STATIC.intersection(bound.arguments):

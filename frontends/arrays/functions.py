@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from frittata.egraph.ops.registry import tensor
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms, idioms_indices, idioms_windows
 from frittata.frontends.arrays import ufuncs
+from frittata.frontends.arrays.axes import distinct, extent_of, ints, over
 from frittata.frontends.arrays.constants import term_of
 from frittata.frontends.arrays.indexing import within
 from frittata.frontends.arrays.ufuncs import aten_row, converted, floats, promoted, summed, truth
@@ -28,40 +29,13 @@ from frittata.frontends.einsum import einsum, tensordot
 Row = Callable[..., Any]
 
 
-def _axes(x: Term, axis: Any) -> Any:
-    if axis is None or isinstance(axis, int):
-        return axis
-    if not isinstance(axis, tuple):
-        raise ModelError(f"axis {axis!r}", do="give an integer or a tuple of integers")
-    if not axis:
-        raise UnsupportedOpError("a reduction over no axes")
-    return _distinct(axis, len(x.shape))  # pyright: ignore
-
-
-def _extent(x: Term, axis: int) -> int:
-    return idioms.number(x.shape[_distinct([axis], len(x.shape))[0]])
-
-
-def _distinct(axes: Sequence[int], rank: int) -> list[int]:
-    """Return axes counted from the left.
-
-    Raises: ModelError if there is no such axis, or one is there twice.
-    """
-    if axes and not rank:
-        raise ModelError(f"axis {axes[0]} of a tensor without axes", do="give it axes, by numpy.atleast_1d")
-    found = [idioms.negative_axis(axis, rank) + rank for axis in axes]
-    if len(set(found)) < len(found):
-        raise ModelError(f"axes {tuple(axes)}, one of them twice", do="give each axis once")
-    return found
-
-
 def _reduction(build: Callable[[Term, Any, bool], Term], prepare: Callable[[Term], Term]) -> Row:
     def row(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False) -> Term:
         x = term_of(a)
         x = prepare(x) if dtype is None else converted(x, dtype)
         if prepare is floats and not dtypes.is_float(x.dtype):
             raise UnsupportedOpError(f"a mean of dtype {x.dtype}", do="leave dtype out, and convert the result")
-        return build(x, _axes(x, axis), keepdims)
+        return build(x, over(x, axis), keepdims)
 
     return row
 
@@ -69,7 +43,7 @@ def _reduction(build: Callable[[Term, Any, bool], Term], prepare: Callable[[Term
 def _extreme(fold: str) -> Row:
     def row(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Term:
         x = term_of(a)
-        return idioms.extreme(x, fold, _axes(x, axis), keepdims)
+        return idioms.extreme(x, fold, over(x, axis), keepdims)
 
     return row
 
@@ -77,7 +51,7 @@ def _extreme(fold: str) -> Row:
 def _any_or_all(fold: str) -> Row:
     def row(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Term:
         x = truth(term_of(a))
-        return idioms.extreme(x, fold, _axes(x, axis), keepdims)
+        return idioms.extreme(x, fold, over(x, axis), keepdims)
 
     return row
 
@@ -104,7 +78,7 @@ def _variance(
     x = floats(term_of(a)) if dtype is None else converted(term_of(a), dtype)
     if not dtypes.is_float(x.dtype):
         raise UnsupportedOpError(f"a variance of dtype {x.dtype}", do="leave dtype out, and convert the result")
-    return idioms.variance(x, _axes(x, axis), ddof or correction, keepdims)
+    return idioms.variance(x, over(x, axis), ddof or correction, keepdims)
 
 
 @wraps(_variance)
@@ -126,14 +100,10 @@ def _flat(x: Term) -> Term:
     return idioms.reshape(x, (-1,))
 
 
-def _ints(value: Any) -> tuple[int, ...]:
-    return (int(value),) if isinstance(value, int | np.integer) else tuple(map(int, shapes.concrete(value)))
-
-
 def _reshape(a: Term, shape: Any, order: str = "C") -> Term:
     if order not in ("C", "F"):
         raise UnsupportedOpError(f"reshape in the order {order!r}", do='give "C" or "F"')
-    wanted = _ints(shape)
+    wanted = ints(shape)
     if wanted.count(-1) > 1 or min(wanted, default=1) < -1 or 0 in wanted:
         raise ModelError(f"reshape to {wanted}", do="give extents, one of them -1 at most")
     return idioms.reshape(a, wanted) if order == "C" else _transpose(idioms.reshape(_transpose(a), wanted[::-1]))
@@ -141,7 +111,7 @@ def _reshape(a: Term, shape: Any, order: str = "C") -> Term:
 
 def _transpose(a: Term, axes: Any = None) -> Term:
     rank = len(a.shape)
-    order = range(rank)[::-1] if axes is None else _distinct(_ints(axes), rank)
+    order = range(rank)[::-1] if axes is None else distinct(ints(axes), rank)
     if len(order) != rank:
         raise ModelError(f"transpose of {a.type} by {axes}", do="give all axes")
     return idioms.permute(a, order)
@@ -155,7 +125,7 @@ def _matrix_transpose(x: Term) -> Term:
 
 def _moveaxis(a: Term, source: Any, destination: Any) -> Term:
     rank = len(a.shape)
-    start, end = (_distinct(_ints(axes), rank) for axes in (source, destination))
+    start, end = (distinct(ints(axes), rank) for axes in (source, destination))
     if len(start) != len(end):
         raise ModelError(f"moveaxis of {len(start)} axes to {len(end)} places", do="give a place for each axis")
     order = [axis for axis in range(rank) if axis not in start]
@@ -165,23 +135,23 @@ def _moveaxis(a: Term, source: Any, destination: Any) -> Term:
 
 
 def _expand_dims(a: Term, axis: Any) -> Term:
-    rank = len(a.shape) + len(_ints(axis))
-    for at in sorted(_distinct(_ints(axis), rank)):
+    rank = len(a.shape) + len(ints(axis))
+    for at in sorted(distinct(ints(axis), rank)):
         a = idioms.unsqueeze(a, at)
     return a
 
 
 def _broadcast_to(array: Any, shape: Any) -> Term:
-    if min(_ints(shape), default=1) < 1:
+    if min(ints(shape), default=1) < 1:
         raise ModelError(f"numpy.broadcast_to {shape}", do="give extents of at least 1")
-    return idioms.expand(term_of(array), _ints(shape))
+    return idioms.expand(term_of(array), ints(shape))
 
 
 def _squeeze(a: Term, axis: Any = None) -> Term:
-    wrong = [at for at in _distinct(_ints(() if axis is None else axis), len(a.shape)) if a.shape[at] != 1]
+    wrong = [at for at in distinct(ints(() if axis is None else axis), len(a.shape)) if a.shape[at] != 1]
     if wrong:
         raise ModelError(f"squeeze of axis {wrong[0]} of {a.type}", do="only axes of extent 1 can be dropped")
-    return idioms.squeeze(a, None if axis is None else _ints(axis))
+    return idioms.squeeze(a, None if axis is None else ints(axis))
 
 
 def _atleast(rank: int) -> Row:
@@ -210,7 +180,7 @@ def _concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Term:
     parts = promoted(*_parts(arrays))
     if axis is None:
         return idioms_windows.concat([_flat(part) for part in parts], 0)
-    _distinct([axis], len(parts[0].shape))
+    distinct([axis], len(parts[0].shape))
     return idioms_windows.concat(parts, axis)
 
 
@@ -238,7 +208,7 @@ def _column_stack(tup: Sequence[Any]) -> Term:
 
 
 def _split(ary: Term, indices_or_sections: Any, axis: int = 0, equal: bool = True) -> list[Term]:
-    extent = _extent(ary, axis)
+    extent = extent_of(ary, axis)
     if isinstance(indices_or_sections, int):
         count = indices_or_sections
         if count < 1:
@@ -247,7 +217,7 @@ def _split(ary: Term, indices_or_sections: Any, axis: int = 0, equal: bool = Tru
             raise ModelError(f"split of {ary.type} into {count} equal parts of axis {axis}", do="use numpy.array_split")
         sizes = [extent // count + (i < extent % count) for i in range(count)]
     else:
-        bounds = [0, *(min(max(b if b >= 0 else b + extent, 0), extent) for b in _ints(indices_or_sections)), extent]
+        bounds = [0, *(min(max(b if b >= 0 else b + extent, 0), extent) for b in ints(indices_or_sections)), extent]
         sizes = [end - start for start, end in itertools.pairwise(bounds)]
     return list(idioms.split(ary, sizes, axis))
 
@@ -257,7 +227,7 @@ def _array_split(ary: Term, indices_or_sections: Any, axis: int = 0) -> list[Ter
 
 
 def _tile(A: Term, reps: Any) -> Term:
-    times = _ints(reps)
+    times = ints(reps)
     if min(times, default=1) < 1:
         raise UnsupportedOpError(f"numpy.tile by {reps}", do="give numbers of at least 1")
     return idioms.repeat(A, (*(1,) * (len(A.shape) - len(times)), *times))
@@ -269,21 +239,23 @@ def _repeat(a: Term, repeats: Any, axis: int | None = None) -> Term:
             f"numpy.repeat by {repeats}", do="give one number, at least 1, or numpy.take the places"
         )
     x = a if a.shape and axis is not None else _flat(a)
-    (at,) = _distinct([axis or 0], len(x.shape))
+    (at,) = distinct([axis or 0], len(x.shape))
     return idioms_indices.repeat_each(x, repeats, at)
 
 
 def _roll(a: Term, shift: Any, axis: Any = None) -> Term:
-    axes = None if axis is None else _ints(axis)
-    shifts = _ints(shift)
+    axes = None if axis is None else ints(axis)
+    shifts = ints(shift)
     if axes is None:
         return idioms_indices.roll(a, [sum(shifts)])
+    if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):
+        raise ModelError(f"numpy.roll by {shift} along {axes}", do="give a shift for each axis, or one for all")
     by, along = ([int(pair[side]) for pair in np.broadcast(shifts, axes)] for side in (0, 1))
-    return idioms_indices.roll(a, by, [_distinct([axis], len(a.shape))[0] for axis in along]) if by else a
+    return idioms_indices.roll(a, by, [distinct([axis], len(a.shape))[0] for axis in along]) if by else a
 
 
 def _flip(m: Term, axis: Any = None) -> Term:
-    return idioms_indices.flip(m, range(len(m.shape)) if axis is None else _distinct(_ints(axis), len(m.shape)))
+    return idioms_indices.flip(m, range(len(m.shape)) if axis is None else distinct(ints(axis), len(m.shape)))
 
 
 def _pad(array: Term, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Term:
@@ -297,12 +269,17 @@ def _pad(array: Term, pad_width: Any, mode: str = "constant", constant_values: A
     low, high = (tuple(map(int, side)) for side in width.T)
     if min((*low, *high), default=0) < 0:
         raise ModelError(f"numpy.pad by {pad_width}", do="give widths of at least 0")
-    border = {"edge": idioms_windows.replicate, "reflect": idioms_windows.reflect, "wrap": idioms_windows.circular}
+    border: dict[str, Row] = {
+        "edge": idioms_windows.replicate,
+        "reflect": idioms_windows.reflect,
+        "symmetric": partial(idioms_windows.reflect, twice=1),
+        "wrap": idioms_windows.circular,
+    }
     if mode in border:
         return border[mode](array, low, high)
     if mode != "constant" or np.ndim(constant_values):
         raise UnsupportedOpError(
-            f"numpy.pad by {mode!r} with {constant_values}", do="give a number, edge, reflect or wrap"
+            f"numpy.pad by {mode!r} with {constant_values}", do="give a number, edge, reflect, symmetric or wrap"
         )
     return idioms_windows.pad(array, low, high, filling(constant_values, array.dtype))
 
@@ -326,6 +303,11 @@ def _where(condition: Any, *choices: Any) -> Term:
 
 def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: None = None, min: Any = None, max: Any = None) -> Term:
     low, high = (b if a is None else a for a, b in ((a_min, min), (a_max, max)))
+    a = term_of(a)
+    if dtypes.is_integer(a.dtype):  # an integer beyond what it can hold is no bound
+        held = np.iinfo(dtypes.to_numpy(a.dtype))
+        low = None if type(low) is int and low < held.min else low
+        high = None if type(high) is int and high > held.max else high
     x, *_ = promoted(a, *(bound for bound in (low, high) if bound is not None))
     x = x if low is None else ufuncs.apply(np.maximum, (x, low), {})
     return x if high is None else ufuncs.apply(np.minimum, (x, high), {})
@@ -338,11 +320,17 @@ def _indices(x: Any) -> Term:
     return indices
 
 
-def _take(a: Any, indices: Any, axis: int | None = None) -> Term:
+def _take(a: Any, indices: Any, axis: int | None = None, out: None = None, mode: str = "raise") -> Term:
     x, at = term_of(a), _indices(indices)
     if axis is None:
         x, axis = _flat(x), 0
-    extent = _extent(x, axis)
+    extent = extent_of(x, axis)
+    if mode == "clip":
+        at = _clip(at, 0, extent - 1)
+    if mode == "wrap":
+        at = ufuncs.apply(np.remainder, (converted(at, np.int64), extent), {})
+    if mode not in ("raise", "clip", "wrap"):
+        raise ModelError(f"numpy.take with mode={mode!r}", do='give "raise", "clip" or "wrap"')
     return idioms_indices.take(x, idioms_indices.wrapped(within(at, x, axis), extent), axis)
 
 
@@ -353,7 +341,7 @@ def _take_along(arr: Term, indices: Any, axis: int | None = -1) -> Term:
     rank = len(arr.shape)
     if len(at.shape) != rank:
         raise ModelError(f"take_along_axis of {arr.type} by {at.type}", do="give indices with as many axes")
-    along = idioms.negative_axis(axis, rank)
+    along = distinct([axis], rank)[0] - rank
     whole, places = list(arr.shape), list(at.shape)
     for i in range(-rank, 0):
         if i != along:
@@ -382,7 +370,7 @@ def _diag(v: Term, k: int = 0) -> Term:
 
 
 def _diagonal(a: Term, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Term:
-    return idioms_indices.diagonal(a, offset, *_distinct((axis1, axis2), len(a.shape)))
+    return idioms_indices.diagonal(a, offset, *distinct((axis1, axis2), len(a.shape)))
 
 
 def _trace(a: Term, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Term:
@@ -426,7 +414,7 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Term:
     x, y = promoted(term_of(a), term_of(b))
     if isinstance(axes, int):
         axes = (range(-axes, 0), range(axes))
-    first, second = (_distinct(_ints(part), len(z.shape)) for part, z in zip(axes, (x, y), strict=True))
+    first, second = (distinct(ints(part), len(z.shape)) for part, z in zip(axes, (x, y), strict=True))
     return tensordot(x, y, (first, second))
 
 
@@ -438,14 +426,13 @@ def _einsum(subscripts: Any, *operands: Any, optimize: Any = None) -> Term:
 
 def _cross(a: Any, b: Any, axis: int = -1) -> Term:
     x, y = promoted(term_of(a), term_of(b))
-    if _extent(x, axis) != 3 or _extent(y, axis) != 3:
+    if extent_of(x, axis) != 3 or extent_of(y, axis) != 3:
         raise UnsupportedOpError(f"numpy.cross of {x.type} and {y.type}", do="give vectors of three along the axis")
     return idioms_indices.cross(x, y, axis)
 
 
 def _norm(x: Term, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Term:
-    over = _axes(x, axis)
-    axes = idioms.negative_axes(over, len(x.shape))
+    axes = idioms.negative_axes(over(x, axis), len(x.shape))
     is_vector = len(axes) == 1
     if (ord not in (None, "fro") and not is_vector) or (ord == "fro" and len(axes) != 2):
         do = "give two axes" if ord == "fro" else "give one axis"
@@ -476,7 +463,7 @@ def _round(a: Term, decimals: int = 0, out: None = None) -> Term:
 def _like(value: Any) -> Row:
     def row(a: Term, dtype: Any = None, shape: Any = None) -> Term:
         kind: DType = a.dtype if dtype is None else dtypes.from_numpy(dtype)
-        return idioms.filled(filling(value, kind), a.shape if shape is None else _ints(shape), kind)
+        return idioms.filled(filling(value, kind), a.shape if shape is None else ints(shape), kind)
 
     return row
 
@@ -485,25 +472,30 @@ def _full_like(a: Term, fill_value: Any, dtype: Any = None, shape: Any = None) -
     if not isinstance(fill_value, Term):
         return _like(fill_value)(a, dtype, shape)
     kind: DType = a.dtype if dtype is None else dtypes.from_numpy(dtype)
-    return idioms.expand(idioms.cast(fill_value, kind), a.shape if shape is None else _ints(shape))
+    return idioms.expand(idioms.cast(fill_value, kind), a.shape if shape is None else ints(shape))
 
 
-def _diff(a: Term, n: int = 1, axis: int = -1) -> Term:
+def _diff(a: Term, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Term:
     if n < 0:
         raise ModelError(f"numpy.diff {n} times", do="give a number of at least 0")
+    (at,) = distinct([axis], len(a.shape))
+    slab = (*a.shape[:at], 1, *a.shape[at + 1 :])
+    given = (a if end is a else term_of(end) for end in (prepend, a, append) if end is not None)
+    if n:
+        a = _concatenate([part if part.shape else idioms.expand(part, slab) for part in given], axis)
     for _ in range(n):
-        extent = _extent(a, axis)
+        extent = extent_of(a, axis)
         ends = (idioms.take_slice(a, axis, start, 1, extent - 1) for start in (1, 0))
         a = tensor("ne" if a.dtype == "bool" else "sub", *ends)
     return a
 
 
 def _size(a: Term, axis: int | None = None) -> int:
-    return shapes.size(a.shape) if axis is None else _extent(a, axis)
+    return shapes.size(a.shape) if axis is None else extent_of(a, axis)
 
 
 def _count_nonzero(a: Term, axis: Any = None, *, keepdims: bool = False) -> Term:
-    return idioms.reduce(idioms.cast(truth(a), "i64"), "sum", _axes(a, axis), keepdims)
+    return idioms.reduce(idioms.cast(truth(a), "i64"), "sum", over(a, axis), keepdims)
 
 
 def _ptp(a: Term, axis: Any = None, out: None = None, keepdims: bool = False) -> Term:
@@ -534,7 +526,7 @@ FUNCTIONS: dict[Any, Row] = {
     np.transpose: _transpose,
     np.matrix_transpose: _matrix_transpose,
     np.linalg.matrix_transpose: _matrix_transpose,
-    np.swapaxes: lambda a, axis1, axis2: idioms.swap(a, *(_distinct([at], len(a.shape))[0] for at in (axis1, axis2))),
+    np.swapaxes: lambda a, axis1, axis2: idioms.swap(a, *(distinct([at], len(a.shape))[0] for at in (axis1, axis2))),
     np.moveaxis: _moveaxis,
     np.expand_dims: _expand_dims,
     np.squeeze: _squeeze,
@@ -583,7 +575,7 @@ FUNCTIONS: dict[Any, Row] = {
     np.ones_like: _like(1),
     np.empty_like: _like(0),
     np.full_like: _full_like,
-    np.copy: lambda a: a,
+    np.copy: lambda a, order="K": a,
     np.shape: lambda a: a.shape,
     np.ndim: lambda a: len(a.shape),
     np.size: _size,

@@ -82,6 +82,11 @@ def _where(row: Row, given: BoundArguments) -> Any:
     return _each_part(row, given, {"choices": choices}) if _has_complex(choices) else _called(row, given)
 
 
+def _diff(row: Row, given: BoundArguments) -> Any:
+    ends = {label: value for label, value in given.arguments.items() if label in ("a", "prepend", "append")}
+    return _each_part(row, given, {label: term_of(value) for label, value in ends.items()})
+
+
 def _pad(row: Row, given: BoundArguments) -> Any:
     named = given.arguments
     if not isinstance(named["array"], Complex):
@@ -151,7 +156,7 @@ def _filled(value: Any = None) -> Meaning:
 
 _PARTWISE = frozenset[Any](
     (
-        *(np.diff, np.reshape, np.ravel, np.transpose, np.matrix_transpose, np.swapaxes, np.moveaxis),
+        *(np.reshape, np.ravel, np.transpose, np.matrix_transpose, np.swapaxes, np.moveaxis),
         *(np.linalg.matrix_transpose, np.expand_dims, np.squeeze, np.broadcast_to),
         *(np.concatenate, np.stack, np.hstack, np.vstack, np.dstack, np.column_stack),
         *(np.split, np.array_split, np.tile, np.repeat),
@@ -170,6 +175,7 @@ _MEANINGS: dict[Any, Meaning] = {
     np.einsum: _einsum,
     np.where: _where,
     np.pad: _pad,
+    np.diff: _diff,
     np.var: _spread(lambda real, imag: tensor("add", real, imag)),
     np.std: _spread(hypot),
     np.linalg.norm: _norm,

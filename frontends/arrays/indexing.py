@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph import dtypes
+from frittata.egraph.errors import EmptyError, ModelError, UnsupportedOpError
 from frittata.egraph.terms import Term
 from frittata.frontends import idioms, idioms_indices
 from frittata.frontends.arrays.constants import constant, value_of
@@ -32,6 +33,8 @@ def indexed(x: Term, key: Sequence[Any]) -> Term:
             case slice():
                 x = _sliced(x, axis, place)
                 looked_up.append(None)
+            case Term() if place.dtype == "bool":
+                looked_up.extend(_chosen(place, x, axis))
             case Term():
                 looked_up.append(within(place, x, axis))
             case int() if looks_up:  # an index of its own, without axes
@@ -51,11 +54,9 @@ def _full(key: Sequence[Any], rank: int) -> list[Any]:
     places: list[Any] = []
     for part in key:
         known = np.asarray(part) if isinstance(part, list | np.bool_ | bool) else None
-        if known is not None and known.dtype == np.bool_:
-            raise UnsupportedOpError("a mask as an index", do="give the places where it holds: numpy.flatnonzero(mask)")
         place = int(part) if isinstance(part, int | np.integer) else part
         places.append(place if known is None else constant(known))
-    taken = sum(place is not None and place is not Ellipsis for place in places)
+    taken = sum(map(_axes_taken, places))
     if taken > rank:
         raise ModelError(f"{taken} indices of a tensor with {rank} axes")
     if Ellipsis not in places:
@@ -66,6 +67,31 @@ def _full(key: Sequence[Any], rank: int) -> list[Any]:
     return [*places[:at], *([slice(None)] * (rank - taken) or [Ellipsis]), *places[at + 1 :]]
 
 
+def _axes_taken(place: Any) -> int:
+    if isinstance(place, Term) and place.dtype == "bool":
+        return len(place.shape)
+    return place is not None and place is not Ellipsis
+
+
+def _chosen(mask: Term, x: Term, axis: int) -> list[Term]:
+    """Return the indices for a mask of some axes.
+
+    Raises: UnsupportedOpError if its values are not known; ModelError if it has other extents than the axes.
+    """
+    if not mask.shape:
+        raise UnsupportedOpError("a truth value as an index", do="write None for an axis of extent 1")
+    known = value_of(mask)
+    if known is None:
+        do = "compute all places, and choose among them: numpy.where(mask, x, y)"
+        raise UnsupportedOpError("indexing by a mask, whose result has no static shape", do=do)
+    masked = x.shape[axis : axis + len(mask.shape)]
+    if masked != mask.shape:
+        raise ModelError(f"a mask of shape {mask.shape} for axes of {masked}", do="give them the same extents")
+    if not known.any():
+        raise EmptyError(f"a mask that chooses nothing of {x.type}", do="tensors need at least one value")
+    return [constant(places) for places in np.nonzero(known)]
+
+
 def _checked(index: int, x: Term, axis: int) -> int:
     extent = idioms.number(x.shape[axis])
     if not -extent <= index < extent:
@@ -74,7 +100,7 @@ def _checked(index: int, x: Term, axis: int) -> int:
 
 
 def within(indices: Term, x: Term, axis: int) -> Term:
-    """Return indices of an axis.
+    """Return indices of an axis, narrow ones widened.
 
     Raises: ModelError if they are known, and one lies outside.
     """
@@ -82,7 +108,7 @@ def within(indices: Term, x: Term, axis: int) -> Term:
     if known is not None and known.dtype.kind == "i":
         for index in (known.min(), known.max()):
             _checked(int(index), x, axis)
-    return indices
+    return idioms.cast(indices, dtypes.wide(indices.dtype))
 
 
 def _sliced(x: Term, axis: int, part: slice) -> Term:

@@ -69,6 +69,17 @@ def call(function: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
     return trees.rebuilt(found, lambda path, _: externs.extern(text, tuple(operands), numbers[path], types[path]))
 
 
+def in_place_of(error: ModelError, function: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """Return a call of a function whose row does not take such arguments, as its error says.
+
+    Raises: the error, where numpy cannot be called either.
+    """
+    try:
+        return call(function, args, options)
+    except ModelError:
+        raise error from None
+
+
 def _named(name: str) -> Any:
     try:
         return externs.of_numpy(name)

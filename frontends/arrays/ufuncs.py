@@ -93,12 +93,21 @@ def truth(x: Complex | Term) -> Term:
 def apply(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
     """Apply a universal function.
 
-    Raises: UnsupportedOpError without a row, where numpy is not called; ModelError for options.
+    Raises: UnsupportedOpError without a row, or one for such arguments, where numpy is not called; ModelError for
+        arguments that it does not take.
     """
     if ufunc not in UFUNCS:
         return numpy_calls.call(ufunc, inputs, options)
+    try:
+        return _by_row(ufunc, inputs, options)
+    except UnsupportedOpError as error:
+        return numpy_calls.in_place_of(error, ufunc, inputs, options)
+
+
+def _by_row(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
     if options:
-        raise ModelError(f"numpy.{ufunc.__name__} with {', '.join(options)}", do="leave it out, and convert the result")
+        what = f"numpy.{ufunc.__name__} with {', '.join(options)}"
+        raise UnsupportedOpError(what, do="leave it out, and convert the result")
     inputs = _arrays(inputs)
     loop = ufunc.resolve_dtypes((*map(_kind, inputs), *(None,) * ufunc.nout))
     if any(isinstance(x, Complex | complex) for x in inputs):
@@ -106,11 +115,17 @@ def apply(ufunc: np.ufunc, inputs: Sequence[Any], options: dict[str, Any]) -> An
     *wanted, result = map(dtypes.from_numpy, loop)
     for x, dtype in zip(inputs, wanted, strict=True):
         if type(x) is int and dtypes.is_integer(dtype) and not fits(x, dtype):
+            if ufunc in _COMPARISONS:  # all that the tensor can hold lies on one side
+                (shape,) = (one.shape for one in inputs if isinstance(one, Term))
+                return idioms.filled(bool(ufunc(*(one if one is x else 0 for one in inputs))), shape, "bool")
             raise ModelError(
                 f"numpy.{ufunc.__name__} of {dtype} and {x}", do="convert the tensor to a wider dtype before"
             )
     operands = (idioms.typed(x, dtype) for x, dtype in zip(inputs, wanted, strict=True))
     return idioms.cast(narrow.applied(UFUNCS[ufunc], tuple(operands), {}, lambda: [result]), result)
+
+
+_COMPARISONS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
 
 
 def fits(number: int, dtype: DType) -> bool:

@@ -104,7 +104,7 @@ def _gelu(x: Term, approximate: str = "none") -> Term:
 def _softplus(x: Term) -> Term:
     """log(1 + exp(x)) without overflow."""
     small = tensor("exp", tensor("neg", tensor("abs", x)))
-    return tensor("add", tensor("max", x, _number(x, 0)), tensor("log", tensor("add", small, _number(x, 1))))
+    return tensor("add", tensor("max", x, _number(x, 0)), tensor("log1p", small))
 
 
 def _hard_sigmoid(x: Term, alpha: float = 0.2, beta: float = 0.5) -> Term:
@@ -112,8 +112,14 @@ def _hard_sigmoid(x: Term, alpha: float = 0.2, beta: float = 0.5) -> Term:
 
 
 def _elu(x: Term, alpha: float = 1.0) -> Term:
-    below = tensor("mul", tensor("sub", tensor("exp", x), _number(x, 1)), _number(x, alpha))
+    below = tensor("mul", tensor("expm1", x), _number(x, alpha))
     return tensor("where", tensor("gt", x, _number(x, 0)), x, below)
+
+
+def _celu(x: Term, alpha: float = 1.0) -> Term:
+    zero, scale = _number(x, 0), _number(x, alpha)
+    below = tensor("mul", tensor("expm1", tensor("div", x, scale)), scale)
+    return tensor("add", tensor("max", x, zero), tensor("min", below, zero))
 
 
 def _prelu(x: Term, slope: Term) -> Term:
@@ -247,6 +253,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "HardSigmoid": (Row(_hard_sigmoid),),
     "HardSwish": (Row(lambda x: tensor("mul", x, _hard_sigmoid(x, 1 / 6))),),
     "Elu": (Row(_elu),),
+    "Celu": (Row(_celu),),
     "LeakyRelu": (Row(lambda x, alpha=0.01: _prelu(x, _number(x, alpha))),),
     "PRelu": (Row(_prelu_of_channels), Row(_prelu, since=7)),
     "Clip": (Row(_clip),),

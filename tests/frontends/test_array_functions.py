@@ -40,6 +40,10 @@ CASES: dict[str, Case] = {
         lambda a, i: (a**2, a**3, a**0.5, a**-1, i**0, i**1, i**3, np.power(a, 2.5), np.abs(a) ** a, np.abs(a) ** -a),
         (A, I),
     ),
+    "numbers that a dtype cannot hold, beside it": (
+        lambda i: (i < 300, i != -129, i >= 2**70, i == 2**33, i.astype(np.uint8) > -1, np.less(-(2**64), i)),
+        (I.astype(np.int8),),
+    ),
     "the least and the largest integer": (lambda i: (np.maximum(i, -128) & 127, i * -128), (I.astype(np.int8),)),
     "matmul": (lambda a, s, v: (a @ s, s @ v, v @ s, v @ v, a @ v), (A, S, V)),
     "sums": (lambda a, i, b: (a.sum(), np.sum(a, 1), a.sum((0, 2), keepdims=True), i.sum(0), b.sum(-1)), (A, I, B)),
@@ -128,6 +132,7 @@ CASES: dict[str, Case] = {
             np.pad(a, ((1, 2), (3, 0)), mode="reflect"),
             np.pad(a, 2, mode="wrap"),
             np.pad(a, ((0, 12), (17, 7)), mode="wrap"),
+            np.pad(a, ((5, 1), (0, 7)), mode="symmetric"),
         ),
         (M,),
     ),
@@ -139,6 +144,11 @@ CASES: dict[str, Case] = {
         lambda v, i: (np.clip(i.astype(np.int8), 0.5, v), np.clip(i, v, 3), np.clip(i > 0, 0, 1)),
         (V, I),
     ),
+    "bounds that a dtype cannot hold": (
+        lambda i: (np.clip(i, -200, 3), i.clip(0, 300), np.clip(i, -200, 300), np.clip(i, -200, 2.5)),
+        (I.astype(np.int8),),
+    ),
+    "a number that is clipped": (lambda v, i: (np.clip(2, v, v + 1), np.clip(1.5, i, 3)), (V, I.astype(np.int8))),
     "clips": (lambda a, v: (np.clip(a, None, v), np.clip(a, -v, v), a.clip(max=0.5)), (M, V)),
     "look-ups": (
         lambda a, i: (
@@ -153,6 +163,21 @@ CASES: dict[str, Case] = {
             a[[[0], [1]], [2, 3]],
         ),
         (M, np.abs(I)),
+    ),
+    "look-ups by narrow integers": (
+        lambda a, i: (a[i], a[1, i % 7], np.take(a, i, 1), np.take_along_axis(a, i, 0), a.take(-i.astype(np.int8))),
+        (M, np.abs(I % 5).astype(np.uint8)),
+    ),
+    "look-ups beyond the ends": (
+        lambda a, i: (*(np.take(a, i, axis, mode=mode) for axis in (None, 0, 1) for mode in ("clip", "wrap", "clip")),),
+        (M, I.astype(np.int8)),
+    ),
+    "masks that are known": (
+        lambda a: (
+            *(a[:, np.arange(5) % 2 == 0], a[[True, False, True]], a[..., np.arange(7) > 2], a[np.ones((3, 5), bool)]),
+            *(a[0, np.eye(5, 7) > 0], a[None, [True, False, True], ..., [1, 2]], a[:, np.eye(5, 7) > 0]),
+        ),
+        (A,),
     ),
     "slices": (
         lambda a: (
@@ -229,6 +254,13 @@ CASES: dict[str, Case] = {
     "rounding": (lambda a, i: (np.round(a), a.round(1), np.round(i)), (M * 9, I)),
     "not a number": (lambda a: (np.nan_to_num(a), np.nan_to_num(a, nan=1.0, posinf=2.0, neginf=3.0)), (SPECIAL,)),
     "differences": (lambda a, b: (np.diff(a), np.diff(a, 2, 0), np.diff(b)), (M, B)),
+    "differences from what is put at the ends": (
+        lambda a, v, i, b: (
+            *(np.diff(v, prepend=0), np.diff(v, append=v[:2]), np.diff(a, 2, 0, prepend=a[:1], append=2)),
+            *(np.diff(b, prepend=False), np.diff(a, 0, prepend=1), np.diff(i, prepend=0.5)),
+        ),
+        (M, V, I, B),
+    ),
     "numpy's numbers as axes": (
         lambda a: (
             a.max(axis=np.int64(1)),
@@ -257,7 +289,10 @@ CASES: dict[str, Case] = {
         (M, B),
     ),
     "conversions as they may be written": (
-        lambda v, i: (i.astype(None), v.astype("i4", copy=False), i.astype(float, "C", "safe"), v.copy("F"), v.copy()),
+        lambda v, i: (
+            *(i.astype(None), v.astype("i4", copy=False), i.astype(float, "C", "safe")),
+            *(v.copy("F"), v.copy(), np.copy(v, "F")),
+        ),
         (V, I),
     ),
     "constants": (
@@ -352,7 +387,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a text": (lambda x: f"{x:.3f}", "not known"),
     "an array": (lambda x: np.asarray(x), "not known"),
     "in place": (lambda x: x.__iadd__(1), "in place"),
-    "a mask": (lambda x: x[x > 0], "mask(.|\n)*choose among them: where"),
+    "a mask": (lambda x: x[x > 0], "mask(.|\n)*choose among them: numpy.where"),
     "an index": (lambda x: x[5], "index 5"),
     "too many indices": (lambda x: x[0, 0, 0], "3 indices"),
     "no places": (lambda x: x[[]], r"shape \(0,\), which is empty, meets a tensor"),
@@ -381,7 +416,16 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "rounded truth": (lambda x: np.round(x > 0), "round of truth values"),
     "nothing as a number": (lambda x: x + None, "arithmetic with a NoneType"),
     "an option": (lambda x: np.add(x, 1, dtype=np.float32), "dtype"),
-    "a number that is too large": (lambda x: x.astype(np.int32) < 2**33, "a wider dtype"),
+    "a number that is too large": (lambda x: x.astype(np.int32) + 2**33, "a wider dtype"),
+    "a bound that is too large": (lambda x: np.clip(x.astype(np.uint8), 300, None), "a wider dtype"),
+    "no such axis of a number": (lambda x: x[0, 0].sum(1), "axis 1 of a tensor with 0 axes"),
+    "no such axis to search": (lambda x: x[0, 0].argmax(3), "axis 3 of a tensor with 0 axes"),
+    "no axis to look up along": (lambda x: np.take_along_axis(x[0, 0], x[0, 0].argmax(), 0), "without axes"),
+    "shifts for other axes": (lambda x: np.roll(x, (1, 2, 3), (0, 1)), r"by \(1, 2, 3\) along \(0, 1\)"),
+    "a mask of other extents": (lambda x: x[[True, False]], r"shape \(2,\) for axes of \(5,\)"),
+    "a mask of nothing": (lambda x: x[np.zeros(5, bool)], "chooses nothing"),
+    "a truth value": (lambda x: x[True], "a truth value as an index"),
+    "a way to look up": (lambda x: np.take(x, [0], 0, mode="nearest"), "mode='nearest'"),  # pyright: ignore
     "a diagonal of no square": (lambda x: np.einsum("ii", x), "extents 5 and 7"),
     "an axis twice": (lambda x: x.sum((0, -2)), "one of them twice"),
     "an axis that is a float": (lambda x: x.sum(1.0), "give integers"),

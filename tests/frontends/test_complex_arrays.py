@@ -63,6 +63,10 @@ CASES: dict[str, tuple[Function, tuple[Any, ...]]] = {
         (complexes(3, 7), floats(5)),
     ),
     "of real ones": (lambda x: (x.real, x.imag, np.conj(x), np.iscomplexobj(x), np.isreal(x)), (floats(3, 7),)),
+    "differences from what is put at the ends": (
+        lambda z, x: (np.diff(z, prepend=2), np.diff(z, 2, 0, append=z[:1]), np.diff(x, append=1j)),
+        (complexes(3, 7), floats(5)),
+    ),
     "facts": (
         lambda z: (z.real * z.ndim + z.size + z.itemsize, np.shape(z), np.iscomplexobj(z), np.isrealobj(z)),
         (complexes(1, 17),),

@@ -39,6 +39,11 @@ CASES: dict[str, Callable[..., Any]] = {
     "a list of results": lambda x, *_: np.hsplit(x, 2),
     "universal functions": lambda x, y, at: (np.hypot(x, y), np.gcd(at, 4), np.modf(x)),
     "integers": lambda x, y, at: np.bincount(at, minlength=10),
+    "arguments that a row does not take": lambda x, y, at: (
+        *(np.sum(x, 0, where=x > 1), y.mean(where=at > 1), np.max(x, initial=9), np.concatenate([y, at], dtype="f4")),
+        *(np.pad(y, 2, mode="mean"), np.repeat(y, [1, 2, 3, 1, 2, 3]), np.linalg.norm(x, "nuc"), np.sum(x, axis=())),
+        *(at ** abs(at), np.add(y, at, dtype=np.float32), np.round(at, -1)),
+    ),
     "a truth": lambda x, y, _: np.where(np.array_equiv(x, y), x, -x),
 }
 

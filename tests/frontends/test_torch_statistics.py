@@ -1,4 +1,4 @@
-"""Covariances and correlations, whose own code in torch looks at values."""
+"""Functions whose own code in torch looks at values: covariances, correlations, and the masks of transformers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.nn.modules import transformer
 
 import frittata as ft
 from frittata.egraph.machine import REFERENCE
@@ -54,3 +56,16 @@ def test_covariances_are_as_torch_has_them(name: str) -> None:
     expected = function(*args)
     got = ft.optimize(function, args, machine=REFERENCE, fallback="error")(*args)
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
+@pytest.mark.parametrize("is_causal", [True, False], ids=["causal", "another mask"])
+def test_masks_of_transformers_are_not_looked_at(is_causal: bool) -> None:
+    mask = nn.Transformer.generate_square_subsequent_mask(5) if is_causal else torch.randn(5, 5)
+    x, y = torch.randn(2, 2, 5, 8)
+    model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True).eval()
+    detect = transformer.__dict__["_detect_is_causal_mask"]
+    fast = ft.optimize(model, (x, y, torch.zeros(5, 5), torch.zeros(5, 5)), machine=REFERENCE)
+    assert transformer.__dict__["_detect_is_causal_mask"] is detect
+    expected = model(x, y, mask, mask).detach()  # without gradients torch's own kernel makes NaN of such masks
+    torch.testing.assert_close(fast(x, y, mask, mask), expected, rtol=1e-4, atol=1e-5)

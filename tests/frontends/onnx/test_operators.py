@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,10 @@ import torch.nn.functional as F
 from onnx import helper, parser
 from onnx_models import RNG, Array, agrees, drawn, integers, ints, model_of, one
 
+import frittata as ft
 from frittata.egraph import shapes
 from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.machine import REFERENCE
 from frittata.frontends.onnx.importer import from_onnx
 
 NONE = np.zeros(0, np.float32)
@@ -577,3 +579,20 @@ def test_windows_are_added_where_they_would_be_read(
     columns[0, 0, 0], columns[1, 1, 1] = np.nan, np.inf
     operands = {"x": columns, "I": ints(*extents), "B": ints(*kernel)}
     agrees(one("Col2Im", operands, 18, **options), operands)
+
+
+@pytest.mark.parametrize("shape", [(), (7,)], ids=str)
+@pytest.mark.parametrize(
+    ("name", "law"),
+    [
+        ("Softplus", lambda x: np.logaddexp(x, 0)),
+        ("Elu", lambda x: np.where(x > 0, x, np.expm1(x))),
+        ("Celu", lambda x: np.maximum(x, 0) + np.minimum(np.expm1(x), 0)),
+    ],
+)
+def test_exponentials_keep_their_digits(name: str, law: Callable[[Array], Array], shape: tuple[int, ...]) -> None:
+    for value in (-8.6, -1e-5, 3.0):
+        x = np.full(shape, value, np.float32)
+        got = ft.optimize(one(name, {"x": x}), (x,), machine=REFERENCE)(x)
+        np.testing.assert_allclose(got, law(x.astype(np.float64)), rtol=2e-6)
+        assert got.shape == shape
