@@ -142,7 +142,7 @@ class Tensor(NDArrayOperatorsMixin):
         try:
             return Tensor(each(partial(indexed, key=unwrapped(parts)), self.term))
         except EmptyError:
-            if any(isinstance(part, Tensor | np.ndarray | list) for part in parts):
+            if any(isinstance(part, Tensor) for part in parts):
                 raise
             return np.empty(self.shape, self.dtype)[key]
 

@@ -26,6 +26,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "a sum beside others": (lambda x: x[:0].sum(0) + x, (X,)),
     "what is broadcast": (lambda x, y: (x * y, np.divmod(x, y), x @ y.T), (X[:1], NONE)),
     "a mask": (lambda x: x[x > 0], (NONE,)),
+    "no places": (lambda x: (x[[]], x[:, np.zeros(4, bool)], x[np.zeros((3, 4), bool)] + 1), (X,)),
 }
 
 
