@@ -390,7 +390,6 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a mask": (lambda x: x[x > 0], "mask(.|\n)*choose among them: numpy.where"),
     "an index": (lambda x: x[5], "index 5"),
     "too many indices": (lambda x: x[0, 0, 0], "3 indices"),
-    "no places": (lambda x: x[[]], r"shape \(0,\), which is empty, meets a tensor"),
     "no row": (lambda x: np.percentile(x, 50), "no row"),
     "no ufunc": (lambda x: np.spacing(x), "no row"),
     "an argument": (lambda x: np.sum(x, where=[True]), "where"),
@@ -423,7 +422,6 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "no axis to look up along": (lambda x: np.take_along_axis(x[0, 0], x[0, 0].argmax(), 0), "without axes"),
     "shifts for other axes": (lambda x: np.roll(x, (1, 2, 3), (0, 1)), r"by \(1, 2, 3\) along \(0, 1\)"),
     "a mask of other extents": (lambda x: x[[True, False]], r"shape \(2,\) for axes of \(5,\)"),
-    "a mask of nothing": (lambda x: x[np.zeros(5, bool)], "chooses nothing"),
     "a truth value": (lambda x: x[True], "a truth value as an index"),
     "a way to look up": (lambda x: np.take(x, [0], 0, mode="nearest"), "mode='nearest'"),  # pyright: ignore
     "a diagonal of no square": (lambda x: np.einsum("ii", x), "extents 5 and 7"),
