@@ -74,11 +74,14 @@ class Call:
         """Return what it gives, if that takes no look at the operator; None if it does.
 
         `indices` are what is known of them.
+
+        Raises: ModelError if torch refuses it.
         """
         nowhere = any(_is_tensor(index) and not index.numel() for index in indices)
         if self.gives and all(self.gives) and not self._is_alone:
             return EMPTY
         if str(self.target) in WRITES and (nowhere or any(self.takes)) and not all(self.gives):
+            self._called()  # for torch.export does not look at all shapes
             return self.value_by_node[self.node.args[0]]  # type: ignore[index]
         return None
 
@@ -99,13 +102,7 @@ class Call:
 
         Raises: ModelError that gives torch's reason, or where the export has taken it for something else.
         """
-        given, named = self._arguments("cpu")
-        try:
-            with torch.no_grad():
-                found = self.target(*given, **named)
-        except (RuntimeError, ValueError, IndexError) as error:
-            what = f"torch cannot compute it: {str(error).partition(chr(10))[0]}"
-            raise ModelError(what, do="call the model on these arguments") from error
+        found = self._called()
         leaves = (pytree.tree_leaves(value) for value in (found, self.node.meta["val"]))
         for value, told in ((value, told) for value, told in zip(*leaves, strict=True) if _is_tensor(told)):
             shape, exported = [*value.shape], [*map(self.read, told.shape)]
@@ -113,6 +110,19 @@ class Call:
                 what = f"torch gives {shape} of empty tensors, where torch.export takes it to be {exported}"
                 raise ModelError(what, do="compute this part outside of the model")
         return found
+
+    def _called(self) -> Any:
+        """Return what torch gives of zeros.
+
+        Raises: ModelError if it refuses them.
+        """
+        given, named = self._arguments("cpu")
+        try:
+            with torch.no_grad():
+                return self.target(*given, **named)
+        except (RuntimeError, ValueError, IndexError) as error:
+            what = f"torch cannot compute it: {str(error).partition(chr(10))[0]}"
+            raise ModelError(what, do="call the model on these arguments") from error
 
     def _decomposed(self, run: Callable[[torch.fx.GraphModule, Sequence[Any]], None]) -> Any:
         """Return what it gives, None if torch does not decompose it; `run` imports a graph for values of its inputs."""
@@ -128,7 +138,7 @@ class Call:
         return tuple(found) if isinstance(found, list) else found
 
     def _arguments(self, device: str) -> tuple[Any, Any]:
-        """Return what it is called with, by position and by name; tensors with any values."""
+        """Return what it is called with, by position and by name; tensors of zeros."""
 
         def argument(used: torch.fx.Node) -> Any:
             value = used.meta["val"]
@@ -144,8 +154,8 @@ def values(nodes: Iterable[torch.fx.Node], read: Callable[[Any], Any]) -> dict[t
 
 
 def _made(told: torch.Tensor, read: Callable[[Any], Any], device: str = "cpu") -> torch.Tensor:
-    """Return a tensor of a shape that is told, with any values."""
-    return torch.empty([*map(read, told.shape)], dtype=told.dtype, device=device)
+    """Return a tensor of a shape that is told."""
+    return torch.zeros([*map(read, told.shape)], dtype=told.dtype, device=device)
 
 
 def _graph_of(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.fx.GraphModule | None:

@@ -221,7 +221,7 @@ class Tensor(NDArrayOperatorsMixin):
         )
 
 
-_JOINS = frozenset({np.concatenate, np.hstack, np.vstack, np.dstack})
+_JOINS = frozenset({np.concatenate, np.hstack, np.vstack, np.dstack, np.column_stack})
 """Functions of several arrays that pass over empty ones."""
 
 
@@ -237,7 +237,7 @@ def _without_empties(function: Any, args: Any, options: Mapping[str, Any]) -> An
 
 
 def _is_empty(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and not value.size
+    return not value.size if isinstance(value, np.ndarray) else isinstance(value, list | tuple) and not value
 
 
 def _told(value: Any) -> Any:

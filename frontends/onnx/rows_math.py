@@ -116,6 +116,10 @@ def _elu(x: Term, alpha: float = 1.0) -> Term:
     return tensor("where", tensor("gt", x, _number(x, 0)), x, below)
 
 
+def _selu(x: Term, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Term:
+    return tensor("mul", _elu(x, alpha), _number(x, gamma))
+
+
 def _celu(x: Term, alpha: float = 1.0) -> Term:
     zero, scale = _number(x, 0), _number(x, alpha)
     below = tensor("mul", tensor("expm1", tensor("div", x, scale)), scale)
@@ -254,6 +258,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "HardSwish": (Row(lambda x: tensor("mul", x, _hard_sigmoid(x, 1 / 6))),),
     "Elu": (Row(_elu),),
     "Celu": (Row(_celu),),
+    "Selu": (Row(_selu),),
     "LeakyRelu": (Row(lambda x, alpha=0.01: _prelu(x, _number(x, alpha))),),
     "PRelu": (Row(_prelu_of_channels), Row(_prelu, since=7)),
     "Clip": (Row(_clip),),

@@ -26,7 +26,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "a sum beside others": (lambda x: x[:0].sum(0) + x, (X,)),
     "what is broadcast": (lambda x, y: (x * y, np.divmod(x, y), x @ y.T), (X[:1], NONE)),
     "a mask": (lambda x: x[x > 0], (NONE,)),
-    "no places": (lambda x: (x[[]], x[:, np.zeros(4, bool)], x[np.zeros((3, 4), bool)] + 1), (X,)),
+    "masks that choose nothing": (lambda x: (x[[False] * 3], x[np.zeros((3, 4), bool)], x * 2), (X,)),
+    "indices of nothing": (lambda x: (x[[]], x[np.zeros((0, 2), int), 1], x[np.array([0]), :0].sum(1) + x[0]), (X,)),
+    "joins with empty lists": (lambda x: (np.concatenate([[], x[0]]), np.hstack(((), x[0], x[1]))), (X,)),
+    "columns": (lambda x: np.column_stack([x[:, :0], x[:, 0], x]), (X,)),
 }
 
 

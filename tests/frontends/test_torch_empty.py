@@ -233,6 +233,16 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], str]] = {
         (torch.zeros(0, 0, 6, 6, dtype=torch.complex64),),
         r"torch gives \[0, 0, 6, 6\] of empty tensors, where torch.export takes it to be \[0, 0, 2, 2\]",
     ),
+    "rows of another length": (
+        lambda x, at, y: x.index_add(0, at, y),
+        (X, NOWHERE, X[:0, 1:]),
+        "torch cannot compute it: source tensor shape must match",
+    ),
+    "values for no places": (
+        lambda x, at, y: x.index_put((at,), y),
+        (X, NOWHERE, X[:2]),
+        "torch cannot compute it: shape mismatch",
+    ),
     "an argument that becomes empty": (lambda x: x.resize_(0), (X,), "torch cannot decompose what it exported"),
 }
 

@@ -588,6 +588,7 @@ def test_windows_are_added_where_they_would_be_read(
         ("Softplus", lambda x: np.logaddexp(x, 0)),
         ("Elu", lambda x: np.where(x > 0, x, np.expm1(x))),
         ("Celu", lambda x: np.maximum(x, 0) + np.minimum(np.expm1(x), 0)),
+        ("Selu", lambda x: 1.0507010 * np.where(x > 0, x, 1.6732632 * np.expm1(x))),
     ],
 )
 def test_exponentials_keep_their_digits(name: str, law: Callable[[Array], Array], shape: tuple[int, ...]) -> None:
