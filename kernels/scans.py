@@ -31,8 +31,8 @@ _ALONG_STEP_UNITS = 0.6
 _ALONG_FOLD_TIMES = 2.0
 """What a step along a row costs, to move lanes, and how many times the fold itself: each step waits for the one before.
 
-Source: Zen 4, rows of 64 to 8,192 values of four and eight bytes, AVX2 and AVX-512: predicted over measured 0.6
-to 1.9, for products of int64 with AVX2 0.4.
+Source: Zen 4, rows of 64 to 8,192 values of four and eight bytes, AVX2 and AVX-512: predicted over measured 0.5
+to 2.1, for products of int64 with AVX2 0.4.
 """
 _LINE_UNITS = 40.0
 """What starting a line, or a block of columns, costs."""
