@@ -88,7 +88,7 @@ class _Compiler:
         atoms = [f"(= {_term(binding.name)} {node})" for binding, node in zip(self.rule.left, roots, strict=True)]
         for condition in self.rule.conditions:
             atoms += [f"(= (varies {_term(name)}) 0)" for name in condition.constants]
-            atoms += [f"(= (varies {_term(name)}) 1)" for name in condition.varying]
+            atoms += [f"(= (varies {_term(name)}) 1)" for name in (*condition.varying, *condition.bare)]
             atoms += [f"(= (shifted {_term(name)}) 0)" for name in condition.bare]
         for binding in self.rule.right:
             self.result_by_name[binding.name] = self._right(binding.pattern, binding.name not in self.roots)

@@ -22,6 +22,18 @@ def saturated(*roots: Term, rules: str, over_reals: bool) -> Saturation:
     return saturate(roots, programs, (phase,), lambda term: term.op == "param", over_reals=over_reals)
 
 
+def settled(module: nn.Module, name: str, shape: tuple[int, ...], most: int) -> Saturation:
+    """Saturate a module to the end, with fewer e-nodes than `most`, and hold its classes to their values."""
+    torch.manual_seed(1)
+    x = torch.randn(shape, dtype=torch.float64)
+    model = from_module(module.eval(), (x,)).model
+    found = saturate_model(model, choose_rules(Options()))
+    assert found.phases[0].stop is StopReason.SATURATED
+    assert found.phases[0].nodes < most
+    assert not inconsistencies(found.snapshot, {**model.params, name: x.numpy()})
+    return found
+
+
 @pytest.mark.parametrize(
     ("shape", "addend", "dtype", "over_reals", "is_one"),
     [
@@ -54,14 +66,8 @@ def test_a_view_of_all_values_tells_them(view: str, given: dict[str, tuple[int, 
 
 
 def test_a_chain_of_norms_has_one_form_of_each_factor_and_shift() -> None:
-    torch.manual_seed(0)
     norms = [nn.BatchNorm2d(3, dtype=torch.float64) for _ in range(6)]
-    model = from_module(nn.Sequential(*norms).eval(), (torch.randn(2, 3, 4, 5, dtype=torch.float64),)).model
-    found = saturate_model(model, choose_rules(Options()))
-    assert found.phases[0].stop is StopReason.SATURATED
-    assert found.phases[0].nodes < 5000
-    values = {"input": torch.randn(2, 3, 4, 5, dtype=torch.float64).numpy()}
-    assert not inconsistencies(found.snapshot, {**model.params, **values})
+    settled(nn.Sequential(*norms), "input", (2, 3, 4, 5), 5000)
 
 
 class Chain(nn.Module):
@@ -79,12 +85,7 @@ class Chain(nn.Module):
 
 def test_a_chain_of_biased_products_has_one_form_of_each_bias() -> None:
     torch.manual_seed(0)
-    model = from_module(Chain(4).eval(), (torch.randn(3, 4, dtype=torch.float64),)).model
-    found = saturate_model(model, choose_rules(Options()))
-    assert found.phases[0].stop is StopReason.SATURATED
-    assert found.phases[0].nodes < 10_000
-    values = {"x": torch.randn(3, 4, dtype=torch.float64).numpy()}
-    assert not inconsistencies(found.snapshot, {**model.params, **values})
+    settled(Chain(4), "x", (3, 4), 10_000)
 
 
 class Residuals(nn.Module):
@@ -106,13 +107,8 @@ class Residuals(nn.Module):
 
 def test_a_chain_of_residuals_has_one_form_of_each_sum() -> None:
     torch.manual_seed(0)
-    model = from_module(Residuals(8).eval(), (torch.randn(3, 4, dtype=torch.float64),)).model
-    found = saturate_model(model, choose_rules(Options()))
-    assert found.phases[0].stop is StopReason.SATURATED
-    assert found.phases[0].nodes < 3000
+    found = settled(Residuals(8), "x", (3, 4), 3000)
     assert max(map(len, found.snapshot.nodes)) < 20
-    values = {"x": torch.randn(3, 4, dtype=torch.float64).numpy()}
-    assert not inconsistencies(found.snapshot, {**model.params, **values})
 
 
 def test_what_is_bare_is_no_sum_with_a_constant() -> None:
