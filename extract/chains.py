@@ -6,7 +6,8 @@ import heapq
 from math import inf
 from typing import Any
 
-from frittata.extract.problem import Problem, awaited
+from frittata.extract.greedy import settled
+from frittata.extract.problem import Problem
 
 
 def affordable(problem: Problem[Any], cost: float) -> list[int]:
@@ -27,21 +28,7 @@ def affordable(problem: Problem[Any], cost: float) -> list[int]:
 
 def chains_below(problem: Problem[Any]) -> dict[int, float]:
     """Return for each class the least cost of the dearest chain of candidates that it needs: a bound on its cost."""
-    waiting, users = awaited(problem, problem.numbers())
-    heap = [(problem.cost(number), number) for number, count in waiting.items() if not count]
-    heapq.heapify(heap)
-    found: dict[int, float] = {}
-    while heap:
-        length, number = heapq.heappop(heap)
-        for class_ in problem.candidates[number].produces:
-            if class_ in found:
-                continue
-            found[class_] = length
-            for user in users.get(class_, ()):
-                waiting[user] -= 1
-                if not waiting[user]:  # the last of its loads is the dearest
-                    heapq.heappush(heap, (length + problem.cost(user), user))
-    return found
+    return {class_: cost for class_, (_, cost) in settled(problem, problem.cost, max).items()}
 
 
 def chains_above(problem: Problem[Any]) -> dict[int, float]:

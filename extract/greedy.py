@@ -1,4 +1,4 @@
-"""Choices made at once, from the leaves up: least tree cost, and least cost of the set of what each class needs."""
+"""Choices made at once, from the leaves up: least trees, least chains, and least sets of what each class needs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Callable, Set
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -18,32 +19,63 @@ _SET_BYTES = 1 << 28
 
 
 def greedy(problem: Problem[Any]) -> set[int]:
-    """Return the choice of least tree cost: always valid; what is shared counts as often as it is used."""
-    return check.needed(problem, least_trees(problem))
+    """Return a valid choice, the cheaper of those of least trees and least chains."""
+    return made_at_once(problem, problem.cost)
+
+
+def completed(problem: Problem[Any], liked: Set[int]) -> set[int]:
+    """Return a valid choice near one that is none: what is derived with the least that is added to it."""
+    return made_at_once(problem, lambda n: 0.0 if n in liked else problem.cost(n))
+
+
+def made_at_once(problem: Problem[Any], price: Callable[[int], float]) -> set[int]:
+    """Return the cheaper of the choices of least trees and least chains where candidates have these prices."""
+    choices = [check.needed(problem, found(problem, price)) for found in (least_trees, least_chains)]
+    return min(choices, key=lambda chosen: check.cost(problem, chosen))
 
 
 def least_trees(problem: Problem[Any], price: Callable[[int], float] | None = None) -> dict[int, int]:
-    """Knuth's generalization of Dijkstra: classes are settled in order of tree cost, so the choice has no cycle.
+    """Return the candidate of least tree cost for each class: what is shared counts as often as it is used.
 
     `price` gives other, non-negative costs of candidates. The choice lists classes in the order they are settled.
     """
+    return {class_: number for class_, (number, _) in settled(problem, price or problem.cost, add).items()}
+
+
+def least_chains(problem: Problem[Any], price: Callable[[int], float]) -> dict[int, int]:
+    """Return the candidate for each class whose dearest chain costs least: nothing counts more than once.
+
+    Where a deep graph is shared at every depth, trees count what is far below so often that to compute it again seems
+    cheap beside loading it twice.
+    """
+    return {class_: number for class_, (number, _) in settled(problem, price, max).items()}
+
+
+def settled(
+    problem: Problem[Any], price: Callable[[int], float], joined: Callable[[float, float], float]
+) -> dict[int, tuple[int, float]]:
+    """Return a candidate for each class and what it costs with all that is below, of which `joined` makes one number.
+
+    Classes are settled in order of that cost, so the choice has no cycle.
+    Source: Knuth, A generalization of Dijkstra's algorithm, 1977.
+    """
     waiting, users = awaited(problem, problem.numbers())
-    total = {number: (price or problem.cost)(number) for number in waiting}
-    heap = [(total[number], number) for number, count in waiting.items() if not count]
+    below = dict.fromkeys(waiting, 0.0)
+    heap = [(price(number), number) for number, count in waiting.items() if not count]
     heapq.heapify(heap)
-    choice: dict[int, int] = {}
+    found: dict[int, tuple[int, float]] = {}
     while heap:
-        sum_, number = heapq.heappop(heap)
+        cost, number = heapq.heappop(heap)
         for class_ in problem.candidates[number].produces:
-            if class_ in choice:
+            if class_ in found:
                 continue
-            choice[class_] = number
+            found[class_] = number, cost
             for user in users.get(class_, ()):
                 waiting[user] -= 1
-                total[user] += sum_
+                below[user] = joined(below[user], cost)
                 if not waiting[user]:
-                    heapq.heappush(heap, (total[user], user))
-    return choice
+                    heapq.heappush(heap, (below[user] + price(user), user))
+    return found
 
 
 def least_sets(problem: Problem[Any], deadline: float) -> set[int]:
@@ -58,11 +90,6 @@ def least_sets(problem: Problem[Any], deadline: float) -> set[int]:
         _shrink_sets(problem, choice, deadline)
     liked = check.needed(problem, choice)
     return liked if check.is_valid(problem, liked) else completed(problem, liked)  # choices may wait for each other
-
-
-def completed(problem: Problem[Any], liked: Set[int]) -> set[int]:
-    """Return a valid choice near one that is none: what is derived with the least that is added to it."""
-    return check.needed(problem, least_trees(problem, lambda n: 0.0 if n in liked else problem.cost(n)))
 
 
 def _shrink_sets(problem: Problem[Any], choice: dict[int, int], deadline: float) -> None:

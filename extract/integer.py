@@ -20,7 +20,7 @@ import numpy as np
 
 from frittata.extract import check
 from frittata.extract.chains import chains_below
-from frittata.extract.greedy import least_trees
+from frittata.extract.greedy import made_at_once
 from frittata.extract.problem import Problem, components, derive, edges
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -195,11 +195,11 @@ class _Program:
         return check.needed(self.problem, choice)
 
     def _round(self, values: Array) -> None:
-        """Offer the least trees where what the relaxation chose is cheap."""
-        choice = least_trees(
+        """Offer a choice made at once where what the relaxation chose is cheap."""
+        chosen = made_at_once(
             self.problem, lambda n: self.problem.cost(n) * max(0.0, 1 - values[self.column[n]]) + 1e-6 * self.unit
         )
-        self._offer(check.needed(self.problem, choice))
+        self._offer(chosen)
 
     def _offer(self, chosen: set[int]) -> None:
         cost = check.cost(self.problem, chosen)

@@ -10,9 +10,9 @@ from frittata.egraph.program import Estimate
 from frittata.extract import check, neighbourhoods
 from frittata.extract.candidates import Candidate
 from frittata.extract.exact import solve
-from frittata.extract.greedy import greedy
+from frittata.extract.greedy import completed, greedy
 from frittata.extract.integer import Solution
-from frittata.extract.problem import Problem
+from frittata.extract.problem import Problem, Way
 from frittata.extract.regions import cut, necessary
 
 
@@ -59,6 +59,28 @@ def test_exact_is_optimal_and_never_worse_than_greedy(seed: int) -> None:
     assert solution.cost == pytest.approx(best)
     assert solution.cost <= check.cost(problem, first) + 1e-15
     assert solution.bound <= best + 1e-12
+
+
+def test_what_is_shared_at_every_depth_is_not_computed_again() -> None:
+    """The last class is had from all below at a price, or from what is stored of it twice."""
+    depth, price = 12, 1e-6
+    found: Problem[Way] = Problem(frozenset({depth + 1}), [Way((0,), frozenset(), price)], {0: [0]})
+
+    def add(class_: int, loads: set[int], cost: float) -> None:
+        found.by_class.setdefault(class_, []).append(len(found.candidates))
+        found.candidates.append(Way((class_,), frozenset(loads), cost))
+
+    for class_ in range(depth):
+        add(100 + class_, {class_}, price)
+        add(class_ + 1, {class_, 100 + class_}, price)
+    add(200, {depth}, price)
+    add(depth + 1, {depth, 200}, price)
+    add(depth + 1, {depth}, 50 * price)
+    chosen = greedy(found)
+    assert check.is_valid(found, chosen)
+    assert check.cost(found, chosen) == pytest.approx((2 * depth + 3) * price)
+    (lowest,) = found.by_class[1]
+    assert completed(found, chosen - {lowest}) == chosen
 
 
 @pytest.mark.parametrize("seed", range(20))
