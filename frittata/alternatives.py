@@ -10,7 +10,7 @@ from frittata.extract import check
 from frittata.extract.candidates import Candidate
 from frittata.extract.choose import ENOUGH, Extraction
 from frittata.extract.exact import solve
-from frittata.extract.greedy import least_trees
+from frittata.extract.greedy import greedy, least_trees
 from frittata.extract.problem import Problem
 
 _TIME_LIMIT_S = 0.5
@@ -78,8 +78,7 @@ class Alternatives:
         by_class = {c: [position[n] for n in numbers if n in position] for c, numbers in problem.by_class.items()}
         forced = Problem(problem.roots | {class_}, [problem.candidates[n] for n in kept], by_class)
         try:
-            start = check.needed(forced, least_trees(forced))
-            chosen = solve(forced, start, _TIME_LIMIT_S, ENOUGH).chosen
+            chosen = solve(forced, greedy(forced), _TIME_LIMIT_S, ENOUGH).chosen
             check.order(forced, chosen)
             return check.cost(forced, chosen)
         except (ExtractionError, KeyError):
