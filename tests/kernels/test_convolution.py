@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from kernel_cases import Case, build, case_named, element, load, number, reindex, window
@@ -83,6 +85,10 @@ def test_lanes_along_channels(
 def test_lanes_along_channels_are_for_few_pixels() -> None:
     e, shape = convolution((1, 1), (1, 1), inputs=96, outputs=64)
     assert templates.cheapest((build(e, *shape),), frozenset("w"), REFERENCE) == CHANNELS.name
+    e, shape = convolution((1, 1), (1, 1), inputs=960, outputs=1280)
+    weights_in_memory = replace(REFERENCE, cold_weights=True)  # both ways wait for them
+    ways = [way.estimate((build(e, *shape),), frozenset("w"), weights_in_memory) for way in (CHANNELS, CONVOLUTION)]
+    assert ways[0] is not None and ways[1] is not None and ways[0].seconds < ways[1].seconds
     e, shape = convolution((28, 28), (1, 1), inputs=96, outputs=64)
     assert CHANNELS.estimate((build(e, *shape),), frozenset("w"), REFERENCE) is None
 
