@@ -403,7 +403,7 @@ def joined_phases(shape: Shape) -> Shape:
 
 
 class _Band(NamedTuple):
-    """Neighbouring results along an axis, and the first and last place of the window that is inside for some of them."""
+    """Neighbouring results along an axis, and the first and last place of windows that is inside for some of them."""
 
     start: int
     stop: int
