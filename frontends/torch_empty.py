@@ -6,6 +6,7 @@ into, `addmm(b, x, y)` say into `b + mm(x, y)`, where the parts are of empty ten
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -61,8 +62,11 @@ class Call:
 
     @cached_property
     def gives(self) -> list[bool]:
-        """Which of its results are empty."""
-        return [self.is_empty(value) for value in pytree.tree_leaves(self.node.meta.get("val")) if _is_tensor(value)]
+        """Which of its results are empty, of those that are used: some norms give statistics without values."""
+        value, users = self.node.meta.get("val"), self.node.users
+        if isinstance(value, tuple | list) and all(user.target is operator.getitem for user in users):
+            value = [value[key] for key in sorted({user.args[1] for user in users})]  # pyright: ignore
+        return [self.is_empty(found) for found in pytree.tree_leaves(value) if _is_tensor(found)]
 
     @property
     def _is_alone(self) -> bool:

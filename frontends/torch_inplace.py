@@ -41,6 +41,9 @@ def in_place_calls(nodes: Iterable[torch.fx.Node]) -> dict[torch.fx.Node, tuple[
     seen: set[torch.fx.Node] = set()
     for node in nodes:
         seen.add(node)
+        if _drops_nothing(node):
+            found[node] = torch.ops.aten.dropout.default, []
+            continue
         counterpart = _counterpart(node)
         if counterpart is None:
             continue
@@ -52,6 +55,11 @@ def in_place_calls(nodes: Iterable[torch.fx.Node]) -> dict[torch.fx.Node, tuple[
         if _is_fresh(names[0]) and _keeps_dtype(node) and not any(map(_may_be_a_view, others)):
             found[node] = counterpart, names
     return found
+
+
+def _drops_nothing(node: torch.fx.Node) -> bool:
+    """Whether a call is of dropout in place that leaves its operand as it is."""
+    return str(node.target) == "aten.dropout_.default" and not (node.args[1] and node.args[2])
 
 
 def _counterpart(node: torch.fx.Node) -> Any:

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 import frittata as ft
 from frittata.egraph.errors import EmptyError, ModelError, StaleParametersError
 from frittata.egraph.machine import REFERENCE
+from frittata.frontends import torch_empty
+from frittata.frontends.torch_export import from_module
 
 X = torch.linspace(-2, 1, 12).reshape(3, 4)
 NONE, NOWHERE = X[:0], torch.zeros(0, dtype=torch.long)
@@ -261,3 +263,19 @@ def _check(source: Callable[..., Any], args: tuple[Tensor, ...]) -> ft.Optimized
     with torch.no_grad():
         torch.testing.assert_close(fast(*args), source(*args), equal_nan=True)
     return fast
+
+
+def test_statistics_of_a_norm_that_nobody_uses_do_not_concern(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In evaluation they have no values, where torch makes a graph functional for a change through a view."""
+
+    class Rectified(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y = x * 2
+            y[0].relu_()
+            return y
+
+    monkeypatch.setattr(torch_empty, "_graph_of", lambda *_: pytest.fail("the norm was decomposed"))
+    module = nn.Sequential(nn.BatchNorm1d(3), Rectified()).eval()
+    x = torch.linspace(-1, 1, 6).reshape(2, 3)
+    (found,) = from_module(module, (x,)).model.interpret(x.numpy())
+    np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-6)

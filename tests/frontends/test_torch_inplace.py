@@ -87,6 +87,19 @@ def dropout_is_changed(x: Tensor) -> tuple[Tensor, ...]:
     return z, y * 3
 
 
+def dropout_in_place(x: Tensor) -> tuple[Tensor, ...]:
+    """It leaves its operand as it is, be that an input."""
+    y = nn.functional.dropout(x, training=False, inplace=True)
+    return y * 2, nn.functional.dropout(x * 3, 0.0, inplace=True)
+
+
+def what_dropout_in_place_returns_is_changed(x: Tensor) -> tuple[Tensor, ...]:
+    y = x * 2
+    z = nn.functional.dropout(y, training=False, inplace=True)
+    z += 1
+    return z, y * 3
+
+
 def a_letter_for_each_axis_is_a_view(x: Tensor) -> tuple[Tensor, ...]:
     y = x * 2
     z = torch.einsum("ij->ji", y)
@@ -119,10 +132,12 @@ RENAMED: dict[Callable[..., object], int] = {
     a_view_is_taken_after: 1,
     compared: 4,
     powers: 2,
+    dropout_in_place: 2,
 }
 LEFT = [
     *(a_view_is_taken_before, through_a_view, a_view_between_two, another_dtype),
-    *(dropout_returns_its_operand, dropout_is_changed, a_letter_for_each_axis_is_a_view, through_windows),
+    *(dropout_returns_its_operand, dropout_is_changed, what_dropout_in_place_returns_is_changed),
+    *(a_letter_for_each_axis_is_a_view, through_windows),
 ]
 
 

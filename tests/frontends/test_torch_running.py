@@ -23,12 +23,18 @@ from torch import Tensor, nn
 import frittata as ft
 from frittata.egraph.errors import ModelError
 from frittata.egraph.machine import REFERENCE
+from frittata.frontends import torch_running
 from frittata.frontends.torch_export import from_module
 from frittata.frontends.torch_functions import as_module
 
 calls_of_all, calls_of_modules = 0, [0]
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
+
+
+@torch.fx.wrap
+def doubled(x: Tensor) -> Tensor:
+    return x * 2
 
 
 def test_several_threads_export_at_once() -> None:
@@ -356,3 +362,13 @@ def test_torch_logs_nothing_of_an_error_that_is_raised(caplog: pytest.LogCapture
     with pytest.raises(ModelError, match="same reduction dim"):
         from_module(nn.Linear(3, 2).eval(), (X,))
     assert all(record.levelno < logging.WARNING for record in caplog.records)
+
+
+def test_a_function_that_torch_wraps_as_it_traces_is_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Doubles(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return doubled(x)
+
+    monkeypatch.setattr(torch_running, "_is_next_the_same", lambda *_: pytest.fail("it was exported again"))
+    (found,) = from_module(Doubles().eval(), (X,)).model.interpret(X.numpy())
+    np.testing.assert_array_equal(found, 2 * X.numpy())
