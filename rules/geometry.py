@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import groupby
+from itertools import pairwise
 from math import gcd, prod
 from typing import Any, NamedTuple
 
@@ -20,6 +20,8 @@ _LINE = 16
 
 _LEAST_INSIDE = 2 / 3
 """Of what windows read along an axis, the part inside the image from which on they are left together."""
+_MOST_BANDS = 3
+"""As many as a window of three places has."""
 
 
 def on_axis(rank: int, axis: int, value: int) -> Ints:
@@ -403,7 +405,7 @@ def joined_phases(shape: Shape) -> Shape:
 
 
 class _Band(NamedTuple):
-    """Neighbouring results along an axis, and the first and last place of windows that is inside for some of them."""
+    """Neighbouring results along an axis, and the first and last place of their windows inside the image."""
 
     start: int
     stop: int
@@ -411,41 +413,28 @@ class _Band(NamedTuple):
     last: int
 
 
-def margin_bands(shape: Shape, weights: Shape, stride: Ints, padding: Ints, dilation: Ints) -> int:
-    """Return into how many bands `margin_axis` falls by which places of the windows read the margin; 0 without one."""
-    return len(_margin(shape, weights, stride, padding, dilation)[1])
-
-
 def margin_axis(shape: Shape, weights: Shape, stride: Ints, padding: Ints, dilation: Ints) -> int:
     """Return the first negative axis along which windows read the margin for more than a third, 0 if there is none."""
     return _margin(shape, weights, stride, padding, dilation)[0]
 
 
-def band_low(shape: Shape, weights: Shape, stride: Ints, padding: Ints, dilation: Ints, band: int) -> Ints:
-    """Return what is padded before an image, or cut off where it is negative, for what a band reads of it."""
+def margin_bands(shape: Shape, weights: Shape, stride: Ints, padding: Ints, dilation: Ints) -> int:
+    """Return into how many bands results fall along that axis by which places of the windows are inside."""
+    return len(_margin(shape, weights, stride, padding, dilation)[1])
+
+
+def band_places(shape: Shape, weights: Shape, stride: Ints, padding: Ints, dilation: Ints, band: int) -> Ints:
+    """Return the first place of the window that is inside for a band, and how many are."""
+    _, _, first, last = _margin(shape, weights, stride, padding, dilation)[1][band]
+    return first, last - first + 1
+
+
+def band_reads(shape: Shape, weights: Shape, stride: Ints, padding: Ints, dilation: Ints, band: int) -> Ints:
+    """Return where what a band reads of the image begins, and its extent."""
     axis, bands = _margin(shape, weights, stride, padding, dilation)
-    start, _, first, _ = bands[band]
-    return on_axis(len(shape), axis, padding[axis] - start * stride[axis] - first * dilation[axis])
-
-
-def band_high(shape: Shape, weights: Shape, stride: Ints, padding: Ints, dilation: Ints, band: int) -> Ints:
-    """Return the same after an image."""
-    axis, bands = _margin(shape, weights, stride, padding, dilation)
-    _, stop, _, last = bands[band]
-    end = (stop - 1) * stride[axis] + last * dilation[axis] - padding[axis] + 1
-    return on_axis(len(shape), axis, end - shapes.concrete(shape)[axis])
-
-
-def places_low(shape: Shape, weights: Shape, stride: Ints, padding: Ints, dilation: Ints, band: int) -> Ints:
-    """Return what is padded before weights, 0 or negative, so that those are left that a band multiplies by."""
-    axis, bands = _margin(shape, weights, stride, padding, dilation)
-    return on_axis(len(weights), axis, -bands[band].first)
-
-
-def places_high(shape: Shape, weights: Shape, stride: Ints, padding: Ints, dilation: Ints, band: int) -> Ints:
-    """Return the same after weights."""
-    axis, bands = _margin(shape, weights, stride, padding, dilation)
-    return on_axis(len(weights), axis, bands[band].last + 1 - shapes.concrete(weights)[axis])
+    start, stop, first, last = bands[band]
+    extent = (stop - 1 - start) * stride[axis] + (last - first) * dilation[axis] + 1
+    return start * stride[axis] + first * dilation[axis] - padding[axis], extent
 
 
 def _margin(
@@ -455,28 +444,27 @@ def _margin(
     for axis in range(-len(stride), 0):
         bands = _bands(image[axis], kernel[axis], stride[axis], padding[axis], dilation[axis])
         read = sum((band.stop - band.start) * (band.last - band.first + 1) for band in bands)
-        if 0 < read < _LEAST_INSIDE * bands[-1].stop * kernel[axis]:
+        if bands and read < _LEAST_INSIDE * bands[-1].stop * kernel[axis]:
             return axis, bands
     return 0, ()
 
 
 @lru_cache(maxsize=4096)
 def _bands(extent: int, kernel: int, stride: int, padding: int, dilation: int) -> tuple[_Band, ...]:
-    """Return at most three bands; the one in the middle may have results that read fewer places than it."""
-
-    def inside(result: int) -> tuple[int, ...]:
-        return tuple(t for t in range(kernel) if 0 <= result * stride + t * dilation - padding < extent)
-
+    """Return the bands along an axis; none if there are many, or windows that read nothing but the margin."""
     (count,) = elements.window_extents((extent,), (kernel,), (stride,), (padding,), (dilation,))
-    runs = [(taps, len([*group])) for taps, group in groupby(map(inside, range(count)))]
-    if not all(taps for taps, _ in runs):
+    offsets = [place * dilation - padding for place in range(kernel)]
+    low = [max(0, -(offset // stride)) for offset in offsets]
+    high = [min(count, (extent - 1 - offset) // stride + 1) for offset in offsets]
+    edges = sorted({0, count, *(edge for edge in (*low, *high) if 0 < edge < count)})
+    if len(edges) > _MOST_BANDS + 1:
         return ()
-    parts = [runs[:1], runs[1:-1], runs[-1:]] if len(runs) > 3 else [[run] for run in runs]
     bands: list[_Band] = []
-    for part in parts:
-        start = bands[-1].stop if bands else 0
-        first, last = min(taps[0] for taps, _ in part), max(taps[-1] for taps, _ in part)
-        bands.append(_Band(start, start + sum(results for _, results in part), first, last))
+    for start, stop in pairwise(edges):
+        inside = [place for place in range(kernel) if low[place] <= start and stop <= high[place]]
+        if not inside:
+            return ()
+        bands.append(_Band(start, stop, inside[0], inside[-1]))
     return tuple(bands)
 
 
@@ -488,8 +476,7 @@ _OWN = (
     pool_view_last, pooled_last, convolved_last, kernel_first, moved, moved_axis, indexing.patches_map,
     group_view_last, by_lines, part_last, parts_map, are_whole_phases, phase_low, phase_high, missing_taps,
     phase_elements, phase_view, phase_weights, phase_shape, joined_phases, reads_inside, taps_last, reached_last,
-    overlapped_last, tap_padding_last, tap_view_last, margin_bands, margin_axis, band_low, band_high,
-    places_low, places_high,
+    overlapped_last, tap_padding_last, tap_view_last, margin_axis, margin_bands, band_places, band_reads,
 )  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., Any]] = {function.__name__: function for function in _OWN}
 """What rules may call."""
