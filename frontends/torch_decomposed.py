@@ -12,7 +12,7 @@ from torch._decomp import decomposition_table
 from frittata.egraph.errors import ModelError, SharedMemoryError
 from frittata.frontends import aten, torch_running
 from frittata.frontends.torch_extern import is_left_to_torch
-from frittata.frontends.torch_inplace import check_windows, in_place_calls
+from frittata.frontends.torch_inplace import check_windows, drops_nothing, in_place_calls
 from frittata.frontends.torch_origins import source_of
 
 _EINSUM = "aten.einsum.default"
@@ -53,8 +53,7 @@ def _is_of_one(node: torch.fx.Node) -> bool:
 @contextmanager
 def _dropout_as_it_is(graph: torch.fx.Graph) -> Generator[None]:
     """Within the block dropout that drops nothing is its operand, as when it is called: torch makes a copy of it."""
-    nodes = [node for node in graph.nodes if str(node.target) == "aten.dropout.default"]
-    given = {node: node.args for node in nodes if not (node.args[1] and node.args[2])}
+    given = {node: node.args for node in graph.nodes if drops_nothing(node, "aten.dropout.default")}
     for node in given:
         node.target, node.args = torch.ops.aten.alias.default, node.args[:1]
     try:

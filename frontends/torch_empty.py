@@ -65,7 +65,8 @@ class Call:
         """Which of its results are empty, of those that are used: some norms give statistics without values."""
         value, users = self.node.meta.get("val"), self.node.users
         if isinstance(value, tuple | list) and all(user.target is operator.getitem for user in users):
-            value = [value[key] for key in sorted({user.args[1] for user in users})]  # pyright: ignore
+            used = [user.args[1] for user in users]
+            value = [found for key, found in enumerate(value) if key in used]
         return [self.is_empty(found) for found in pytree.tree_leaves(value) if _is_tensor(found)]
 
     @property

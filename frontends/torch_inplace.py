@@ -41,7 +41,7 @@ def in_place_calls(nodes: Iterable[torch.fx.Node]) -> dict[torch.fx.Node, tuple[
     seen: set[torch.fx.Node] = set()
     for node in nodes:
         seen.add(node)
-        if _drops_nothing(node):
+        if drops_nothing(node, "aten.dropout_.default"):
             found[node] = torch.ops.aten.dropout.default, []
             continue
         counterpart = _counterpart(node)
@@ -57,9 +57,9 @@ def in_place_calls(nodes: Iterable[torch.fx.Node]) -> dict[torch.fx.Node, tuple[
     return found
 
 
-def _drops_nothing(node: torch.fx.Node) -> bool:
-    """Whether a call is of dropout in place that leaves its operand as it is."""
-    return str(node.target) == "aten.dropout_.default" and not (node.args[1] and node.args[2])
+def drops_nothing(node: torch.fx.Node, name: str) -> bool:
+    """Whether a call is of that dropout, and leaves its operand as it is."""
+    return str(node.target) == name and not (node.args[1] and node.args[2])
 
 
 def _counterpart(node: torch.fx.Node) -> Any:

@@ -257,14 +257,6 @@ def test_where_torch_does_not_say_what_is_left_the_empty_tensor_is_named(name: s
     assert isinstance(caught.value, EmptyError) == (name == "an operator of its own")
 
 
-def _check(source: Callable[..., Any], args: tuple[Tensor, ...]) -> ft.Optimized:
-    """Hold a compiled model to the source itself."""
-    fast = ft.optimize(source, args, machine=REFERENCE)
-    with torch.no_grad():
-        torch.testing.assert_close(fast(*args), source(*args), equal_nan=True)
-    return fast
-
-
 def test_statistics_of_a_norm_that_nobody_uses_do_not_concern(monkeypatch: pytest.MonkeyPatch) -> None:
     """In evaluation they have no values, where torch makes a graph functional for a change through a view."""
 
@@ -279,3 +271,11 @@ def test_statistics_of_a_norm_that_nobody_uses_do_not_concern(monkeypatch: pytes
     x = torch.linspace(-1, 1, 6).reshape(2, 3)
     (found,) = from_module(module, (x,)).model.interpret(x.numpy())
     np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-6)
+
+
+def _check(source: Callable[..., Any], args: tuple[Tensor, ...]) -> ft.Optimized:
+    """Hold a compiled model to the source itself."""
+    fast = ft.optimize(source, args, machine=REFERENCE)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(*args), source(*args), equal_nan=True)
+    return fast
