@@ -30,6 +30,7 @@ from frittata.frontends import (
     torch_control,
     torch_dims,
     torch_empty,
+    torch_modes,
     torch_numbers,
     torch_running,
     torch_selected,
@@ -64,7 +65,7 @@ def from_module(
     place: Callable[[torch.fx.Node], str] | None = None,
     fallback: str = "error",
 ) -> Imported:
-    """Export a module in eval mode and import it; `place` says where a node of the export comes from, for errors.
+    """Export a module and import it; `place` says where a node of the export comes from, for errors.
 
     With `fallback="extern"` operators without a row become calls into torch, those that are pure functions.
 
@@ -82,7 +83,7 @@ def from_module(
 def exported(
     module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, dynamic_shapes: Any = None
 ) -> tuple[torch.export.ExportedProgram, torch_dims.Places]:
-    """Export a module in eval mode; return the names of its dims too.
+    """Export a module; return the names of its dims too.
 
     Raises: ModelError.
     """
@@ -112,8 +113,7 @@ def check_call(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str
     if isinstance(module, torch.jit.ScriptModule):
         what = f"a {type(module).__name__}: a module that torch.jit scripted or traced cannot be exported"
         raise ModelError(what, do="give the nn.Module that it was made of")
-    if any(part.training for part in module.modules()):
-        raise ModelError("the module is in training mode", do="call model.eval() first")
+    torch_modes.check(module)
     if torch.is_autocast_enabled("cpu"):
         do = "write `with torch.autocast(...)` inside of the model's forward: there it is part of the model"
         raise ModelError("autocast is on around the import: kernels have the dtypes of the model itself", do=do)

@@ -254,9 +254,7 @@ def _converted(source: torch.fx.GraphModule, table: Mapping[Target, Converter]) 
             calls[key] = _Call(key, convert, _described(node, source), node.target, module)
             node.op, node.target = "call_function", calls[key]
     module = torch.fx.GraphModule(source, graph)
-    for part in (module, *module.modules()):  # what fx makes anew is in no mode: what the graph calls has one
-        if part is module or type(part) is torch.nn.Module:
-            part.training = False
+    module.training = False  # what fx makes anew is in no mode: what the graph calls has one
     for call in calls.values():
         if call.module is not None:  # GraphModule keeps what call_module nodes name, and these are gone
             module.add_submodule(call.target, call.module)
