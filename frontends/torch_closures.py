@@ -186,12 +186,18 @@ def _names_in(function: Any) -> dict[str, Any]:
         every |= {f"{name}_{attribute}": own} if isinstance(own, torch.nn.Module) else {name: value}
     every |= {f"default_{at}": value for at, value in enumerate(function.__defaults__ or ())}
     every |= function.__kwdefaults__ or {}
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+    return {"self": getattr(function, "__self__", None), **every, **enclosing(function)}
+
+
+def enclosing(function: Any) -> dict[str, Any]:
+    """Return what the code of a function finds in what encloses it, by name."""
+    found: dict[str, Any] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
-            every[name] = cell.cell_contents
+            found[name] = cell.cell_contents
         except ValueError:  # not bound yet
             continue
-    return {"self": getattr(function, "__self__", None), **every}
+    return found
 
 
 def _globals(code: CodeType) -> Iterator[tuple[str, str]]:

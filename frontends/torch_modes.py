@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
-from inspect import getclosurevars
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
 
 from frittata.egraph.errors import ModelError
+from frittata.frontends.torch_closures import enclosing
 
 
 def check(module: torch.nn.Module) -> None:
@@ -44,7 +44,7 @@ def _codes(values: Iterable[Any]) -> Iterator[CodeType]:
             yield value
             left += value.co_consts
         elif isinstance(value, FunctionType):
-            left += (value.__code__, *vars(value).values(), *getclosurevars(value).nonlocals.values())
+            left += (value.__code__, *vars(value).values(), *enclosing(value).values())
         elif isinstance(value, property):
             left.append(value.fget)
         elif isinstance(value, staticmethod | classmethod | MethodType):

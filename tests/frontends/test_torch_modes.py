@@ -98,3 +98,14 @@ def test_a_function_has_no_mode() -> None:
     dropout = nn.Dropout().eval()
     fast = ft.optimize(lambda x: dropout(x) if dropout.training else x + 1, (X,), machine=REFERENCE)
     torch.testing.assert_close(fast(X), X + 1)
+
+
+def test_a_name_that_is_not_bound_yet_is_passed_over() -> None:
+    class Refers(Wrapper):
+        def later(self) -> int:
+            return factor
+
+    (found,) = from_module(Refers(nn.Identity()), (X,)).model.interpret(X.numpy())
+    np.testing.assert_allclose(found, X.numpy() + 1, rtol=1e-6)
+    factor = 2
+    assert Refers(nn.Identity()).later() == factor
