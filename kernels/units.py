@@ -32,6 +32,8 @@ _CALLED_IN_DOUBLE = frozenset({"tanh", "erf", "atan", "log1p", "expm1", "pow"})
 """Functions of C in float64, called lane by lane."""
 _CALL_STEPS = 60.0
 """Vector additions that one such call is worth. Source: the same: 50 to 90 with AVX2, 38 to 68 with AVX-512."""
+_DIVIDE_STEPS = 8.0
+"""The same of a quotient of int64, that the processor divides lane by lane. Source: Zen 4, AVX-512."""
 _WIDE_BYTES = 64
 """In vectors of this size one instruction makes int64 of floats; in smaller ones each lane is converted by itself."""
 _GATHER_STEPS = 1.5
@@ -74,6 +76,8 @@ def operator_cost(element: Term) -> float:
     """Return the cost of the topmost operator of an element, for its dtype."""
     if _is_called(element):
         return _CALL_STEPS * (processor().width // 4)
+    if element.op in ("mod", "floordiv") and element.dtype == "i64" and element.args[1].op != "const":
+        return _DIVIDE_STEPS * (processor().width // 4)
     cost = registry.get(element.op, "element").cost
     return cost * _DOUBLE_TIMES.get(element.op, 1.0) if element.dtype == "f64" else cost
 

@@ -98,13 +98,28 @@ def _divide_integer(builder: Builder, a: Value, b: Value) -> tuple[Value, Value]
     by_zero, negates = (simd.compare(builder, "==", b, n) for n in (zero, minus_one))
     # the processor traps on a zero divisor and on the least integer by -1
     divisor = builder.select(builder.or_(by_zero, negates), one, b)
-    quotient, remainder = builder.sdiv(a, divisor), builder.srem(a, divisor)
+    quotient = _truncated_quotient(builder, a, divisor)
+    remainder = builder.sub(a, builder.mul(quotient, divisor))
     opposite = simd.compare(builder, "<", builder.xor(remainder, divisor), zero)
     down = builder.and_(opposite, simd.compare(builder, "!=", remainder, zero))
     quotient = builder.select(down, builder.sub(quotient, one), quotient)
     remainder = builder.select(down, builder.add(remainder, divisor), remainder)
     quotient = builder.select(by_zero, zero, builder.select(negates, builder.neg(a), quotient))
     return quotient, builder.select(by_zero, zero, remainder)
+
+
+def _truncated_quotient(builder: Builder, a: Value, b: Value) -> Value:
+    """Return the quotient rounded towards zero.
+
+    Processors divide vectors of floats alone. The quotient of 32 bits lies further from the next integer than float64
+    rounds it by.
+    """
+    lane = lane_of(a)
+    if lane.dtype != "i32" or lane.lanes == 1:
+        return builder.sdiv(a, b)
+    doubles = lane.of("f64").type
+    quotient = builder.fdiv(builder.sitofp(a, doubles), builder.sitofp(b, doubles))
+    return builder.fptosi(quotient, lane.type)
 
 
 def _divide_by(builder: Builder, a: Value, divisor: int) -> tuple[Value, Value]:

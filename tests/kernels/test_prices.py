@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from kernel_cases import CASES, build, element, load, reindex, window
+from kernel_cases import CASES, build, element, load, number, reindex, window
 
 from frittata.egraph import indexing
 from frittata.egraph.indexing import IndexMap, slice_map, var
@@ -120,6 +120,12 @@ def test_int64_is_made_of_floats_lane_by_lane_in_short_vectors() -> None:
     x = load("x", 64, 1024)
     to_int64, to_int32 = (seconds(POINTWISE, build(element("cast", x, dtype=to), 64, 1024)) for to in ("i64", "i32"))
     assert (to_int64 > 2 * to_int32) == (processor().width < 64)
+
+
+def test_int64_is_divided_lane_by_lane() -> None:
+    x, y = (load(name, 64, 1024, dtype="i64") for name in "xy")
+    by_y, by_7 = (seconds(POINTWISE, build(element("mod", x, by), 64, 1024)) for by in (y, number(7, "i64")))
+    assert by_y > 3 * SHARE_OF_16_LANES * by_7
 
 
 def test_lanes_of_one_block_are_loaded_together() -> None:

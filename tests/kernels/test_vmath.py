@@ -354,6 +354,11 @@ def integer_pairs(dtype: str) -> tuple[Array, Array]:
     limits = np.iinfo(numpy)
     special = np.array([0, 1, -1, 2, -2, 3, -7, 10, limits.max, limits.min, limits.min + 1], numpy)
     a, b = (grid.ravel() for grid in np.meshgrid(special, special))
+    generator, bits = np.random.default_rng(17), limits.bits - 1
+    divisor = generator.integers(limits.min, limits.max, 4000, numpy) >> generator.integers(0, bits, 4000, numpy)
+    multiple = divisor * (limits.max // np.maximum(np.abs(divisor), 1) >> generator.integers(0, bits, 4000, numpy))
+    a = np.concatenate([a, multiple + generator.integers(-1, 2, 4000, numpy)])
+    b = np.concatenate([b, divisor])
     size = -(-len(a) // 8) * 8
     return np.resize(a, size), np.resize(b, size)
 
