@@ -127,7 +127,7 @@ _ROWS: tuple[tuple[str, int, Callable[..., Any], DtypeRule, float], ...] = (
     ("floordiv", 2, np.floor_divide, _number, 20),
     ("max", 2, np.maximum, _number, 1),
     ("min", 2, np.minimum, _number, 1),
-    ("pow", 2, _pow, _floating, 120),
+    ("pow", 2, _pow, _floating, 170),
     ("fma", 3, _fma, _floating, 1),
     ("neg", 1, np.negative, _number, 1),
     ("abs", 1, np.abs, _number, 1),
