@@ -288,24 +288,36 @@ def _batch_norm(
     epsilon: float = 1e-5,
     momentum: float = 0.9,
     training_mode: int = 0,
-) -> Term:
-    if training_mode:
-        raise ModelError("batch norm with the statistics of the batch", do="export the model in eval mode")
-    return tensor("batch_norm", x, mean, var, scale, shift, eps=epsilon)
+) -> tuple[Term, ...]:
+    """With the statistics of the batch, if the mode asks for them: then the running ones are results, too."""
+    if not training_mode:
+        return (tensor("batch_norm", x, mean, var, scale, shift, eps=epsilon),)
+    others = [axis for axis in range(len(x.shape)) if axis != 1]
+    batch = idioms.mean(x, others), idioms.variance(x, others, correction=0)
+    running = (_mixed(new, old, momentum) for new, old in zip(batch, (mean, var), strict=True))
+    return tensor("batch_norm", x, *batch, scale, shift, eps=epsilon), *running
 
 
-def _batch_norm_by_flag(*operands: Term, is_test: int = 0, results: int = 1, **options: Any) -> Term:
+def _mixed(x: Term, y: Term, share: float) -> Term:
+    """Return x with that share of y."""
+    parts = ((x, 1 - share), (y, share))
+    return tensor("add", *(tensor("mul", part, idioms.scalar(factor, part.dtype)) for part, factor in parts))
+
+
+def _batch_norm_by_flag(*operands: Term, is_test: int = 0, results: int = 1, **options: Any) -> tuple[Term, ...]:
     """Up to opset 6 an attribute asks for the statistics of the batch, too, where it is left out."""
     return _batch_norm_by_results(*operands, results=max(results, 1 + (not is_test)), **options)
 
 
 def _batch_norm_by_results(
     *operands: Term, epsilon: float = 1e-5, momentum: float = 0.9, spatial: int = 1, results: int = 1
-) -> Term:
+) -> tuple[Term, ...]:
     """Up to opset 13 it is the number of results that asks for the statistics of the batch."""
     if not spatial:
         raise UnsupportedOpError("spatial=0")
-    return _batch_norm(*operands, epsilon=epsilon, training_mode=int(results > 1))
+    if results > 1:
+        raise ModelError("batch norm with the statistics of the batch", do="export the model in eval mode")
+    return _batch_norm(*operands, epsilon=epsilon)
 
 
 def _instance_norm(x: Term, scale: Term, shift: Term, epsilon: float = 1e-5) -> Term:
