@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from frittata.egraph.dtypes import NARROW, finfo, is_integer, to_numpy
-from frittata.egraph.ops.registry import Op
+from frittata.egraph.ops.registry import REQUIRED, Op
 from frittata.egraph.terms import Scalar
 
 DIMS = (1, 1, 2, 3, 3, 4, 5, 7)
@@ -110,3 +110,25 @@ def spread(rng: np.random.Generator, shape: Shape, count: int) -> list[Shape]:
         tuple(dim if i == keeper or rng.random() < 0.25 else 1 for dim, keeper in zip(shape, full, strict=True))
         for i in range(count)
     ]
+
+
+def attribute_like(dice: Dice, default: Any) -> Any:
+    """Draw an attribute of the kind of its default, often the default; if it has none, mostly an integer."""
+    if default is REQUIRED:
+        return int(dice.integers(-3, 4)) if dice.random() < 0.7 else random_number(dice)
+    if isinstance(default, tuple):
+        parts: tuple[Any, ...] = default
+        return tuple(attribute_like(dice, part) for part in parts)
+    if dice.random() < 0.4:
+        return default
+    match default:
+        case bool():
+            return not default
+        case int():
+            return int(dice.integers(-3, 4)) if dice.random() < 0.5 else default + int(dice.integers(-2, 3))
+        case float():
+            return random_number(dice) if dice.random() < 0.5 else default * float(one_of(dice, [0.5, 2, 3]))
+        case Scalar(dtype=dtype):
+            return random_scalar(dice, dtype)
+        case _:
+            return default

@@ -7,23 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from frittata.egraph import indexing
 from frittata.egraph.ops.elements import FOLDS
 from frittata.egraph.ops.indices import SCATTERS
-from frittata.egraph.ops.registry import REQUIRED, Op
+from frittata.egraph.ops.registry import Op
 from frittata.egraph.ops.tensors import check_axis
 from frittata.egraph.ops.winograd import TRANSFORMS
 from frittata.egraph.terms import Scalar, Type
 from frittata.rules.draws import (
     Dice,
     Shape,
+    attribute_like,
     narrowed,
     one_of,
     random_dim,
     random_dtype,
-    random_number,
     random_scalar,
     spread,
 )
@@ -75,31 +76,9 @@ def propose(place: Place) -> Proposal:
 
 def _any(place: Place) -> Proposal:
     """A row we know nothing of: operands of the type of the result, attributes as given or like their defaults."""
-    attrs = {label: place.attr(label, lambda like=like: _attribute_like(place, like)) for label, like in place.op.attrs}
+    draw = partial(attribute_like, place.rng)
+    attrs = {label: place.attr(label, partial(draw, default)) for label, default in place.op.attrs}
     return tuple(place.goal for _ in place.op.operands), attrs
-
-
-def _attribute_like(place: Place, default: Any) -> Any:
-    """Draw an attribute of the kind of its default, often the default; if it has none, mostly an integer."""
-    rng = place.rng
-    if default is REQUIRED:
-        return int(rng.integers(-3, 4)) if rng.random() < 0.7 else random_number(rng)
-    if isinstance(default, tuple):
-        parts: tuple[Any, ...] = default
-        return tuple(_attribute_like(place, part) for part in parts)
-    if rng.random() < 0.4:
-        return default
-    match default:
-        case bool():
-            return not default
-        case int():
-            return int(rng.integers(-3, 4)) if rng.random() < 0.5 else default + int(rng.integers(-2, 3))
-        case float():
-            return random_number(rng) if rng.random() < 0.5 else default * float(one_of(rng, [0.5, 2, 3]))
-        case Scalar(dtype=dtype):
-            return random_scalar(rng, dtype)
-        case _:
-            return default
 
 
 def _pointwise(place: Place) -> Proposal:
@@ -172,6 +151,12 @@ def _matmul(place: Place) -> Proposal:
     if place.rng.random() < 0.5:
         left = tuple(batch)
     return (Goal((*left, m, k), place.goal.dtype), Goal((*right, k, n), place.goal.dtype)), {}
+
+
+def _grouped_matmul(place: Place) -> Proposal:
+    (rows, matrix), _ = _matmul(place)
+    groups = random_dim(place.rng)
+    return (rows, Goal((groups, *matrix.shape), matrix.dtype), Goal((groups,), _integer(place.rng))), {}
 
 
 def _linear(place: Place) -> Proposal:
@@ -585,16 +570,15 @@ _TENSOR: dict[str, Callable[[Place], Proposal]] = {
     "full": _full, "relu": _same, "gelu": _same, "gelu_tanh": _same, "silu": _same, "softmax": _along,
     "reduce_sum": _reduce, "reduce_prod": _reduce, "reduce_max": _reduce, "reduce_min": _reduce,
     "layer_norm": _layer_norm, "batch_norm": _batch_norm, "attention": _attention, "causal_attention": _attention,
-    "masked_attention": _masked_attention, "matmul": _matmul,
-    "linear": _linear, "conv": _conv, "conv_last": _conv_last, "conv_winograd": _conv_winograd,
-    "permute": _permute, "channels_first": _channels_first, "reshape": _reshape, "slice": _slice,
-    "expand": _expand, "build": _build, "pad": _pad, "concat": _concat, "resample": _resample, "stuff": _stuff,
-    "windows": _windows, "max_pool": _pool, "avg_pool": _pool, "conv_transpose": _conv_transpose,
-    "group_norm": _group_norm, "rms_norm": _rms_norm, "take": _take, "gather": _gather, "scatter": _scatter,
-    "cumsum": _along, "cumprod": _along, "cummax": _along, "cummin": _along, "argmax": _place, "argmin": _place,
-    "sort": _sorted, "argsort": _sorted,
+    "masked_attention": _masked_attention, "matmul": _matmul, "grouped_matmul": _grouped_matmul, "linear": _linear,
+    "conv": _conv, "conv_last": _conv_last, "conv_winograd": _conv_winograd, "permute": _permute,
+    "channels_first": _channels_first, "reshape": _reshape, "slice": _slice, "expand": _expand, "build": _build,
+    "pad": _pad, "concat": _concat, "resample": _resample, "stuff": _stuff, "windows": _windows, "max_pool": _pool,
+    "avg_pool": _pool, "conv_transpose": _conv_transpose, "group_norm": _group_norm, "rms_norm": _rms_norm,
+    "take": _take, "gather": _gather, "scatter": _scatter, "cumsum": _along, "cumprod": _along, "cummax": _along,
+    "cummin": _along, "argmax": _place, "argmin": _place, "sort": _sorted, "argsort": _sorted,
 }  # fmt: skip
 _ELEMENT: dict[str, Callable[[Place], Proposal]] = {
-    "load": _load, "const": _const, "iota": _iota, "fold": _fold, "dot": _dot, "reindex": _reindex,
-    "at": _at, "scan": _scan,
+    "load": _load, "const": _const, "iota": _iota, "fold": _fold, "dot": _dot, "reindex": _reindex, "at": _at,
+    "scan": _scan,
 }  # fmt: skip

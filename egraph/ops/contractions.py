@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from frittata.egraph import shapes
+from frittata.egraph import dtypes, shapes
 from frittata.egraph.errors import ModelError
 from frittata.egraph.ops.elements import window_extents
 from frittata.egraph.ops.registry import Op, register
@@ -23,6 +23,25 @@ def _matmul(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
         raise ModelError(f"matmul of {a} and {b}: depths {a.shape[-1]} and {b.shape[-2]} differ")
     batch = shapes.broadcast(a.shape[:-2], b.shape[:-2])
     return TensorType((*batch, a.shape[-2], b.shape[-1]), a.dtype)
+
+
+def _grouped_matmul(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
+    x, w, ends = types
+    if len(x.shape) != 2 or len(w.shape) != 3 or x.dtype != w.dtype or x.dtype == "bool":
+        raise ModelError(f"grouped_matmul of {x} and {w}", do="give (m, k) and (groups, k, n) of one numeric dtype")
+    if x.shape[1] != w.shape[1] or ends.shape != w.shape[:1] or not dtypes.is_integer(ends.dtype):
+        raise ModelError(f"grouped_matmul of {x} and {w} up to {ends}", do="give one integer for each matrix")
+    return TensorType((x.shape[0], w.shape[2]), x.dtype)
+
+
+def _grouped_matmul_numpy(x: Any, w: Any, ends: Any) -> Any:
+    out = np.zeros((x.shape[0], w.shape[2]), x.dtype)
+    start = 0
+    for matrix, end in zip(w, ends.tolist(), strict=True):
+        if end > start:
+            np.matmul(x[start:end], matrix, out=out[start:end])
+            start = end
+    return out
 
 
 def _linear(types: tuple[TensorType, ...], attrs: tuple[Any, ...]) -> Type:
@@ -103,6 +122,19 @@ register(
         np.matmul,
         cost=2,
         doc="Matrix product, (*batch, m, k) by (*batch, k, n); batch axes broadcast.",
+    )
+)
+register(
+    Op(
+        "grouped_matmul",
+        "tensor",
+        (("x", "tensor"), ("w", "tensor"), ("ends", "tensor")),
+        (),
+        _grouped_matmul,
+        _grouped_matmul_numpy,
+        cost=2,
+        opaque=True,
+        doc="Rows of x, each by the matrix of its group: group i of w ends before row ends[i]; others are zero.",
     )
 )
 register(

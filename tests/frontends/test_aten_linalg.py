@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_cases import Forward, assert_compiled, assert_imported, drawn
 
-from frittata.egraph.errors import UnsupportedOpError
+import frittata as ft
+from frittata.egraph.errors import ModelError, UnsupportedOpError
+from frittata.egraph.machine import REFERENCE
 from frittata.frontends.torch_export import from_module
 from frittata.frontends.torch_functions import as_module
 
@@ -116,3 +118,41 @@ def test_what_drivers_give_beside_least_squares() -> None:
         return [plain.rank, whole.residuals, whole.rank, whole.singular_values]
 
     assert_compiled(function, drawn(2, 5, 3), drawn(2, 5, 2))
+
+
+GROUPED, EXPERTS = drawn(9, 8).bfloat16(), drawn(4, 8, 16).bfloat16()
+
+
+def test_rows_by_the_matrices_of_their_groups() -> None:
+    ends = torch.tensor([2, 2, 7, 9], dtype=torch.int32)  # one group is empty
+    multiply = as_module(lambda x, w, ends: nn.functional.grouped_mm(x, w, offs=ends)).eval()
+    assert multiply(GROUPED, EXPERTS, ends).dtype is torch.bfloat16
+    fast = ft.optimize(multiply, (GROUPED, EXPERTS, ends), machine=REFERENCE)
+    for now in (ends, torch.tensor([0, 5, 5, 9], dtype=torch.int32)):
+        expected = torch.cat([x @ w for x, w in zip(GROUPED.tensor_split(now[:3].long()), EXPERTS, strict=True)])
+        torch.testing.assert_close(fast(GROUPED, EXPERTS, now), expected)
+
+
+def test_what_transformers_calls_in_place_of_torch_is_the_same() -> None:
+    name = "transformers::grouped_mm_fallback"
+    multiply = torch.library.custom_op(name, _by_groups, mutates_args=())
+    multiply.register_fake(lambda x, w, _: x.new_empty(len(x), w.shape[2]))
+    assert_imported(as_module(multiply), drawn(9, 8), drawn(4, 8, 16), torch.tensor([2, 2, 7, 8]))
+
+
+def _by_groups(x: Tensor, w: Tensor, ends: Tensor) -> Tensor:
+    rows = x.tensor_split(ends)
+    return torch.cat([*(part @ matrix for part, matrix in zip(rows[:-1], w, strict=True)), 0 * rows[-1] @ w[0]])
+
+
+def test_groups_of_matrices_without_ends_are_a_batch() -> None:
+    batch = as_module(lambda x, w: nn.functional.grouped_mm(x, w)).eval()
+    fast = ft.optimize(batch, (GROUPED[:8].reshape(4, 2, 8), EXPERTS), machine=REFERENCE)
+    torch.testing.assert_close(fast(GROUPED[:8].reshape(4, 2, 8), EXPERTS), GROUPED[:8].reshape(4, 2, 8) @ EXPERTS)
+
+
+def test_other_groups_are_refused() -> None:
+    ends = torch.tensor([8, 16], dtype=torch.int32)
+    depths = as_module(lambda x, w: nn.functional.grouped_mm(x, w, offs=ends)).eval()
+    with pytest.raises(ModelError, match=r"groups of bf16\[8, 16\](.|\n)*group rows"):
+        from_module(depths, (drawn(8, 16).bfloat16(), drawn(16, 8).bfloat16()))
