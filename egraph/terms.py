@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -166,17 +166,18 @@ def walk(*roots: Term, seen: set[Term] | None = None) -> Iterator[Term]:
     Those `seen` before, with all that they are made of, are left out; those visited are added.
     """
     seen = set() if seen is None else seen
-    stack = [*reversed(roots)]
+    stack: list[Term | None] = [*reversed(roots)]
     while stack:
-        term = stack[-1]
-        if term in seen:
-            stack.pop()
-        elif waiting := [arg for arg in reversed(term.args) if arg not in seen]:
-            stack += waiting
-        else:
-            stack.pop()
-            seen.add(term)
-            yield term
+        term = stack.pop()
+        if term is None:  # its arguments are done
+            term = cast(Term, stack.pop())
+        elif term in seen:
+            continue
+        elif term.args:
+            stack += (term, None, *reversed(term.args))
+            continue
+        seen.add(term)
+        yield term
 
 
 def rebuild(root: Term, replace: Callable[[Term, tuple[Term, ...]], Term]) -> Term:

@@ -22,7 +22,7 @@ from frittata.extract.cuts import Cuts, everywhere, find_cuts
 from frittata.extract.exact import solve
 from frittata.extract.greedy import completed, greedy
 from frittata.extract.integer import Solution
-from frittata.extract.joins import Settlement, settle
+from frittata.extract.joins import Settlement, Settler
 from frittata.extract.prices import Prices
 from frittata.extract.pricing import Spread
 from frittata.extract.problem import Problem, restricted
@@ -99,9 +99,11 @@ def extract(
     roots = [snapshot.class_by_term[term] for term in outputs]
     problem, _ = enumerate_candidates(snapshot, folder, inputs, roots, templates, machine, prices, spread)
 
+    settler = Settler(templates, machine)
+
     def tried(problem: Problem[Candidate], solution: Solution) -> _Tried:
         program = build_program(snapshot, folder, rule_names, inputs, roots, problem, solution)
-        return _tried(program, problem, solution, settle(program, templates, machine))
+        return _tried(program, problem, solution, settler.settle(program))
 
     enumerated, now = time.perf_counter(), time.thread_time()
     limit_s = time_limit_s * max(1.0, (now - begun) / _USUAL_S)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 
 from frittata.egraph import terms
@@ -71,7 +71,7 @@ class Frame:
         """The number of steps of the sequence."""
         return prod(loop.extent for loop in self.sequence)
 
-    @property
+    @cached_property
     def inner(self) -> frozenset[int | str]:
         """The variables of the loops within a pass: what does not depend on them is computed before."""
         keys = {loop.key for loop in self.sequence}
@@ -113,16 +113,17 @@ def choose_frame(bodies: tuple[Term, ...], exchanged: bool = False) -> Frame | N
     neighbours in memory, are folded each along the lanes, or along the axis before them; or there is no frame.
     """
     elements = [body.args[0] for body in bodies if body.op in BODIES]
-    if len(elements) != len(bodies) or not all(map(is_known, terms.walk(*elements))):
+    every = [*terms.walk(*elements)]
+    if len(elements) != len(bodies) or not all(map(is_known, every)):
         return None
     shape = tuple(dim for dim in bodies[0].shape if not isinstance(dim, Sym))
-    folded = _folded(elements)
+    folded = _folded(every)
     if folded is None or any(body.shape != shape for body in bodies):
         return None
     reduced = {_extent(shape, axis) == 1 for axis in folded}
     if len(reduced) > 1 or any(_extent(shape, axis) not in (1, extent) for axis, extent in folded.items()):
         return None
-    return _frame(bodies, shape, folded, exchanged)
+    return _frame(bodies, every, shape, folded, exchanged)
 
 
 def is_known(term: Term) -> bool:
@@ -132,10 +133,10 @@ def is_known(term: Term) -> bool:
     return term.sort == "tensor" or term.op in _ATOMS or term.op in vmath.OPS
 
 
-def _folded(elements: Sequence[Term]) -> dict[int, int] | None:
+def _folded(every: Sequence[Term]) -> dict[int, int] | None:
     """Return the axes that folds bind and their extents; None if an axis has two."""
     extents: dict[int, int] = {}
-    for term in terms.walk(*elements):
+    for term in every:
         if term.op == "fold" and extents.setdefault(term.attrs[1], term.attrs[2]) != term.attrs[2]:
             return None
     return extents
@@ -145,21 +146,24 @@ def _extent(shape: tuple[int, ...], axis: int) -> int:
     return shape[axis] if -axis <= len(shape) else 1
 
 
-def _frame(bodies: Sequence[Term], shape: tuple[int, ...], folded: dict[int, int], exchanged: bool) -> Frame | None:
+def _frame(
+    bodies: Sequence[Term], every: Sequence[Term], shape: tuple[int, ...], folded: dict[int, int], exchanged: bool
+) -> Frame | None:
+    """Return the loops for bodies, of which `every` are all terms."""
     elements = [body.args[0] for body in bodies]
     rank = max(len(shape), max((-axis for axis in folded), default=0))
     extents = {axis: folded.get(axis, _extent(shape, axis)) for axis in range(-rank, 0)}
     live = [axis for axis, extent in extents.items() if extent > 1]
     index = {axis: var(axis, extents[axis]) for axis in live}
     points = Points(index, {axis: index[axis] for axis in folded})
-    offsets = _offsets(elements, points, folded)
+    offsets = _offsets(elements, len(every), points, folded)
     if offsets is None:
         return None
     stored = {axis: at for axis, at in index.items() if _extent(shape, axis) > 1}
     offsets |= {stored_at(body, stored) for body in bodies}
     groups = _grouped(live, extents, folded, offsets)
     columns = bool(folded) and bool(live) and live[-1] not in folded
-    lanes = _lanes(elements)
+    lanes = _lanes(every)
     if not exchanged:
         frame = _with_roles(shape, extents, folded, groups, columns, lanes)
     elif not columns:
@@ -220,16 +224,16 @@ def _stored(frame: Frame, bodies: Sequence[Term]) -> list[Affine]:
     return [stored_at(body, stored) for body in bodies]
 
 
-def _offsets(elements: Sequence[Term], points: Points, folded: dict[int, int]) -> set[Affine] | None:
-    """Return the offsets of all loads; None if folds are not all over `folded`, or depend on what they fold.
+def _offsets(elements: Sequence[Term], count: int, points: Points, folded: dict[int, int]) -> set[Affine] | None:
+    """Return the offsets of all loads, of `count` terms; None if folds are not all over `folded`, or depend on these.
 
     Also None where much is computed again and again: at each of the places that steps of a stencil reach together.
     """
     offsets: set[Affine] = set()
     bound = frozenset(folded)
-    most = max(_MOST_POINTS, _MOST_TIMES * sum(1 for _ in terms.walk(*elements)))
-    for count, point in enumerate(points.walk(map(points.at, elements))):
-        if count > most:
+    most = max(_MOST_POINTS, _MOST_TIMES * count)
+    for number, point in enumerate(points.walk(map(points.at, elements))):
+        if number > most:
             return None
         if point.term.op == "fold":
             if reduction(point.term).extent_by_axis != folded or point.where.clamped or point.keys & bound:
@@ -260,9 +264,9 @@ def _grouped(
     return groups
 
 
-def _lanes(elements: Sequence[Term]) -> int:
+def _lanes(every: Sequence[Term]) -> int:
     """Return how many lanes a vector of the narrowest numbers has; of bytes, as if they were of four."""
-    sizes = [Lane(term.dtype).register_bytes for term in terms.walk(*elements) if term.dtype != "bool"]
+    sizes = [Lane(term.dtype).register_bytes for term in every if term.dtype != "bool"]
     return processor().width // min(sizes, default=4)
 
 

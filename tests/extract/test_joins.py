@@ -17,7 +17,7 @@ from frittata.egraph.terms import Scalar, TensorType, Term
 from frittata.extract import choose
 from frittata.extract.exact import solve
 from frittata.extract.integer import Solution
-from frittata.extract.joins import settle
+from frittata.extract.joins import Settler
 from frittata.extract.problem import Problem
 from frittata.kernels import runtime, templates
 
@@ -126,7 +126,7 @@ def test_no_result_lies_in_a_border_nor_where_none_can_be_copied_from() -> None:
 
     def wrong(result: str, *joins: Join | View) -> frozenset[str]:
         program = Program({"x": TensorType((3, 4), "f32")}, {}, (*kernels, *joins), (result,))
-        return settle(program, templates.TEMPLATES, REFERENCE).wrong
+        return Settler(templates.TEMPLATES, REFERENCE).settle(program).wrong
 
     assert wrong("p", bordered) == {"p"}
     assert not wrong("a", bordered)
@@ -206,6 +206,16 @@ class Priced:
         return None if seconds is None else Estimate(seconds, 0.0, 0.0)
 
 
+def _two_rows(op: str) -> Program:
+    """Two kernels of one structure, each of which writes its half of the columns of a concatenation."""
+    x, rows = tensor("input", name="x", shape=(4, 3), dtype="f32"), ("a", "b")
+    body = tensor("build", element(op, element("load", x)), shape=(4, 3))
+    parts = [tensor("input", name=name, shape=(4, 3), dtype="f32") for name in rows]
+    kernels = [Kernel(name, "own", (Output(name, body),), ("x",), Estimate(5.0, 0.0, 0.0)) for name in rows]
+    steps = (*kernels, Join("c", tensor("concat", *parts, axis=-1)))
+    return Program({"x": TensorType((4, 3), "f32")}, {}, steps, ("c",))
+
+
 @pytest.mark.parametrize(
     ("own", "other", "expected"),
     [
@@ -222,21 +232,31 @@ class Priced:
 def test_a_kernel_that_writes_apart_costs_what_its_template_or_a_better_one_takes_more(
     own: Priced, other: float | None, expected: tuple[str, float] | None
 ) -> None:
-    x, rows = tensor("input", name="x", shape=(4, 3), dtype="f32"), ("a", "b")
-    body = tensor("build", element("exp", element("load", x)), shape=(4, 3))
-    parts = [tensor("input", name=name, shape=(4, 3), dtype="f32") for name in rows]
-    kernels = [Kernel(name, "own", (Output(name, body),), ("x",), Estimate(5.0, 0.0, 0.0)) for name in rows]
-    steps = (*kernels, Join("c", tensor("concat", *parts, axis=-1)))
-    program = Program({"x": TensorType((4, 3), "f32")}, {}, steps, ("c",))
-    found = settle(program, (Priced("never", 0.0, in_place=False), own, Priced("other", other)), REFERENCE)
+    program = _two_rows("exp")
+    found = Settler((Priced("never", 0.0, in_place=False), own, Priced("other", other)), REFERENCE).settle(program)
     if expected is None:
         assert found.wrong == {"c"} and not found.kernel_by_name
         return
     template, seconds = expected
     assert not found.wrong and found.extra_by_join == {"c": pytest.approx(2 * (seconds - 5.0))}
-    for kernel in kernels:
+    for kernel in program.kernels:
         again = replace(kernel, template=template, estimate=replace(kernel.estimate, seconds=seconds))
         assert found.kernel_by_name[kernel.name] == again
+
+
+def test_kernels_of_one_structure_are_priced_once_in_all_programs_of_an_extraction() -> None:
+    asked: list[tuple[Term, ...]] = []
+
+    class Noting(Priced):
+        def estimate(self, bodies: tuple[Term, ...], constants: frozenset[str], machine: Machine) -> Estimate | None:
+            asked.append(bodies)
+            return super().estimate(bodies, constants, machine)
+
+    settler = Settler((Noting("own", 4.0),), REFERENCE)
+    found = [settler.settle(_two_rows("exp")) for _ in range(2)]
+    assert len(asked) == 2 and found[0] == found[1]  # as it was, and in place
+    settler.settle(_two_rows("log"))
+    assert len(asked) == 4
 
 
 PRODUCTS = """
