@@ -10,6 +10,7 @@ from frittata.egraph.indexing import Affine, var
 from frittata.egraph.terms import Term
 from frittata.kernels import memory, simd, transcendental
 from frittata.kernels.attention_schedule import AttentionPlan
+from frittata.kernels.contractions import loads_at
 from frittata.kernels.element_emitter import ElementEmitter
 from frittata.kernels.expressions import Expr
 from frittata.kernels.flow import for_range, repeat
@@ -65,6 +66,7 @@ class AttentionCode:
             pointers = operand_pointers(builder, table, self.operands)
             variables: dict[int | str, Value] = {"g": g, "j": j}
             variables.update({f"i{r}": builder.add(i, I64(r)) for r in range(rows)})
+            self._fetch(builder, pointers, variables, rows)
             queries, stride = self._queries(builder, pointers, variables, rows, query)
             if self.plan.keys_in_place:
                 sums = [self._products_in_place(builder, pointers, variables, row) for row in queries]
@@ -78,6 +80,26 @@ class AttentionCode:
                 self._score_column(builder, pointers, variables, column, [row[column] for row in sums], target, ends)
 
         return emit
+
+    def _fetch(
+        self, builder: Builder, pointers: Mapping[Term, Value], variables: Mapping[int | str, Value], rows: int
+    ) -> None:
+        """Ask for what scores are computed from beside their products, so that it comes while those are summed."""
+        work, lanes = self.plan.work, self.plan.lanes
+        places = [self._score_place(row) for row in range(rows)]
+        for leaf, offsets in loads_at((work.score,), places, beside=work.scores.product):
+            for offset in dict.fromkeys(offsets):
+                if offset is None or offset.factor_of("j") != 1:
+                    continue
+                start = IndexValues(builder, dict(variables)).first(offset)
+                for last in range(lanes - 1, self.plan.key_width, lanes):  # where it begins was read with what is before
+                    memory.prefetch(builder, pointers[leaf], builder.add(start, I64(last)), locality=3)
+
+    def _score_place(self, row: int) -> dict[int, Affine]:
+        """Return where the scores of a row of the tile are."""
+        work = self.plan.work
+        there: dict[int | str, Affine] = {"i": var(f"i{row}", work.queries)}
+        return {axis: where.substitute(there) for axis, where in work.score_index.items()}
 
     def _queries(
         self,
@@ -146,9 +168,7 @@ class AttentionCode:
             value = nothing
             if rest > 0:
                 emitter.fill({work.scores.product: total})
-                there: dict[int | str, Affine] = {"i": var(f"i{row}", work.queries)}
-                index = {axis: where.substitute(there) for axis, where in work.score_index.items()}
-                value = emitter.emit(work.score, index)
+                value = emitter.emit(work.score, self._score_place(row))
             if valid is not None and rest > 0:
                 value = simd.select(builder, memory.valid_mask(builder, self._lane, valid), value, nothing)
             memory.store(builder, value, target, I64(row * plan.row_elements + column * lanes))

@@ -17,6 +17,7 @@ from frittata.egraph.terms import Term
 from frittata.kernels import templates
 from frittata.kernels.attention import describe
 from frittata.kernels.attention_schedule import AttentionPlan, plan
+from frittata.kernels.compile import compile_kernel
 from frittata.kernels.lowered import LoweredKernel
 from frittata.kernels.templates.attention import ATTENTION
 from frittata.kernels.visibility import Band
@@ -88,6 +89,18 @@ def test_several_blocks_parts_and_chunks() -> None:
 
 
 MASKS = [(2, 3, 7, 13), (3, 7, 13), (2, 1, 1, 13), (7, 13), (13,), (7, 1), (1,)]
+
+
+def test_masks_are_fetched_while_products_are_summed() -> None:
+    """Their rows lie apart: no processor sees what comes next."""
+
+    def fetches(scores: Term) -> bool:
+        lowered = ATTENTION.lower("attention", (build(attend(scores, 40, 16), 64, 16),), frozenset())
+        compiled = compile_kernel(lowered.source, lowered.name, lowered.namespace, key=lowered.key)
+        return "prefetch" in compiled.library.get_asm_str()
+
+    scores = products(64, 40, 16)
+    assert fetches(element("add", scores, load("b", 64, 40))) and not fetches(scores)
 
 
 @pytest.mark.parametrize(("m", "mask"), [*((7, mask) for mask in MASKS), (1, (2, 3, 1, 13)), (1, (13,))], ids=str)
