@@ -92,7 +92,8 @@ class AttentionCode:
                 if offset is None or offset.factor_of("j") != 1:
                     continue
                 start = IndexValues(builder, dict(variables)).first(offset)
-                for last in range(lanes - 1, self.plan.key_width, lanes):  # where it begins was read with what is before
+                # the line in which a vector begins has come with the keys before
+                for last in range(lanes - 1, self.plan.key_width, lanes):
                     memory.prefetch(builder, pointers[leaf], builder.add(start, I64(last)), locality=3)
 
     def _score_place(self, row: int) -> dict[int, Affine]:
