@@ -140,7 +140,7 @@ def steady(
     ]
     attributes = Attributes(module)
     try:
-        with draws.refused(name, lambda: _is_same(program, _again(export))):
+        with draws.refused(name):
             try:
                 program = export()
             except Exception:
@@ -168,19 +168,12 @@ def _is_next_the_same(
 ) -> bool:
     """Whether the next call is the same program, and reads no tensor that this one has left."""
     left = {tensor.data_ptr() for tensor in attributes.advance()}
-    after = _again(export)
-    if after is None:
+    try:
+        after = export()
+    except Exception:  # of other values than a call would leave
         return False
     kept = (*after.state_dict.values(), *after.constants.values())
     return _is_same(program, after) and left.isdisjoint(filter(None, map(_address, kept)))
-
-
-def _again(export: Callable[[], torch.export.ExportedProgram]) -> torch.export.ExportedProgram | None:
-    """Export once more; None if that raises, of other values than a call would leave or draw."""
-    try:
-        return export()
-    except Exception:  # it runs the model, which may raise anything
-        return None
 
 
 def _gives_the_same(
@@ -225,11 +218,10 @@ def _address(value: Any) -> int | None:
     return value.data_ptr() if isinstance(value, torch.Tensor) and value.layout is torch.strided else None
 
 
-def _is_same(one: torch.export.ExportedProgram, other: torch.export.ExportedProgram | None) -> bool:
-    """Whether two exports of a module compute the same; None is one that raised."""
+def _is_same(one: torch.export.ExportedProgram, other: torch.export.ExportedProgram) -> bool:
+    """Whether two exports of a module compute the same."""
     return (
-        other is not None
-        and _code(one) == _code(other)
+        _code(one) == _code(other)
         and one.constants.keys() == other.constants.keys()
         and all(_is_equal(value, other.constants[name]) for name, value in one.constants.items())
     )

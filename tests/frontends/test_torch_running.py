@@ -347,20 +347,6 @@ def test_what_draws_from_a_global_generator_is_refused(name: str) -> None:
         from_module(as_module(lambda x: x * torch.as_tensor(draw())), (X,))
 
 
-@pytest.mark.parametrize("draw", [random.random, lambda: np.random.rand(1).item()])
-def test_draws_that_change_nothing_are_admitted(draw: Callable[[], float]) -> None:
-    def drop(self: Any, x: Tensor) -> Tensor:
-        return x if draw() < 0.5 and self.training else x * 2
-
-    assert from_module(Remembers(drop).eval(), (X,)).model.main.outputs[0].op == "mul"
-
-
-@pytest.mark.parametrize("is_dropped", [lambda p: p < 1e-9, lambda p: p > 1 - 1e-9])
-def test_draws_that_seldom_change_something_are_refused(is_dropped: Callable[[float], bool]) -> None:
-    with pytest.raises(ModelError, match="draws random numbers"):
-        from_module(as_module(lambda x: x if is_dropped(random.random()) else x * 2), (X,))
-
-
 def test_a_generator_of_its_own_is_a_constant() -> None:
     imported = ft.from_function(lambda x: x * np.random.default_rng(3).random(4), (X.numpy(),))
     assert list(imported.model.params) and imported.model.main.outputs[0].dtype == "f64"
