@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, cached_property, partial
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -15,13 +15,13 @@ from frittata.frontends.torch_closures import enclosing
 
 def check(module: torch.nn.Module) -> None:
     """Raise ModelError if a part in training mode looks at its mode: to linear layers, say, it makes no difference."""
+    looks_at_mode = cache(_looks_at_mode)  # for this time: another may be put in the place of a method
     for name, part in module.named_modules():
-        if part.training and (_looks_at_mode(type(part)) or _reads_mode(vars(part).values())):
+        if part.training and (looks_at_mode(type(part)) or _reads_mode(vars(part).values())):
             which = f"{name} ({type(part).__name__})" if name else type(part).__name__
             raise ModelError(f"the module is in training mode, which {which} looks at", do="call model.eval() first")
 
 
-@cache
 def _looks_at_mode(kind: type[torch.nn.Module]) -> bool:
     """Whether a class of modules has code that names `training`, of its own or from a class that it is derived from."""
     own = kind.__mro__[: kind.__mro__.index(torch.nn.Module)]
@@ -33,7 +33,7 @@ def _reads_mode(values: Iterable[Any]) -> bool:
 
 
 def _codes(values: Iterable[Any]) -> Iterator[CodeType]:
-    """Visit the code of functions, methods and properties, and of the functions within them and that they wrap."""
+    """Visit the code of functions, methods, properties and hooks, and of functions within them and that they wrap."""
     left, seen = list(values), set[int]()
     while left:
         value = left.pop()
@@ -49,3 +49,9 @@ def _codes(values: Iterable[Any]) -> Iterator[CodeType]:
             left.append(value.fget)
         elif isinstance(value, staticmethod | classmethod | MethodType):
             left.append(value.__func__)
+        elif isinstance(value, partial | cached_property):
+            left.append(value.func)
+        elif isinstance(value, dict):
+            left += value.values()
+        elif callable(value) and not isinstance(value, torch.nn.Module | type):
+            left.append(type(value).__call__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import cached_property, partial, wraps
 
 import numpy as np
 import pytest
@@ -65,6 +65,36 @@ class OfTheInstance(Wrapper):
         self.forward = lambda x: inner(x) * (2 if self.training else 3)
 
 
+class Cached(Wrapper):
+    @cached_property
+    def factor(self) -> int:
+        return 2 if self.training else 3
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x) * self.factor
+
+
+def scaled(module: nn.Module, x: Tensor) -> Tensor:
+    return x * (2 if module.training else 3)
+
+
+class Bound(Wrapper):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__(inner)
+        self.scaled = partial(scaled, self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scaled(self.inner(x))
+
+
+def hooked(module: nn.Module) -> nn.Module:
+    def hook(module: nn.Module, _: object, result: Tensor) -> Tensor:
+        return result * (2 if module.training else 3)
+
+    module.register_forward_hook(hook)
+    return module
+
+
 REFUSED = {
     "dropout": nn.Sequential(nn.Linear(3, 3), nn.Dropout()),
     "a part of a part": Wrapper(Wrapper(nn.BatchNorm1d(3))),
@@ -73,6 +103,10 @@ REFUSED = {
     "decorated": Decorated(nn.Linear(3, 3)),
     "derived": Derived(nn.Linear(3, 3)),
     "an attribute": OfTheInstance(nn.Linear(3, 3)),
+    "cached": Cached(nn.Linear(3, 3)),
+    "bound": Bound(nn.Linear(3, 3)),
+    "a hook": hooked(nn.Linear(3, 3)),
+    "a hook of torch": nn.utils.spectral_norm(nn.Linear(3, 3)),
 }
 NAMES = {"dropout": r"1 \(Dropout\)", "a part of a part": r"inner.inner \(BatchNorm1d\)", "derived": "which Derived"}
 
@@ -92,6 +126,14 @@ def test_a_mode_that_nothing_looks_at_makes_no_difference(inner: nn.Module) -> N
     assert module.training
     (found,) = from_module(module, (X,)).model.interpret(X.numpy())
     np.testing.assert_allclose(found, module(X).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_put_in_the_place_of_a_method_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = Wrapper(nn.Linear(3, 3))
+    from_module(module, (X,))
+    monkeypatch.setattr(Wrapper, "forward", ByName.forward)
+    with pytest.raises(ModelError, match="training mode"):
+        from_module(module, (X,))
 
 
 def test_a_function_has_no_mode() -> None:
