@@ -140,6 +140,9 @@ def test_what_torch_jit_made_is_refused(made: Callable[[nn.Module], Any]) -> Non
     with pytest.raises(FrittataError, match=r"torch\.jit") as caught:
         ft.optimize(made(nn.Linear(4, 2).eval()), (X,), machine=REFERENCE)
     assert "nn.Module" in caught.value.do
+    around = nn.Sequential(nn.Identity(), made(nn.Linear(4, 2))).eval()
+    with pytest.raises(FrittataError, match=r"^1: (.)*torch\.jit"):
+        ft.optimize(around, (X,), machine=REFERENCE)
 
 
 def test_what_a_dim_has_to_be_is_told() -> None:
