@@ -417,6 +417,9 @@ def _instance_norm(
 ) -> Term:
     scale, shift = _scale_and_shift(x, weight, bias)
     if use_input:
+        if mean is not None:
+            do = "give F.instance_norm None for running statistics, or use_input_stats=False, as model.eval() does"
+            raise ModelError("instance norm changes its running statistics", do=do)
         return tensor("group_norm", x, scale, shift, groups=idioms.number(x.shape[1]), eps=float(eps))
     if mean is None or var is None:
         raise UnsupportedOpError("instance_norm without statistics")

@@ -489,6 +489,10 @@ def changes_statistics(x: Tensor) -> Tensor:
     return F.batch_norm(x, torch.zeros(4), torch.ones(4), training=True)
 
 
+def changes_statistics_of_instances(x: Tensor) -> Tensor:
+    return F.instance_norm(x[None], torch.zeros(3), torch.ones(3))
+
+
 REFUSED: dict[str, tuple[Any, tuple[Any, ...], str]] = {
     "control flow on data": (branches, (X,), "cannot follow(.|\n)*test_torch_export.py(.|\n)*torch.where"),
     "a number of values": (lambda x: F.elu(x, x.max().item()), (X,), "values of a tensor(.|\n)*x.max"),
@@ -497,6 +501,7 @@ REFUSED: dict[str, tuple[Any, tuple[Any, ...], str]] = {
     "quarter precision inside": (lambda x: x.to(torch.float8_e5m2).double(), (X,), "torch.float8_e5m2"),
     "dropout at work": (lambda x: F.dropout(x, 0.5, True), (X,), r"model.eval\(\)"),
     "statistics that change": (changes_statistics, (X,), "running statistics"),
+    "statistics of instances": (changes_statistics_of_instances, (X,), "running statistics(.|\n)*None"),
     "a sparse input": (lambda x: x.to_dense() + 1, (X.to_sparse(),), "layout"),
 }
 
