@@ -20,7 +20,7 @@ _ENDED = itertools.count(1)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write tests/golden anew")
-    parser.addoption("--examples", type=int, default=300, help="how many random models are tried (default 300)")
+    parser.addoption("--examples", type=int, default=200, help="how many random models are tried (default 200)")
     parser.addoption("--first-seed", type=int, default=0, help="where the seeds of random models start (default 0)")
 
 

@@ -29,6 +29,9 @@ from frittata.options import Options
 TOLERANCE = 1e-5
 """Tighter than what full models are held to: narrow ones round less."""
 
+each_model = pytest.mark.parametrize("name", MODELS, scope="module")
+"""All that is asked of a model, one after the other: it is made, saturated and compiled once."""
+
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -53,7 +56,7 @@ def saturated(name: str) -> tuple[Model, dict[str, Any], Saturation]:
     return model, {**model.params, **values}, pipeline.saturate_model(model, pipeline.choose_rules(Options()))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each_model
 def test_results_are_eagers(name: str, cache: Path) -> None:
     module, args, expected = made(name)
     fast = ft.optimize(module, args, machine=REFERENCE, cache=cache)
@@ -61,7 +64,7 @@ def test_results_are_eagers(name: str, cache: Path) -> None:
     assert not host_steps(fast)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each_model
 def test_no_bit_depends_on_the_run_or_on_the_number_of_threads(
     name: str, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,21 +85,21 @@ def bits(outputs: Any) -> list[bytes]:
     return [output.numpy().tobytes() for output in pytree.tree_leaves(outputs)]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each_model
 def test_activations_keep_their_size(name: str) -> None:
     _, _, expected = made(name)
     for output in pytree.tree_leaves(expected):
         assert 0.1 < float(output.std(correction=0)) < 3
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each_model
 def test_all_nodes_of_all_classes_agree(name: str) -> None:
     _, values, found = saturated(name)
     assert [phase.stop for phase in found.phases] == [StopReason.SATURATED]
     assert not inconsistencies(found.snapshot, values)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each_model
 def test_one_percent_in_any_kernel_would_be_noticed(name: str) -> None:
     model, values, found = saturated(name)
     program = pipeline.extract_model(model, found, REFERENCE, Options()).program

@@ -78,7 +78,7 @@ def test_float64_throughout(name: str, cache: Path) -> None:
     assert error(found, law) < TOLERANCE[torch.float64]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [name for name in MODELS if "-" in name])
 def test_plain_form_gives_the_same(name: str, cache: Path) -> None:
     fast, module, args = compiled(name, cache, form="plain")
     with torch.no_grad():
