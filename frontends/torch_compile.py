@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from operator import attrgetter
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,11 @@ from frittata.egraph.errors import (
 
 Optimize = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 """Compiles a graph for example arguments."""
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 8
+"""So many programs of a graph are compiled when they are first wanted; torch recompiles as often unless told."""
 
 _MOST_WORK = 1_000_000
 """So many steps may be taken to find whether two strided results have an element in common."""
@@ -54,21 +62,25 @@ class CapturedGraph:
     """A graph that torch.compile captured, callable as torch calls it.
 
     Newer torch hands over parameters as arguments. They are folded like any parameter: there is one program for each
-    set of parameters and each shape of the other arguments; dims that torch made dynamic are specialized.
+    set of parameters and each shape of the other arguments; dims that torch made dynamic are specialized. Beyond eight,
+    one is compiled once torch has run the graph in its place for as long as compiling takes: what comes once, as the
+    lengths of a cache that grows, is never compiled, and what stays takes at most twice the time.
     """
 
     def __init__(self, graph: torch.fx.GraphModule, optimize: Optimize) -> None:
         self._graph, self._optimize = graph, optimize
         self._placeholders = [Placeholder.of(node) for node in graph.graph.nodes if node.op == "placeholder"]
         self._program_by_key: dict[tuple[Any, ...], Callable[..., Any]] = {}
+        self._by_torch_s, self._compiling_s = Counter[tuple[Any, ...]](), 0.0
         self._returns = bool(graph.graph.output_node().args[0])
         self._views = _views(graph.graph)
 
     def __call__(self, *args: Any) -> Any:
         """Run the program for these arguments; compile it if there is none, or if its parameters were changed.
 
-        Where nothing is returned, what the graph changes shares memory with what else it reads, or of an empty tensor
-        torch alone knows what an operator makes, torch runs the graph itself.
+        Torch runs the graph itself where there are many programs and none yet for these arguments, nothing is returned,
+        what the graph changes shares memory with what else it reads, or it alone knows what an operator makes of an
+        empty tensor.
 
         Raises: ModelError if gradients are wanted; as `optimize`.
         """
@@ -79,22 +91,37 @@ class CapturedGraph:
             )
         if not self._returns or self._views is None:
             return self._graph(*args)
+        pairs = list(zip(self._placeholders, args, strict=True))
+        key = tuple(_key(placeholder, value) for placeholder, value in pairs)
+        if self._waits(key):
+            start = perf_counter()
+            results = self._graph(*args)
+            self._by_torch_s[key] += perf_counter() - start
+            return results
         try:
-            results = self._results(args)
+            results = self._results(key, pairs)
         except SharedMemoryError:
             return self._graph(*args)
         views = self._views
         return [views[at].read(args, results) if at in views else result for at, result in enumerate(results)]
 
-    def _results(self, args: Sequence[Any]) -> Sequence[Any]:
-        pairs = list(zip(self._placeholders, args, strict=True))
+    def _waits(self, key: tuple[Any, ...]) -> bool:
+        """Whether a program is not compiled yet: there are many, and torch has not run long in the place of this."""
+        if key in self._program_by_key or len(self._program_by_key) < _AT_ONCE:
+            return False
+        if not self._by_torch_s:
+            what = "a graph has %d programs: where sizes, numbers or parameters are new, torch runs it for %.1f s first"
+            log.warning(what, _AT_ONCE, self._compiling_s)
+        return self._by_torch_s[key] < self._compiling_s
+
+    def _results(self, key: tuple[Any, ...], pairs: Sequence[tuple[Placeholder, Any]]) -> Sequence[Any]:
         given = [value for placeholder, value in pairs if _is_given(placeholder, value)]
-        key = tuple(_key(placeholder, value) for placeholder, value in pairs)
         if key in self._program_by_key:
             try:
                 return self._program_by_key[key](*given)
             except StaleParametersError:
                 del self._program_by_key[key]
+        start = perf_counter()
         module = bound(self._graph, [pair for pair in pairs if not _is_given(*pair)])
         try:
             self._program_by_key[key] = self._optimize(module, given)
@@ -103,6 +130,7 @@ class CapturedGraph:
         except UnsupportedOpError as error:
             error.do = "keep them out of the graph: call them in a function under @torch.compiler.disable"
             raise
+        self._compiling_s = perf_counter() - start
         return self._program_by_key[key](*given)
 
 

@@ -1,5 +1,6 @@
 """torch.compile(backend="frittata"): graphs are compiled once each, and give what eager gives."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,6 +18,7 @@ from torch.utils import _pytree as pytree
 import frittata
 from frittata.egraph.errors import ModelError, UnsupportedOpError
 from frittata.egraph.machine import REFERENCE
+from frittata.frontends import torch_compile
 
 
 @pytest.fixture(autouse=True)
@@ -42,9 +44,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.fixture
-def compile(tmp_path: Path) -> Callable[[nn.Module], Any]:
+def compile(tmp_path: Path) -> Callable[..., Any]:
     options: Any = {"machine": REFERENCE, "cache": tmp_path}
-    return lambda module: torch.compile(module.eval(), backend="frittata", options=options)
+    return lambda module, **given: torch.compile(module.eval(), backend="frittata", options=options, **given)
 
 
 class Broken(nn.Module):
@@ -114,6 +116,23 @@ def test_each_shape_and_each_number_has_its_program(compile: Any) -> None:
         for rows, factor in ((4, 2.0), (5, 2.0), (6, 3.0), (6, 4.0)):
             x = torch.randn(rows, 3)
             same(fast(x, factor), module(x, factor))
+
+
+def test_of_many_sizes_one_is_compiled_once_torch_has_run_for_as_long(
+    compile: Any, compiled: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ticks = itertools.count()
+    monkeypatch.setattr(torch_compile, "perf_counter", lambda: next(ticks))  # to compile takes one, as to run
+    module = nn.Linear(3, 2)
+    fast = compile(module, dynamic=True)
+    counts: list[int] = []
+    with torch.no_grad():
+        for rows in (*range(2, 10), 10, 11, 10, 10, 2, 11):
+            x = torch.randn(rows, 3)
+            same(fast(x), module(x))
+            counts.append(len(compiled))
+    assert counts == [*range(1, 9), 8, 8, 9, 9, 9, 10]
+    assert sum(record.message.startswith("a graph has 8 programs: ") for record in caplog.records) == 1
 
 
 def test_numbers_that_are_equal_and_not_the_same_have_their_own_programs(compile: Any, compiled: Any) -> None:
