@@ -187,7 +187,7 @@ def _masked_attention(place: Place) -> Proposal:
 def _several(rng: Dice, least: int, usual: int, count: int) -> tuple[int, ...]:
     """Draw so many integers up to `usual`, at times some more than that."""
     most = usual + (2 if rng.random() < 0.15 else 0)
-    return tuple(map(int, rng.integers(least, most + 1, count)))
+    return tuple(int(rng.integers(least, most + 1)) for _ in range(count))
 
 
 def _conv(place: Place) -> Proposal:
