@@ -110,9 +110,6 @@ def exported(
 
 def check_call(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
     """Raise ModelError if a module cannot be exported as it is now, or does not take the arguments."""
-    if isinstance(module, torch.jit.ScriptModule):
-        what = f"a {type(module).__name__}: a module that torch.jit scripted or traced cannot be exported"
-        raise ModelError(what, do="give the nn.Module that it was made of")
     torch_modes.check(module)
     if torch.is_autocast_enabled("cpu"):
         do = "write `with torch.autocast(...)` inside of the model's forward: there it is part of the model"

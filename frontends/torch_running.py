@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 
 from frittata.egraph.errors import ModelError
 from frittata.egraph.exporting import BUILTINS, MODULES
-from frittata.frontends import draws
+from frittata.frontends import draws, torch_modes
 from frittata.frontends.torch_state import Attributes, Registered, keeping_tensors
 from frittata.frontends.torch_statistics import WrittenOut
 
@@ -94,6 +94,8 @@ def advice(error: Exception) -> str:
         return "index by one mask for all places; or keep all of them, and choose with torch.where or weigh with a mask"
     if "numpy.ndarray" in str(error):
         return "give torch tensors as example arguments: torch.from_numpy(x)"
+    if "quantized nyi" in str(error):
+        return torch_modes.INTEGERS
     if ".numpy() is not supported" in str(error):
         return "call torch's functions: numpy's, and frittata's, are for functions whose example arguments are arrays"
     if _UNKNOWN_TYPE.search(str(error)):

@@ -136,10 +136,46 @@ def test_an_error_says_what_it_is_and_nothing_is_printed(name: str, capfd: pytes
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("made", [torch.jit.script, lambda module: torch.jit.trace(module, (X,))])
-def test_what_torch_jit_made_is_refused(made: Callable[[nn.Module], Any]) -> None:
-    with pytest.raises(FrittataError, match=r"torch\.jit") as caught:
-        ft.optimize(made(nn.Linear(4, 2).eval()), (X,), machine=REFERENCE)
+@pytest.mark.parametrize(("model", "which"), [(lambda part: part, ""), (nn.Sequential, "0 ")], ids=["whole", "part"])
+def test_what_torch_jit_made_is_refused(
+    made: Callable[[nn.Module], Any], model: Callable[[nn.Module], nn.Module], which: str
+) -> None:
+    with pytest.raises(FrittataError, match=rf"torch\.jit scripted or traced {which}") as caught:
+        ft.optimize(model(made(nn.Linear(4, 2).eval())), (X,), machine=REFERENCE)
     assert "nn.Module" in caught.value.do
+
+
+class Quantized(nn.Module):
+    """A layer whose weights are integers with a scale, as those of `convert_to_reference_fx` are."""
+
+    weight: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.quantize_per_tensor(X, 0.1, 0, torch.qint8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight.dequantize()
+
+
+QUANTIZED: dict[str, tuple[Callable[[], Callable[..., Tensor]], str, str]] = {
+    "a module": (
+        lambda: nn.Sequential(torch.ao.nn.quantized.Quantize(0.1, 0, torch.qint8)).eval(),
+        r"0 \(Quantize\) computes with quantized tensors",
+        "PT2E",
+    ),
+    "weights": (Quantized, "quantized", "PT2E"),
+    "a call": (lambda: lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize(), "qint8", "without"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_quantized_tensors_are_refused(name: str) -> None:
+    make, what, do = QUANTIZED[name]
+    with pytest.raises(FrittataError, match=what) as caught:
+        ft.optimize(make(), (X,), machine=REFERENCE)
+    assert do in caught.value.do
 
 
 def test_what_a_dim_has_to_be_is_told() -> None:
