@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention.bias import causal_lower_right
 
 import frittata as ft
 from frittata.egraph.errors import FrittataError
@@ -97,7 +98,7 @@ ERRORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str, str]] = {
     ),
     "complex numbers of halves": (lambda x: x.chalf(), (X,), r"_to_copy.default has torch.complex32", "convert"),
     "two masks": (lambda x: x[x[:, 0] > 0, x[0] < -1], (X,), r"x\[mask_a, mask_b\]", "one mask for all places"),
-    "a branch": (_branches, (X,), "data-dependent", "torch.where"),
+    "a branch": (_branches, (X,), "data-dependent", "made of values by tensors; or torch.compile"),
     "an assignment to data": (Masked(3, 3).eval(), (X[:, :3],), "cannot follow Masked", "write in place"),
     "arguments of a distribution": (
         # torch.compile switches these checks off for the process
@@ -143,6 +144,17 @@ def test_what_torch_jit_made_is_refused(
     with pytest.raises(FrittataError, match=rf"torch\.jit scripted or traced {which}") as caught:
         ft.optimize(model(made(nn.Linear(4, 2).eval())), (X,), machine=REFERENCE)
     assert "nn.Module" in caught.value.do
+
+
+def test_what_cannot_be_exported_is_left_to_torch_as_the_error_says() -> None:
+    def function(x: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(x, x, x, causal_lower_right(3, 3)) + 1
+
+    x = X[None, None]
+    with pytest.raises(FrittataError, match="cannot follow") as caught:
+        ft.optimize(function, (x,), machine=REFERENCE)
+    assert 'torch.compile(model, backend="frittata")' in caught.value.do
+    torch.testing.assert_close(torch.compile(function, backend="frittata")(x), function(x))
 
 
 class Quantized(nn.Module):
