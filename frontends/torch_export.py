@@ -363,7 +363,9 @@ class _Importer:
             return
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool):
-            self.value_by_node[node] = torch_numbers.computed(node, partial(self._read, user=node))
+            known = self.known.results
+            found = known[node] if node in known else torch_numbers.computed(node, partial(self._read, user=node))
+            self.value_by_node[node] = found
             return
         empties = torch_empty.Call(node, target, self.value_by_node, partial(self._read, user=node), self._is_empty)
         remains = empties.remains(self.known.indices.get(node, ()))
