@@ -130,7 +130,14 @@ def max_pool_places(
 def avg_pool(
     x: Term, kernel: Ints, stride: Ints, padding: Ints, ceil: bool = False, include: bool = True, divisor: int = 0
 ) -> Term:
-    """Take the mean of each window of the last axes; `divisor` 0 is the number of values."""
+    """Take the mean of each window of the last axes; `divisor` 0 is the number of values.
+
+    With `ceil` a window may be larger than all that it reaches, which takes its place: so are means of whole images
+    written for any size.
+    """
+    if ceil:
+        extents = map(idioms.number, x.shape[-len(kernel) :])
+        kernel = tuple(min(k, n + 2 * p) for k, n, p in zip(kernel, extents, padding, strict=True))
     attrs = {"ceil": ceil, "count_include_pad": include, "divisor": divisor}
     return tensor("avg_pool", x, kernel=kernel, stride=stride, padding=padding, **attrs)
 

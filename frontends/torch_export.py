@@ -110,9 +110,6 @@ def exported(
 
 def check_call(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
     """Raise ModelError if a module cannot be exported as it is now, or does not take the arguments."""
-    if made := [name or "model" for name, part in module.named_modules() if isinstance(part, torch.jit.ScriptModule)]:
-        what = f"{made[0]}: a module that torch.jit scripted or traced cannot be exported"
-        raise ModelError(what, do="give the nn.Module that it was made of")
     torch_modes.check(module)
     if torch.is_autocast_enabled("cpu"):
         do = "write `with torch.autocast(...)` inside of the model's forward: there it is part of the model"
@@ -366,7 +363,9 @@ class _Importer:
             return
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool):
-            self.value_by_node[node] = torch_numbers.computed(node, partial(self._read, user=node))
+            known = self.known.results
+            found = known[node] if node in known else torch_numbers.computed(node, partial(self._read, user=node))
+            self.value_by_node[node] = found
             return
         empties = torch_empty.Call(node, target, self.value_by_node, partial(self._read, user=node), self._is_empty)
         remains = empties.remains(self.known.indices.get(node, ()))

@@ -10,6 +10,7 @@ import torch
 from frittata.egraph.errors import EmptyError, ModelError, UnsupportedOpError
 from frittata.egraph.ops import externs
 from frittata.egraph.terms import TensorType, Term
+from frittata.frontends.torch_dtypes import COMPLEX, dtype_of
 
 _PLACEMENT = frozenset({"device", "layout", "pin_memory", "memory_format"})
 """Keyword arguments about where values are stored."""
@@ -54,6 +55,8 @@ def extern(
             return f"x{operands.setdefault(given, len(operands))}"
         if isinstance(value, list | tuple):
             return f"[{', '.join(map(text, value))}]"
+        if isinstance(given, torch.dtype) and given not in COMPLEX:
+            dtype_of(given, "an argument")  # torch tells another dtype of a quantized result
         return externs.show_argument(given)
 
     try:

@@ -1,4 +1,4 @@
-"""Sizes that depend on values which are known at import: of what masks select, of what is repeated or found.
+"""Sizes that depend on values which are known at import: of what masks select, what is repeated, found or padded.
 
 What an exported graph computes of the module's own tensors alone, where the size of a result depends on it, is computed
 by torch at import. The size is a number then, and a mask is the places that it lets through.
@@ -30,7 +30,7 @@ class Known:
     own: Mapping[torch.fx.Node, torch.Tensor]
     in_place: _InPlace
     results: dict[torch.fx.Node, Any] = field(default_factory=dict[torch.fx.Node, Any])
-    """Of the calls whose sizes depend on values."""
+    """Of the calls whose sizes depend on values, and those that make the numbers which sizes depend on."""
     indices: dict[torch.fx.Node, list[Any]] = field(default_factory=dict[torch.fx.Node, list[Any]])
     """What calls that take masks for indices take in their place."""
     extents: dict[Any, Any] = field(default_factory=dict[Any, Any])
@@ -58,15 +58,18 @@ class Known:
 
     def _read(self, node: torch.fx.Node, is_sized: bool) -> None:
         target, names = self.in_place.get(node, (node.target, []))
+        told = node.meta.get("val")
         if node in self.own:
             self._value[node], self._made_of[node] = self.own[node], {node}
         elif node.op == "call_function":
             if self._value.keys() >= {*node.all_input_nodes} and is_pure(target):
                 args, kwargs = pytree.tree_map_only(torch.fx.Node, self._value.get, (node.args, dict(node.kwargs)))
                 self._value[node], self._made_of[node] = target(*args, **kwargs), self._sources(node.all_input_nodes)
+            elif isinstance(told, torch.SymInt) and told.node.expr.free_symbols <= self.extents.keys():
+                self._value[node], self._made_of[node] = int(told.node.expr.xreplace(self.extents)), set()
             if is_sized and self._takes_masks(node):
                 self._index(node)
-            elif is_sized and node in self._value:
+            elif node in self._value and (is_sized or isinstance(told, torch.SymInt)):
                 self._note(node)
         for name in names:
             self._value.pop(name, None)
@@ -74,13 +77,15 @@ class Known:
                 self._value[name], self._made_of[name] = self._value[node], self._made_of[node]
 
     def _note(self, node: torch.fx.Node) -> None:
-        """Note what a call returns, and its sizes."""
+        """Note what a call returns, and its sizes, or the number that it is."""
         self.results[node] = self._value[node]
         self.sources |= self._made_of[node]
         leaves = zip(*map(pytree.tree_leaves, (node.meta["val"], self._value[node])), strict=True)
-        pairs = [pair for told, value in leaves for pair in zip(told.shape, value.shape, strict=True)]
-        told = ((dim.node.expr, extent) for dim, extent in pairs if free_unbacked_symbols(dim))
-        self.extents |= {size: sympy.Integer(extent) for size, extent in told if size.is_Symbol}
+        pairs: list[tuple[Any, int]] = []
+        for told, value in leaves:
+            pairs += zip(told.shape, value.shape, strict=True) if isinstance(value, torch.Tensor) else [(told, value)]
+        found = ((dim.node.expr, extent) for dim, extent in pairs if free_unbacked_symbols(dim))
+        self.extents |= {size: sympy.Integer(extent) for size, extent in found if size.is_Symbol}
 
     def _index(self, node: torch.fx.Node) -> None:
         """Note the places of the masks among the indices of a call, if these are known."""

@@ -1,4 +1,4 @@
-"""Which modules compute something else in training than in evaluation."""
+"""Which modules are not imported as they are: in a training mode that they look at, of torch.jit, or quantized."""
 
 from __future__ import annotations
 
@@ -12,13 +12,27 @@ import torch
 from frittata.egraph.errors import ModelError
 from frittata.frontends.torch_closures import enclosing
 
+INTEGERS = (
+    "quantize it by torchao's PT2E, or by _convert_to_reference_decomposed_fx of torch.ao.quantization.quantize_fx: "
+    "the operators of torch.ops.quantized_decomposed, which these call, are imported"
+)
+"""What to do about quantized tensors."""
+
+_QUANTIZED = tuple(f"torch.ao.nn.{part}" for part in ("quantized.modules", "quantized.dynamic", "intrinsic.quantized"))
+"""Where the modules are that hold weights as quantized tensors, or make such tensors."""
+
 
 def check(module: torch.nn.Module) -> None:
-    """Raise ModelError if a part in training mode looks at its mode: to linear layers, say, it makes no difference."""
+    """Raise ModelError if a part is scripted, quantized, or looks at its mode and is in training."""
     looks_at_mode = cache(_looks_at_mode)  # for this time: another may be put in the place of a method
     for name, part in module.named_modules():
+        which = f"{name} ({type(part).__name__})" if name else type(part).__name__
+        if isinstance(part, torch.jit.ScriptModule):
+            what = f"torch.jit scripted or traced {which}, which cannot be exported"
+            raise ModelError(what, do="give the nn.Module that it was made of")
+        if type(part).__module__.startswith(_QUANTIZED):
+            raise ModelError(f"{which} computes with quantized tensors, which cannot be exported", do=INTEGERS)
         if part.training and (looks_at_mode(type(part)) or _reads_mode(vars(part).values())):
-            which = f"{name} ({type(part).__name__})" if name else type(part).__name__
             raise ModelError(f"the module is in training mode, which {which} looks at", do="call model.eval() first")
 
 

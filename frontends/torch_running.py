@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 
 from frittata.egraph.errors import ModelError
 from frittata.egraph.exporting import BUILTINS, MODULES
-from frittata.frontends import draws
+from frittata.frontends import draws, torch_modes
 from frittata.frontends.torch_state import Attributes, Registered, keeping_tensors
 from frittata.frontends.torch_statistics import WrittenOut
 
@@ -66,6 +66,7 @@ def alone() -> Generator[None]:
 _UNKNOWN_TYPE = re.compile(r"Unsupported input type|in output, which is not a known type")
 _DISTRIBUTIONS = Path(torch.distributions.__file__).parent
 _RECURRENT = Path(torch.nn.modules.rnn.__file__)
+_AROUND = 'torch.compile(model, backend="frittata") leaves to torch what cannot be exported'
 _BUILT_IN = re.compile(r"type <class '\w+'>")
 
 
@@ -94,6 +95,8 @@ def advice(error: Exception) -> str:
         return "index by one mask for all places; or keep all of them, and choose with torch.where or weigh with a mask"
     if "numpy.ndarray" in str(error):
         return "give torch tensors as example arguments: torch.from_numpy(x)"
+    if "quantized nyi" in str(error):
+        return torch_modes.INTEGERS
     if ".numpy() is not supported" in str(error):
         return "call torch's functions: numpy's, and frittata's, are for functions whose example arguments are arrays"
     if _UNKNOWN_TYPE.search(str(error)):
@@ -109,15 +112,16 @@ def advice(error: Exception) -> str:
     if _RECURRENT in files and "FakeTensor" in str(error):
         return (
             "run the layer on padded sequences, not on packed ones, and mask its outputs behind their ends; one that "
-            "runs backward too can be exported to ONNX, whose recurrent operators take lengths"
+            f"runs backward too can be exported to ONNX, whose recurrent operators take lengths; or {_AROUND}"
         )
     if isinstance(error, GuardOnDataDependentSymNode):
         if any(file.parent == _DISTRIBUTIONS for file in files):
             return "give the distribution validate_args=False: it looks at the values of its arguments"
-        return "replace branches on values by torch.where or torch.cond, and numbers made of values by tensors"
+        do = "replace branches on values by torch.where or torch.cond, and numbers made of values by tensors"
+        return f"{do}; or {_AROUND}"
     if isinstance(error, UserError | ConstraintViolationError):
         return "make the dims static, or name them as torch says"
-    return "call the model on these arguments first: it may fail the same way"
+    return f"call the model on these arguments first: it may fail the same way; if it does not, {_AROUND}"
 
 
 def steady(

@@ -8,11 +8,14 @@ import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
+from torch._higher_order_ops.flex_attention import math_attention
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention import SDPBackend, flex_attention, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -25,6 +28,9 @@ from frittata.frontends.torch_state import keeping_tensors
 
 _TRANSFORMS = "torch._functorch"
 """Where what torch.func does to a graph is defined: torch.export leaves some of it in as calls."""
+
+_CALLED = {torch.ops.higher_order.wrap_with_set_grad_enabled, torch.ops.higher_order.flex_attention}
+"""What torch.export leaves in as calls of graphs, and tracing takes apart."""
 
 
 def followed(
@@ -56,8 +62,8 @@ def followed(
     is_transformed = any((getattr(target, "__module__", None) or "").startswith(_TRANSFORMS) for target in targets)
     if is_transformed and dynamic_shapes:
         raise ModelError("torch.func transforms a part of the model, and sizes are dynamic", do="give fixed sizes")
-    has_gradients = torch.ops.higher_order.wrap_with_set_grad_enabled in targets and not dynamic_shapes
-    return export(_traced(module, args, kwargs, captured)) if is_transformed or has_gradients else program
+    is_called = not _CALLED.isdisjoint(targets) and not dynamic_shapes
+    return export(_traced(module, args, kwargs, captured)) if is_transformed or is_called else program
 
 
 def _traced(
@@ -88,7 +94,7 @@ def _traced(
     tensors = [leaves[place] for place in places]
     with keeping_tensors(module) as replaced, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch.func about what it uses itself
-        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), _ReadingNone(), captured:
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), _flexible(), _ReadingNone(), captured:
             found = make_fx(called, tracing_mode="fake", _allow_non_fake_inputs=True)(*tensors)
     if replaced:
         what = f"torch.export cannot follow the module, which replaces its buffer {replaced[0]}"
@@ -108,17 +114,30 @@ def _traced(
     return _Traced(values, found.graph, places, result[0], inspect.signature(module.forward))
 
 
+def _flexible() -> Any:
+    """Return a context in which torch calls `flex_attention` as it is: it compiles it, which no mode may look at."""
+    return patch.object(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+
+
 class _ReadingNone(TorchDispatchMode):
     """Raises ModelError where a number or a size is made of values of the module's own: torch would fix it.
 
-    What is made of literals only, `torch.tensor(3)`, is fixed.
+    What is made of literals only, `torch.tensor(3)`, is fixed. Attention with scores and masks by functions is the
+    products and the softmax that it stands for.
     """
+
+    supports_higher_order_operators = True
 
     def __init__(self) -> None:
         super().__init__()
         self.literals = WeakTensorKeyDictionary()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.higher_order.flex_attention:
+            return math_attention(*args, **(kwargs or {}))
+        if isinstance(func, HigherOrderOperator):
+            what = f"the model calls {func} beside derivatives, torch.vmap or flex_attention"
+            raise ModelError(what, do="choose with torch.where, unroll loops")
         given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         depends = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}.intersection(func.tags)
         is_known = func is torch.ops.aten.lift_fresh.default or all(leaf in self.literals for leaf in given)

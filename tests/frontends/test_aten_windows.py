@@ -176,6 +176,12 @@ def test_a_function_means_what_it_means_in_torch(name: str) -> None:
     assert_imported(function, x)
 
 
+def test_a_mean_over_more_than_there_is_takes_what_there_is() -> None:
+    far, mean = 90_000, partial(F.avg_pool2d, ceil_mode=True)  # numpy has no memory for windows of that extent
+    assert_imported(lambda x: (mean(x, far), mean(x, (far, 3), (far, 2), (2, 1))), IMAGE)
+    assert_imported(lambda x: (mean(x, far, far, 3, count_include_pad=False), mean(x, far, divisor_override=5)), IMAGE)
+
+
 MODES = ("nearest", "nearest-exact", "bilinear")
 
 

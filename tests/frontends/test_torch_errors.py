@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention.bias import causal_lower_right
 
 import frittata as ft
 from frittata.egraph.errors import FrittataError
@@ -97,7 +98,7 @@ ERRORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str, str]] = {
     ),
     "complex numbers of halves": (lambda x: x.chalf(), (X,), r"_to_copy.default has torch.complex32", "convert"),
     "two masks": (lambda x: x[x[:, 0] > 0, x[0] < -1], (X,), r"x\[mask_a, mask_b\]", "one mask for all places"),
-    "a branch": (_branches, (X,), "data-dependent", "torch.where"),
+    "a branch": (_branches, (X,), "data-dependent", "made of values by tensors; or torch.compile"),
     "an assignment to data": (Masked(3, 3).eval(), (X[:, :3],), "cannot follow Masked", "write in place"),
     "arguments of a distribution": (
         # torch.compile switches these checks off for the process
@@ -136,13 +137,57 @@ def test_an_error_says_what_it_is_and_nothing_is_printed(name: str, capfd: pytes
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("made", [torch.jit.script, lambda module: torch.jit.trace(module, (X,))])
-def test_what_torch_jit_made_is_refused(made: Callable[[nn.Module], Any]) -> None:
-    with pytest.raises(FrittataError, match=r"torch\.jit") as caught:
-        ft.optimize(made(nn.Linear(4, 2).eval()), (X,), machine=REFERENCE)
+@pytest.mark.parametrize(("model", "which"), [(lambda part: part, ""), (nn.Sequential, "0 ")], ids=["whole", "part"])
+def test_what_torch_jit_made_is_refused(
+    made: Callable[[nn.Module], Any], model: Callable[[nn.Module], nn.Module], which: str
+) -> None:
+    with pytest.raises(FrittataError, match=rf"torch\.jit scripted or traced {which}") as caught:
+        ft.optimize(model(made(nn.Linear(4, 2).eval())), (X,), machine=REFERENCE)
     assert "nn.Module" in caught.value.do
-    around = nn.Sequential(nn.Identity(), made(nn.Linear(4, 2))).eval()
-    with pytest.raises(FrittataError, match=r"^1: (.)*torch\.jit"):
-        ft.optimize(around, (X,), machine=REFERENCE)
+
+
+def test_what_cannot_be_exported_is_left_to_torch_as_the_error_says() -> None:
+    def function(x: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(x, x, x, causal_lower_right(3, 3)) + 1
+
+    x = X[None, None]
+    with pytest.raises(FrittataError, match="cannot follow") as caught:
+        ft.optimize(function, (x,), machine=REFERENCE)
+    assert 'torch.compile(model, backend="frittata")' in caught.value.do
+    torch.testing.assert_close(torch.compile(function, backend="frittata")(x), function(x))
+
+
+class Quantized(nn.Module):
+    """A layer whose weights are integers with a scale, as those of `convert_to_reference_fx` are."""
+
+    weight: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.quantize_per_tensor(X, 0.1, 0, torch.qint8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight.dequantize()
+
+
+QUANTIZED: dict[str, tuple[Callable[[], Callable[..., Tensor]], str, str]] = {
+    "a module": (
+        lambda: nn.Sequential(torch.ao.nn.quantized.Quantize(0.1, 0, torch.qint8)).eval(),
+        r"0 \(Quantize\) computes with quantized tensors",
+        "PT2E",
+    ),
+    "weights": (Quantized, "quantized", "PT2E"),
+    "a call": (lambda: lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize(), "qint8", "without"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_quantized_tensors_are_refused(name: str) -> None:
+    make, what, do = QUANTIZED[name]
+    with pytest.raises(FrittataError, match=what) as caught:
+        ft.optimize(make(), (X,), machine=REFERENCE)
+    assert do in caught.value.do
 
 
 def test_what_a_dim_has_to_be_is_told() -> None:

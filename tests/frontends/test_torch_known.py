@@ -59,6 +59,14 @@ def of_values(m: Holding, x: Tensor) -> tuple[Tensor, ...]:
     return torch.bincount(m.repeats) * x[0], counts * x[0], kinds + x[0]
 
 
+def padded(m: Holding, x: Tensor) -> Tensor:
+    """Pad to whole steps, twice, by numbers in tensors. Source: Defossez et al., EnCodec, 2022."""
+    for _ in range(2):
+        steps = torch.ceil((x.shape[0] + m.repeats[3]) / m.repeats[1]).to(torch.int64)
+        x = nn.functional.pad(x, (0, 0, 1, steps * m.repeats[1] - x.shape[0]))[1:]  # type: ignore[list-item]
+    return x
+
+
 CASES: dict[str, Callable[[Any, Tensor], Any]] = {
     "a buffer": lambda m, x: x[:, m.some] @ torch.ones(3, 2),
     "an attribute": lambda m, x: torch.relu(x[:, m.plain]).reshape(-1, 3),
@@ -78,6 +86,8 @@ CASES: dict[str, Callable[[Any, Tensor], Any]] = {
     "combinations": lambda m, x: torch.combinations(x[0]),
     "a size in arithmetic": lambda m, x: x[:, m.some].sum(1) / x[:, m.some].shape[1],
     "a window": lambda m, x: x * torch.kaiser_window(4),
+    "a number that is read": lambda m, x: x.repeat(m.repeats[1].item(), 1) * m.repeats[1].item(),
+    "padding, and padding by what was padded": padded,
     "writes": written,
     "masks that change": made_in_place,
     "what is found in values": of_values,
@@ -94,9 +104,18 @@ def test_what_depends_on_tensors_of_the_module_has_a_size(name: str) -> None:
 
 
 @pytest.mark.parametrize("freeze", [None, False])
-@pytest.mark.parametrize("name", ["some", "plain"])
-def test_what_decides_a_size_is_guarded(name: str, freeze: bool | None) -> None:
-    module = Holding(lambda m, x: x[:, getattr(m, name)]).eval()
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("some", lambda m, x: x[:, m.some]),
+        ("plain", lambda m, x: x[:, m.plain]),
+        ("repeats", lambda m, x: x.repeat(m.repeats[0].item(), 1)),
+    ],
+)
+def test_what_decides_a_size_is_guarded(
+    name: str, read: Callable[[Any, Tensor], Any], freeze: bool | None
+) -> None:
+    module = Holding(read).eval()
     fast = ft.optimize(module, (X,), machine=REFERENCE, freeze=freeze)
     assert torch.equal(fast(X), module(X))
     getattr(module, name)[0] = False

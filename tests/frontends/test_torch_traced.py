@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import frittata as ft
 from frittata.egraph.errors import ModelError
@@ -190,6 +191,15 @@ def test_gradients_by_parameters_beside_arguments_that_are_no_tensors() -> None:
     torch.testing.assert_close(fast(*args), model(*args), rtol=1e-5, atol=1e-6)
 
 
+def test_branches_beside_what_is_transformed_are_refused() -> None:
+    def function(x: Tensor) -> Any:
+        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,)) + of_squares(x)
+
+    with pytest.raises(ModelError, match=r"calls cond beside derivatives(.|\n)*torch\.where"):
+        ft.optimize(function, (POINTS,), machine=REFERENCE)
+    torch.compiler.reset()  # it remembers frames as those that it skips
+
+
 def test_no_line_of_the_compiler_is_told_as_one_of_the_model() -> None:
     fast = ft.optimize(lambda x: of_squares(x) + x.sin(), (POINTS,), machine=REFERENCE)
     assert not any(fast.compilation.model.origin_by_term.values())
@@ -204,3 +214,34 @@ def test_dynamic_sizes_are_refused_in_words() -> None:
 class Rows(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return vmap(lambda row: row.sin().sum())(x)
+
+
+class Biased(nn.Module):
+    """Attention within documents, with a bias by distance of each head. Source: Press, Smith and Lewis, 2022."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slopes = nn.Parameter(torch.tensor([0.5, 0.25]))
+
+    def forward(self, q: Tensor, k: Tensor, document: Tensor) -> tuple[Tensor, Tensor]:
+        def bias(score: Tensor, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return score - self.slopes[head] * (i - j).abs()
+
+        def seen(batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return (document[batch, i] == document[batch, j]) & (j > 0)
+
+        mask = create_block_mask(seen, q.shape[0], None, q.shape[2], k.shape[2], device="cpu")
+        free: Any = flex_attention(q, k, k, score_mod=bias)
+        return free, flex_attention(q, k, k, score_mod=bias, block_mask=mask, enable_gqa=True)  # type: ignore[return-value]
+
+
+def test_attention_whose_scores_and_masks_are_functions() -> None:
+    torch.manual_seed(0)
+    model, q, document = Biased().eval(), torch.randn(2, 2, 9, 8), torch.tensor([[0] * 9, [0] + [1] * 8])
+    distance = (torch.arange(9)[:, None] - torch.arange(9)).abs()
+    scores = q @ q.mT / 8**0.5 - model.slopes[:, None, None] * distance
+    sees = ((document[:, :, None] == document[:, None]) & (torch.arange(9) > 0))[:, None]
+    free, within = ft.optimize(model, (q, q, document), machine=REFERENCE, fallback="error")(q, q, document)
+    torch.testing.assert_close(free, scores.softmax(-1) @ q, rtol=1e-5, atol=1e-5)
+    expected = scores.masked_fill(~sees, -torch.inf).softmax(-1).nan_to_num() @ q  # one row sees nothing
+    torch.testing.assert_close(within, expected, rtol=1e-5, atol=1e-5)
