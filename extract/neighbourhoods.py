@@ -34,7 +34,7 @@ def improve(
     """
     rng = np.random.default_rng(0)
     near = _neighbours(problem)
-    size, most = _FIRST_SIZE, len(problem.numbers())
+    size, most = _FIRST_SIZE, sum(map(len, problem.by_class.values()))
     second = _second_best(problem, found)
     longest, failed = 0.0, 0
     while failed != patience and not found.is_within(enough) and (now := time.thread_time()) + longest < deadline:
