@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from frittata.egraph import snapshot
 from frittata.egraph.phases import Phase, Statistics
-from frittata.egraph.schema import Program
+from frittata.egraph.schema import KNOWN, Program
 from frittata.egraph.snapshot import Snapshot
 from frittata.egraph.terms import Term, walk
 
@@ -88,7 +88,7 @@ def saturate(
 
     names = {p.number: p.name for programs in programs_by_family.values() for p in programs}
     used = {family for phase in phases for family in phase.families}
-    able, operators = _able(roots, {f: p for f, p in programs_by_family.items() if f in used})
+    able, operators = _able(roots, {f: p for f, p in programs_by_family.items() if f in used}, constants)
     engine = Engine(operators)
     engine.load(roots, constants, over_reals)
     for family, programs in able.items():
@@ -100,14 +100,19 @@ def saturate(
 
 
 def _able(
-    roots: tuple[Term, ...], programs_by_family: Mapping[str, tuple[Program, ...]]
+    roots: tuple[Term, ...], programs_by_family: Mapping[str, tuple[Program, ...]], constants: Callable[[Term], bool]
 ) -> tuple[dict[str, list[Program]], set[str]]:
-    """Keep the rules that can ever match: whose operators are in the model or made by such rules. Return both."""
+    """Keep the rules that can ever match: whose operators are in the model or made by such rules. Return both.
+
+    Where nothing is known before run time, params or numbers, that leaves out those that ask for it.
+    """
     present = {f"{term.sort[0]}_{term.op}" for term in walk(*roots)}
+    is_known = any(not term.args and constants(term) for term in walk(*roots))
     waiting = [(family, program) for family, programs in programs_by_family.items() for program in programs]
     kept: set[int] = set()
     while True:
-        ready = [p for _, p in waiting if p.number not in kept and p.matches <= present]
+        known = {KNOWN} if is_known or "t_full" in present else set[str]()
+        ready = [p for _, p in waiting if p.number not in kept and p.matches <= present | known]
         if not ready:
             break
         kept.update(p.number for p in ready)

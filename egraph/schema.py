@@ -135,3 +135,6 @@ what is computed from two such chains has the square of that.
 
 ALWAYS = ("t_full", "e_const")
 """Operators that the facts mention."""
+
+KNOWN = "known before run time"
+"""Stands among the operators that a rule matches for tensors that are."""

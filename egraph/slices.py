@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from frittata.egraph import shapes
 from frittata.egraph.indexing import Affine, IndexMap, flatten
 from frittata.egraph.ops import registry
-from frittata.egraph.shapes import Sym
+from frittata.egraph.shapes import Shape, Sym
 from frittata.egraph.terms import Term, rebuild_all, walk
 
 Index = tuple[Affine, ...]
@@ -34,7 +35,7 @@ class Part:
     def view(self, term: Term) -> IndexMap:
         """Return what a view of the buffer shows of the part."""
         (leaf,), map_ = term.args[0].args, term.attrs[0]
-        at = _index(leaf, map_)
+        at = _index(leaf.shape, map_)
         if self.flat:
             index = (flatten(at, shapes.concrete(leaf.shape)) + -self.start,)
         else:
@@ -57,7 +58,8 @@ def parts_of(every: Iterable[Term], is_whole: Callable[[Term], bool]) -> dict[Te
                     views[arg] = None
                 elif known is not None:
                     known.append(term.attrs[0])
-    return {load: part for load, found in views.items() if found and (part := _part(load, found)) is not None}
+    parts = ((load, _part(load.args[0].shape, tuple(found))) for load, found in views.items() if found)
+    return {load: part for load, part in parts if part is not None}
 
 
 def sliced(bodies: tuple[Term, ...], is_whole: Callable[[Term], bool]) -> tuple[tuple[Term, ...], dict[Term, int]]:
@@ -77,13 +79,13 @@ def sliced(bodies: tuple[Term, ...], is_whole: Callable[[Term], bool]) -> tuple[
     return rebuild_all(bodies, replace), {load.args[0]: part.start for load, part in part_by_load.items()}
 
 
-def _part(load: Term, maps: Sequence[IndexMap]) -> Part | None:
+@lru_cache(maxsize=1 << 14)
+def _part(shape: Shape, maps: tuple[IndexMap, ...]) -> Part | None:
     """Return the part that views show of a buffer, None if it is to stay as it is."""
-    (leaf,) = load.args
-    if any(isinstance(dim, Sym) for dim in (*leaf.shape, *(dim for m in maps for dim in (*m.source, *m.result)))):
+    if any(isinstance(dim, Sym) for dim in (*shape, *(dim for m in maps for dim in (*m.source, *m.result)))):
         return None
-    extents = shapes.concrete(leaf.shape)
-    axes = [*zip(*(_index(leaf, map_) for map_ in maps), strict=True)]
+    extents = shapes.concrete(shape)
+    axes = [*zip(*(_index(shape, map_) for map_ in maps), strict=True)]
     spans = [_span(axis) for axis in axes]
     if any(low < 0 or high >= extent for (low, high), extent in zip(spans, extents, strict=True)):
         return None
@@ -106,8 +108,8 @@ def _span(values: Sequence[Affine]) -> tuple[int, int]:
     return int(min(low for low, _ in bounds)), int(max(high for _, high in bounds))
 
 
-def _index(leaf: Term, view: IndexMap) -> Index:
+def _index(shape: Shape, view: IndexMap) -> Index:
     """Return the index into a buffer that a view shows; an axis of one place has none."""
     sources = dict(zip(range(-len(view.sources), 0), view.sources, strict=True))
-    axes = enumerate(leaf.shape, -len(leaf.shape))
+    axes = enumerate(shape, -len(shape))
     return tuple(Affine() if extent == 1 else sources[axis] for axis, extent in axes)

@@ -55,7 +55,8 @@ def solve(problem: Problem[Any], start: Iterable[int], time_limit_s: float, enou
 
 
 def _solve_region(region: Problem[Any], deadline: float, enough: float, near: frozenset[int]) -> Solution:
-    """Solve one region: by the integer program, and where that is too large by improving parts of the choice.
+    """Solve one region: by its relaxation if that proves a choice, by the integer program, and where that is too large
+    by improving parts of the choice.
 
     The search begins at the cheapest of the greedy choices and the one next to `near`.
     """
@@ -67,11 +68,17 @@ def _solve_region(region: Problem[Any], deadline: float, enough: float, near: fr
     start = frozenset(min(starts, key=lambda chosen: check.cost(region, chosen)))
     if time.thread_time() + _LEAST_PACES * pace > deadline:
         return Solution(start, check.cost(region, start), simple_bound(region))
-    now = time.thread_time()
+    now, is_small = time.thread_time(), len(region.numbers()) <= _SMALL
+    if is_small:
+        proven = minimize(region, start, now + _LOCAL_SHARE * (deadline - now), relaxed=True)
+        if proven.is_within(GAP):
+            return proven
     before = Solution(start, check.cost(region, start), 0.0)
-    start = improve(region, before, now + _LOCAL_SHARE * (deadline - now), enough, _PATIENCE).chosen
-    if len(region.numbers()) <= _SMALL:
-        return minimize(region, start, deadline, enough)
+    better = improve(region, before, now + _LOCAL_SHARE * (deadline - now), enough, _PATIENCE)
+    if better.is_within(enough):
+        return better
+    if is_small:
+        return minimize(region, better.chosen, deadline, enough)
     now = time.thread_time()
-    found = minimize(region, start, now + _BRANCH_SHARE * (deadline - now), enough)
+    found = minimize(region, better.chosen, now + _BRANCH_SHARE * (deadline - now), enough)
     return found if found.is_within(enough) else improve(region, found, deadline, enough)

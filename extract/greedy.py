@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from frittata.extract import check
-from frittata.extract.problem import Problem, awaited
+from frittata.extract.problem import Problem
 
 _SET_BYTES = 1 << 28
 """The most memory that a set of classes for each class may take, in bytes."""
@@ -59,7 +59,8 @@ def settled(
     Classes are settled in order of that cost, so the choice has no cycle.
     Source: Knuth, A generalization of Dijkstra's algorithm, 1977.
     """
-    waiting, users = awaited(problem, problem.numbers())
+    counts, users = problem.awaited
+    waiting = dict(counts)
     below = dict.fromkeys(waiting, 0.0)
     heap = [(price(number), number) for number, count in waiting.items() if not count]
     heapq.heapify(heap)

@@ -61,14 +61,16 @@ class Solution:
         return 0.0 if self.is_within(GAP) else 1 - self.bound / self.cost
 
 
-def minimize(problem: Problem[Any], start: Iterable[int], deadline: float, enough: float = GAP) -> Solution:
-    """Improve on a valid choice until its gap is small enough or the time is up."""
+def minimize(
+    problem: Problem[Any], start: Iterable[int], deadline: float, enough: float = GAP, *, relaxed: bool = False
+) -> Solution:
+    """Improve on a valid choice until its gap is small enough or the time is up; `relaxed`: or it has to branch."""
     first = frozenset(start)
     cost = check.cost(problem, first)
     if not 0 < cost < np.inf or time.thread_time() >= deadline:
         return Solution(first, cost, 0.0)
     program = _Program(problem, first, cost, deadline, enough)
-    if program.relax():
+    if program.relax() and not relaxed:
         program.branch()
     return Solution(program.best, program.cost, min(program.bound, program.cost))
 

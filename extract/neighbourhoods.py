@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,22 +28,27 @@ _STEP_S = 2.0
 def improve(
     problem: Problem[Any], found: Solution, deadline: float, enough: float, patience: int | None = None
 ) -> Solution:
-    """Improve on a valid choice until its gap is small enough, the time is up, or `patience` steps in a row failed."""
+    """Improve on a valid choice until its gap is small enough, the time is up, or `patience` steps in a row failed.
+
+    A neighbourhood that is all of the problem has a bound for it.
+    """
     rng = np.random.default_rng(0)
     near = _neighbours(problem)
-    size, most = _FIRST_SIZE, len(problem.numbers())
+    size, most = _FIRST_SIZE, sum(map(len, problem.by_class.values()))
     second = _second_best(problem, found)
     longest, failed = 0.0, 0
     while failed != patience and not found.is_within(enough) and (now := time.thread_time()) + longest < deadline:
         active = _active(problem, found)
         ball = _ball(problem, near, list(active)[int(rng.integers(len(active)))], size)
-        chosen = _solved_around(problem, {**second, **active}, ball, min(deadline, now + _STEP_S))
-        cost = check.cost(problem, chosen)
+        around = _solved_around(problem, {**second, **active}, ball, min(deadline, now + _STEP_S))
+        chosen, cost = around.chosen, check.cost(problem, around.chosen)
+        bound = max(found.bound, around.bound if len(ball) == len(problem.by_class) else 0.0)
         failed += 1
         if cost < found.cost and check.is_valid(problem, chosen):
             failed = 0
-            found = Solution(chosen, cost, found.bound)
+            found = Solution(chosen, cost, bound)
             second = _second_best(problem, found)
+        found = replace(found, bound=bound)
         spent = time.thread_time() - now
         longest = max(longest, spent)
         size = int(np.clip(size * (1.3 if spent < _STEP_S / 3 else 0.7), _LEAST_SIZE, most))
@@ -51,7 +57,7 @@ def improve(
 
 def _solved_around(
     problem: Problem[Any], choice_by_class: dict[int, int], ball: set[int], deadline: float
-) -> frozenset[int]:
+) -> Solution:
     """Choose anew in the ball, with no other candidates outside than those of the choice."""
     numbers = {n for class_ in ball for n in problem.by_class[class_]}
     numbers.update(choice_by_class.values())
@@ -61,7 +67,7 @@ def _solved_around(
     def solve(region: Problem[Any], limit: float) -> Solution:
         return minimize(region, check.needed(region, choice_by_class), limit)
 
-    return solve_each(regions, solve, deadline).chosen
+    return solve_each(regions, solve, deadline)
 
 
 def _active(problem: Problem[Any], found: Solution) -> dict[int, int]:

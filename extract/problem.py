@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
 
@@ -68,6 +69,11 @@ class Problem(Generic[C]):
     def numbers(self) -> list[int]:
         """Return the candidates that may be chosen, in order."""
         return sorted({number for numbers in self.by_class.values() for number in numbers})
+
+    @cached_property
+    def awaited(self) -> tuple[dict[int, int], dict[int, list[int]]]:
+        """What `awaited` returns of all candidates that may be chosen, once there will be no more of them."""
+        return awaited(self, self.numbers())
 
 
 def awaited(problem: Problem[Any], numbers: Iterable[int]) -> tuple[dict[int, int], dict[int, list[int]]]:

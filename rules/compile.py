@@ -17,7 +17,7 @@ from typing import Any
 from frittata.egraph import interning
 from frittata.egraph.errors import ModelError
 from frittata.egraph.ops import registry
-from frittata.egraph.schema import SORT, Plan, Program, ruleset_of
+from frittata.egraph.schema import KNOWN, SORT, Plan, Program, ruleset_of
 from frittata.egraph.terms import ElementType, Scalar, Sort, TensorType
 from frittata.rules import facts
 from frittata.rules.pattern import (
@@ -193,13 +193,14 @@ class _Compiler:
         return Program(self.rule.full_name, self.number, tables, rules, answers, *self._operators())
 
     def _operators(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the constructors on the left and on the right."""
+        """Return the constructors on the left, with what the conditions ask for, and on the right."""
         left = {f"{node.sort[0]}_{node.op}" for binding in self.rule.left for node in nodes(binding.pattern)}
         right = {f"{node.sort[0]}_{node.op}" for binding in self.rule.right for node in nodes(binding.pattern)}
         if any(number.sort == "tensor" for built in self.built if isinstance(number := built.pattern, Number)):
             right.add("t_full")
-        if self.literals:
-            left.add("e_const")
+        left.update("e_const" if number.sort == "element" else "t_full" for _, number in self.literals)
+        if any(condition.constants for condition in self.rule.conditions):
+            left.add(KNOWN)
         return frozenset(left), frozenset(right | {"e_const"})
 
     def _rule(self, atoms: list[str], actions: list[str], suffix: str) -> str:

@@ -83,3 +83,12 @@ def test_rules_that_match_in_pairs_what_others_make_stop() -> None:
     programs = compile_families((parse_family(rules, "mine.rules"),))
     (phase,) = saturate(roots, programs, (Phase("all", ("mine",)),), lambda term: False).phases
     assert phase.stop is StopReason.NODES and phase.nodes < 100_000
+
+
+def test_numbers_that_rules_make_are_known_before_run_time() -> None:
+    """In a model without params and numbers only such a rule lets those about constants match."""
+    rules = "bounded: relu(x) => max(x, 0)\nturned: max(x, c) => exp(x) if const(c)"
+    root = tensor("relu", tensor("input", name="x", shape=(3,), dtype="f32"))
+    programs = compile_families((parse_family(rules, "mine.rules"),))
+    (phase,) = saturate((root,), programs, (Phase("all", ("mine",)),), lambda term: False).phases
+    assert phase.statistics.matches_by_rule["mine/turned"] == 1

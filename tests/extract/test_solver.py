@@ -103,3 +103,10 @@ def test_a_choice_is_improved_in_which_two_kernels_produce_the_same(monkeypatch:
     start = Solution(frozenset({0, 1, 2}), 3e-6, 0.0)
     improved = neighbourhoods.improve(found, start, time.thread_time() + 60, 0.0, 8)
     assert improved.chosen == {0, 1, 2}
+
+
+def test_a_neighbourhood_that_is_everything_has_a_bound_and_is_the_last() -> None:
+    ways = [Way((0,), frozenset({1}), 1.0), Way((1,), frozenset(), 2.0), Way((0,), frozenset(), 4.0)]
+    found = Problem(frozenset({0}), ways, {0: [0, 2], 1: [1]})
+    improved = neighbourhoods.improve(found, Solution(frozenset({2}), 4.0, 0.0), time.thread_time() + 60, 0.0)
+    assert improved.chosen == {0, 1} and improved.bound == pytest.approx(improved.cost)
