@@ -94,7 +94,6 @@ class Points:
         self._mapped: dict[tuple[Where, Term], Where] = {}
         self._folded: dict[Where, Where] = {}
         self._offsets: dict[Point, Affine] = {}
-        self._args: dict[Point, tuple[Point, ...]] = {}
         self.root = self._where(index, False)
 
     def moved(self, key: int | str, to: Affine) -> Where:
@@ -110,11 +109,6 @@ class Points:
 
     def args(self, point: Point) -> tuple[Point, ...]:
         """Return what a point is computed from; of a fold, what it folds."""
-        if point not in self._args:
-            self._args[point] = self._found(point)
-        return self._args[point]
-
-    def _found(self, point: Point) -> tuple[Point, ...]:
         term, where = point
         if term.op in ("load", "iota", "const"):
             return ()
