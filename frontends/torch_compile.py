@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -71,7 +71,7 @@ class CapturedGraph:
         self._graph, self._optimize = graph, optimize
         self._placeholders = [Placeholder.of(node) for node in graph.graph.nodes if node.op == "placeholder"]
         self._program_by_key: dict[tuple[Any, ...], Callable[..., Any]] = {}
-        self._by_torch_s, self._compiling_s = Counter[tuple[Any, ...]](), 0.0
+        self._by_torch_s, self._compiling_s = defaultdict[tuple[Any, ...], float](float), 0.0
         self._returns = bool(graph.graph.output_node().args[0])
         self._views = _views(graph.graph)
 
