@@ -132,6 +132,11 @@ class _ReadingNone(TorchDispatchMode):
         super().__init__()
         self.literals = WeakTensorKeyDictionary()
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Return that torch compiles `torch.cond` beneath: what it leaves alone once it does so from then on."""
+        return True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.higher_order.flex_attention:
             return math_attention(*args, **(kwargs or {}))
