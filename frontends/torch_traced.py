@@ -140,9 +140,11 @@ class _ReadingNone(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.higher_order.flex_attention:
             return math_attention(*args, **(kwargs or {}))
+        if func is torch.ops.higher_order.cond:
+            return _chosen(*args)
         if isinstance(func, HigherOrderOperator):
             what = f"the model calls {func} beside derivatives, torch.vmap or flex_attention"
-            raise ModelError(what, do="choose with torch.where, unroll loops")
+            raise ModelError(what, do="write it out: loops in Python, torch.where")
         given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         depends = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}.intersection(func.tags)
         is_known = func is torch.ops.aten.lift_fresh.default or all(leaf in self.literals for leaf in given)
@@ -156,6 +158,13 @@ class _ReadingNone(TorchDispatchMode):
                 if is_known:
                     self.literals[leaf] = True
         return results
+
+
+def _chosen(predicate: Any, yes: Any, no: Any, operands: Sequence[Any]) -> Any:
+    """Return the results of one of two branches, value by value: both are computed."""
+    if isinstance(predicate, bool):
+        return (yes if predicate else no)(*operands)
+    return pytree.tree_map(partial(torch.where, predicate.reshape(())), yes(*operands), no(*operands))
 
 
 class _Traced(torch.nn.Module):

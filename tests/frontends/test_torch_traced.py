@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._higher_order_ops.scan import scan
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -191,13 +193,32 @@ def test_gradients_by_parameters_beside_arguments_that_are_no_tensors() -> None:
     torch.testing.assert_close(fast(*args), model(*args), rtol=1e-5, atol=1e-6)
 
 
-def test_branches_beside_what_is_transformed_are_refused_and_go_on_in_torch() -> None:
-    def branches(x: Tensor) -> Any:
-        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+def _branches(x: Tensor) -> tuple[Tensor, Tensor]:
+    inner = partial(torch.cond, true_fn=lambda x: x * 3, false_fn=lambda x: x.exp(), operands=(x,))
+    return torch.cond(x.sum() > 0, lambda x: (x.sin(), x > 0), lambda x: (inner(x[:1, 0] > 0), x > 1), (x,))
 
-    with pytest.raises(ModelError, match=r"calls cond beside derivatives(.|\n)*torch\.where"):
-        ft.optimize(lambda x: branches(x) + of_squares(x), (POINTS,), machine=REFERENCE)
-    assert torch.equal(branches(POINTS), POINTS.sin() if POINTS.sum() > 0 else POINTS.cos())
+
+BRANCHES: dict[str, Callable[[Tensor], Any]] = {
+    "beside": lambda x: (*_branches(x), of_squares(x)),
+    "inside": lambda x: of_squares(_branches(x)[0]),
+    "known": lambda x: torch.cond(len(x) > 3, torch.sin, torch.cos, (x,)) + of_squares(x),
+}
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+def test_branches_beside_what_is_transformed(name: str) -> None:
+    fast = ft.optimize(BRANCHES[name], (POINTS,), machine=REFERENCE, fallback="error")
+    for given in (POINTS, POINTS.abs(), -POINTS.abs()):
+        torch.testing.assert_close(fast(given), BRANCHES[name](given), rtol=1e-5, atol=1e-6)
+
+
+def test_scans_beside_what_is_transformed_are_refused_and_go_on_in_torch() -> None:
+    def sums(x: Tensor) -> Tensor:
+        return scan(lambda total, row: (total + row, total * row), torch.zeros(x.shape[1:]), x)[1]
+
+    with pytest.raises(ModelError, match=r"calls scan beside derivatives(.|\n)*loops in Python"):
+        ft.optimize(lambda x: sums(x) + of_squares(x), (POINTS,), machine=REFERENCE)
+    assert sums(POINTS).shape == POINTS.shape
 
 
 def test_no_line_of_the_compiler_is_told_as_one_of_the_model() -> None:
