@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from frittata.passes import get_pipeline as get_pipeline
     from frittata.passes import register_pipeline as register_pipeline
     from frittata.passes import transform as transform
+    from frittata.rules.own import rule_function as rule_function
 
     __version__: str
 
@@ -71,6 +72,7 @@ __all__ = [
     "optimize",
     "parse",
     "register_pipeline",
+    "rule_function",
     "transform",
 ]
 
@@ -94,6 +96,7 @@ _HOME_BY_NAME = {
     "get_pipeline": "passes",
     "input": "frontends.arrays.tensor",
     "register_pipeline": "passes",
+    "rule_function": "rules.own",
     "transform": "passes",
 }
 

@@ -26,7 +26,7 @@ from frittata.kernels.cache import KernelCache
 from frittata.kernels.children import spread
 from frittata.kernels.compile import toolchain
 from frittata.options import Options
-from frittata.rules import pattern
+from frittata.rules.own import is_of_package
 from frittata.rules.parse import family_name
 from frittata.rules.pattern import Family, Rule
 
@@ -84,7 +84,7 @@ def check_rules(folder: KernelCache, family: Family) -> None:
 
 def _audit_key(rule: Rule) -> str | None:
     """Return the sha256 of all that decides whether an equation passes, whatever its name and place."""
-    if not all(registry.is_built_in(*operator) for operator in _mentioned(rule)):
+    if not is_of_package(rule):
         return None
     sorts = sorted(rule.sort_by_variable.items())
     said = (rule.kind, rule.left, rule.right, rule.conditions, rule.level, sorts, _toolchain())
@@ -110,16 +110,11 @@ def store(folder: KernelCache, key: str | None, choice: Choice, saturation: Satu
 
 
 def _is_ours(model: Model, families: Iterable[Family], templates: tuple[Template, ...]) -> bool:
-    """Whether all operators and templates are those of this package, whose sources are part of the key."""
-    mentioned: set[tuple[str, Sort]] = {(term.op, term.sort) for term in model.main.walk()}
-    mentioned.update(*(_mentioned(rule) for family in families for rule in family.rules))
+    """Whether operators, templates and functions of rules are of this package, whose sources are part of the key."""
     own = all(type(template).__module__.startswith("frittata.") for template in templates)
-    return own and all(registry.is_built_in(*operator) for operator in mentioned)
-
-
-def _mentioned(rule: Rule) -> set[tuple[str, Sort]]:
-    sides = (binding.pattern for binding in (*rule.left, *rule.right))
-    return {(node.op, node.sort) for side in sides for node in pattern.nodes(side)}
+    rules = (rule for family in families for rule in family.rules)
+    mentioned: set[tuple[str, Sort]] = {(term.op, term.sort) for term in model.main.walk()}
+    return own and all(map(is_of_package, rules)) and all(registry.is_built_in(*operator) for operator in mentioned)
 
 
 @cache

@@ -20,6 +20,7 @@ from frittata.egraph.ops import registry
 from frittata.egraph.schema import KNOWN, SORT, Plan, Program, ruleset_of
 from frittata.egraph.terms import ElementType, Scalar, Sort, TensorType
 from frittata.rules import facts
+from frittata.rules.own import is_of_package
 from frittata.rules.pattern import (
     AttrVariable,
     Binding,
@@ -44,14 +45,15 @@ def compile_families(families: tuple[Family, ...]) -> dict[str, tuple[Program, .
         for rule in family.rules:
             if rule.kind == "equation":
                 number += 1
-                programs.append(_compiled(rule, number))
+                programs.append(_compiled(rule, number) or _Compiler(rule, number).program())
         out[family.name] = tuple(programs)
     return out
 
 
 @cache
-def _compiled(rule: Rule, number: int) -> Program:
-    return _Compiler(rule, number).program()
+def _compiled(rule: Rule, number: int) -> Program | None:
+    """Compile a rule once and for all; not if it mentions what the caller has defined, who may define it anew."""
+    return _Compiler(rule, number).program() if is_of_package(rule) else None
 
 
 @dataclass

@@ -25,7 +25,7 @@ _SPELLED: dict[type[ast.AST] | type[None], str] = {
     ast.Pow: "pow", ast.MatMult: "matmul", ast.Mod: "mod", ast.FloorDiv: "floordiv",
 }  # fmt: skip
 _BOOLEAN = {"lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not"}
-_KINDS = ("const", "varies", "bare")
+KINDS = ("const", "varies", "bare")
 """What a condition may say of variables."""
 _A: dict[Sort, str] = {"tensor": "a tensor", "element": "an element"}
 Attribute = AttrVariable | Expression | None
@@ -301,11 +301,12 @@ def _sign_not_allowed(node: ast.BinOp | ast.UnaryOp | ast.Compare) -> str:
 def _check_function(tree: Tree, scope: Scope, node: ast.Call) -> None:
     if not isinstance(node.func, ast.Name) or node.keywords:
         raise tree.source.error(tree.offset(node), "an expression calls functions by name, without keywords")
-    if node.func.id in _KINDS:
+    if node.func.id in KINDS:
         what = f"{node.func.id}(...) is a condition by itself, no part of an expression"
         raise tree.source.error(tree.offset(node), what, "join it to others by `and`; write a rule for each case")
     if node.func.id not in FUNCTIONS:
-        do = nearest(node.func.id, FUNCTIONS)
+        near = nearest(node.func.id, FUNCTIONS)
+        do = f"{near} {'or define' if near else 'define'} it in Python, with @frittata.rule_function".strip()
         raise tree.source.error(tree.offset(node), f"unknown function {node.func.id!r}", do)
     for arg in node.args:
         if node.func.id == "value" and isinstance(arg, ast.Name) and arg.id in scope.sort_by_variable:
@@ -318,7 +319,7 @@ def _check_function(tree: Tree, scope: Scope, node: ast.Call) -> None:
 def condition(tree: Tree, scope: Scope, node: ast.expr) -> Condition:
     """Read one conjunct of a guard: `const(v, w)`, `varies(x)`, `bare(x)`, or an expression that must be true."""
     match node:
-        case ast.Call(func=ast.Name(id=kind), args=args) if kind in _KINDS:
+        case ast.Call(func=ast.Name(id=kind), args=args) if kind in KINDS:
             for arg in args:
                 if not isinstance(arg, ast.Name) or scope.sort_by_variable.get(arg.id) != "tensor":
                     raise tree.source.error(tree.offset(arg), f"{kind}(...) takes tensors bound on the left")

@@ -151,7 +151,6 @@ class Family:
     name: str
     rules: tuple[Rule, ...]
     opt_level: int = 0
-    native: str = ""
 
 
 def nodes(pattern: Pattern) -> Iterator[Node]:
