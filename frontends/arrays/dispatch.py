@@ -34,7 +34,8 @@ def apply(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Any:
 
 
 def _by_row(function: Any, args: Sequence[Any], given: dict[str, Any]) -> Any:
-    name = f"{function.__module__}.{function.__name__}"
+    of = getattr(function, "__self__", None)
+    name = f"{f'numpy.{of.__name__}' if isinstance(of, np.ufunc) else function.__module__}.{function.__name__}"
     row = _ROWS[function]
     taken = signature(row)
     try:
@@ -98,5 +99,6 @@ WHOLE_BY_METHOD: dict[tuple[np.ufunc, str], Any] = {
     (np.logical_or, "reduce"): np.any,
     (np.add, "accumulate"): np.cumsum,
     (np.multiply, "accumulate"): np.cumprod,
+    **{(one, "accumulate"): one.accumulate for one in (np.maximum, np.minimum, np.logical_or, np.logical_and)},
 }
 """The functions that fold by a universal one."""

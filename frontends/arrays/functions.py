@@ -96,6 +96,14 @@ def _running(op: str) -> Row:
     return row
 
 
+def _running_extreme(op: str, prepare: Callable[[Term], Term]) -> Row:
+    def row(array: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Term:
+        x = prepare(term_of(array))
+        return idioms_indices.running_extreme(x if dtype is None else converted(x, dtype), op, axis)[0]
+
+    return row
+
+
 def _flat(x: Term) -> Term:
     return idioms.reshape(x, (-1,))
 
@@ -520,6 +528,10 @@ FUNCTIONS: dict[Any, Row] = {
     np.count_nonzero: _count_nonzero,
     np.cumsum: _running("cumsum"),
     np.cumprod: _running("cumprod"),
+    np.maximum.accumulate: _running_extreme("cummax", lambda x: x),
+    np.minimum.accumulate: _running_extreme("cummin", lambda x: x),
+    np.logical_or.accumulate: _running_extreme("cummax", truth),
+    np.logical_and.accumulate: _running_extreme("cummin", truth),
     np.diff: _diff,
     np.reshape: _reshape,
     np.ravel: lambda a, order="C": _reshape(a, -1, order),

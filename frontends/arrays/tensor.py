@@ -116,6 +116,9 @@ class Tensor(NDArrayOperatorsMixin):
         found = written.apply(ufunc, inputs, options) if method == "__call__" else NotImplemented
         if found is not NotImplemented:
             return found
+        if method == "outer" and ufunc.nin == 2:
+            first, second = (part if isinstance(part, Tensor) else np.asarray(part) for part in inputs)
+            return ufunc(first.reshape(*first.shape, *(1,) * second.ndim), second, **options)
         if method == "__call__" and not options and any(map(_is_empty, inputs)):
             told = ufunc(*map(_told, inputs))
             if not any(part.size for part in (told if isinstance(told, tuple) else [told])):

@@ -283,6 +283,20 @@ CASES: dict[str, Case] = {
         (M, B),
     ),
     "running folds": (lambda a: (np.add.accumulate(a), np.multiply.accumulate(a, axis=1)), (M,)),
+    "running extremes": (
+        lambda a, b, i: (
+            *(np.maximum.accumulate(np.where(a > 1, np.nan, a)), np.minimum.accumulate(a, axis=-1)),
+            np.maximum.accumulate(i),
+            *(np.logical_or.accumulate(b), np.logical_and.accumulate(a > -1, 1), np.maximum.accumulate(b, axis=1)),
+        ),
+        (M, B, I),
+    ),
+    "pairs": (
+        lambda a, v, i: (
+            *(np.subtract.outer(a, v), np.maximum.outer(v, [1.0, 2.0]), np.less.outer(2, i), np.add.outer(i, a)),
+        ),
+        (M, V, I),
+    ),
     "rows": (lambda a: [row * i for i, row in enumerate(a)], (M,)),
     "conversions": (
         lambda a, b: (a.astype(np.float32), b.astype(int), (a * 9).astype(np.int32), a.astype(bool)),
