@@ -29,7 +29,7 @@ from frittata.frontends.torch_state import keeping_tensors
 _TRANSFORMS = "torch._functorch"
 """Where what torch.func does to a graph is defined: torch.export leaves some of it in as calls."""
 
-_CALLED = {torch.ops.higher_order.wrap_with_set_grad_enabled, torch.ops.higher_order.flex_attention}
+_GRADIENTS, _FLEX = torch.ops.higher_order.wrap_with_set_grad_enabled, torch.ops.higher_order.flex_attention
 """What torch.export leaves in as calls of graphs, and tracing takes apart."""
 
 
@@ -42,7 +42,13 @@ def followed(
 
     Raises: what torch.export says of the module; ModelError.
     """
-    export = partial(torch.export.export, args=tuple(args), kwargs=dict(kwargs), dynamic_shapes=dynamic_shapes)
+    exported = partial(torch.export.export, args=tuple(args), kwargs=dict(kwargs), dynamic_shapes=dynamic_shapes)
+    gradients: list[bool] = []
+
+    def export(module: torch.nn.Module) -> torch.export.ExportedProgram:
+        with _noting(gradients):
+            return exported(module)
+
     try:
         with captured:
             program = export(module)
@@ -62,8 +68,20 @@ def followed(
     is_transformed = any((getattr(target, "__module__", None) or "").startswith(_TRANSFORMS) for target in targets)
     if is_transformed and dynamic_shapes:
         raise ModelError("torch.func transforms a part of the model, and sizes are dynamic", do="give fixed sizes")
-    is_called = not _CALLED.isdisjoint(targets) and not dynamic_shapes
+    is_called = (_FLEX in targets or (_GRADIENTS in targets and any(gradients))) and not dynamic_shapes
     return export(_traced(module, args, kwargs, captured)) if is_transformed or is_called else program
+
+
+def _noting(gradients: list[bool]) -> Any:
+    """Return a context in which it is noted that gradients are taken."""
+    engine = "_engine_run_backward"
+    run = getattr(torch.autograd, engine)
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        gradients.append(True)
+        return run(*args, **kwargs)
+
+    return patch.object(torch.autograd, engine, noted)
 
 
 def _traced(

@@ -221,6 +221,16 @@ def test_scans_beside_what_is_transformed_are_refused_and_go_on_in_torch() -> No
     assert sums(POINTS).shape == POINTS.shape
 
 
+def test_where_gradients_are_enabled_and_none_is_taken_the_export_is_kept() -> None:
+    def function(x: Tensor) -> Tensor:
+        with torch.enable_grad():  # as lazy properties of torch.distributions do
+            y = x.exp()
+        return y[:3] + torch.linalg.cholesky(x.T @ x + torch.eye(3))
+
+    fast = ft.optimize(function, (POINTS,), machine=REFERENCE)
+    torch.testing.assert_close(fast(POINTS), function(POINTS), rtol=1e-5, atol=1e-6)
+
+
 def test_no_line_of_the_compiler_is_told_as_one_of_the_model() -> None:
     fast = ft.optimize(lambda x: of_squares(x) + x.sin(), (POINTS,), machine=REFERENCE)
     assert not any(fast.compilation.model.origin_by_term.values())
