@@ -144,7 +144,7 @@ def steady(
     ]
     attributes = Attributes(module)
     try:
-        with draws.refused(name):
+        with draws.refused(name), draws.unseen(name):
             try:
                 program = export()
             except Exception:
