@@ -27,8 +27,10 @@ def refused(what: str) -> Generator[None]:
         raise _refusal(what)
 
 
-_BOUNDS = {(random, "random"): 0, (random, "uniform"): 2}
-_BOUNDS |= {(np.random, "random"): 0, (np.random, "rand"): 0, (np.random, "uniform"): 2}
+_BOUNDS = {
+    **{(random, "random"): 0, (random, "uniform"): 2},
+    **{(np.random, "random"): 0, (np.random, "rand"): 0, (np.random, "uniform"): 2},
+}
 """Functions that draw one number, given at most so many arguments."""
 
 _LOOKS = {*vars(float)} - {"__new__", "__getattribute__", "__doc__"}
