@@ -40,6 +40,8 @@ class Captured(TorchFunctionMode):
         self._own = {id(value): value for value in own}
         self._taken: dict[int, torch.Tensor] = {}
         self._read: dict[int, torch.Tensor] = {}
+        self.decided: dict[str, torch.Tensor] = {}
+        """Tensors of the module's own, by name, whose values torch was told and read."""
         self._following = _Following(self._taken, self._read)
         self._has_met = False
         """Whether there was a tensor with values: most modules have none, and to follow each call takes time."""
@@ -70,14 +72,14 @@ class Captured(TorchFunctionMode):
         places = set(map(torch_closures.place_of, constants.values()))
         taken = {key: value for key, value in self._taken.items() if torch_closures.place_of(value) not in places}
         found = {key: value for key, value in {**taken, **self._read}.items() if key not in self._own}
+        named = {f"{name} (of a number)": value for name, value in self.decided.items()}
         if not found:
-            return {}
+            return named
         names = {
             id(part): torch_closures.name_in(name, value, key)
             for name, value in torch_closures.containers_of(module)
             for key, part in torch_closures.own_parts(value).items()
         }
-        named: dict[str, torch.Tensor] = {}
         for key, value in found.items():
             name = f"{names.get(key, 'a tensor')} (of a number)"
             named[name + "'" * sum(other.startswith(name) for other in named)] = value

@@ -52,7 +52,7 @@ def in_place_calls(nodes: Iterable[torch.fx.Node]) -> dict[torch.fx.Node, tuple[
             continue
         names = [*(found[changed][1] if changed in found else []), changed]
         others = (user for name in names for user in name.users if user in seen and user not in (*names, node))
-        if _is_fresh(names[0]) and _keeps_dtype(node) and not any(map(_may_be_a_view, others)):
+        if is_fresh(names[0]) and _keeps_dtype(node) and not any(map(_may_be_a_view, others)):
             found[node] = counterpart, names
     return found
 
@@ -80,7 +80,7 @@ def _operands(schema: Any) -> list[tuple[str, str]]:
     return [(argument.name, str(argument.type)) for argument in schema.arguments]
 
 
-def _is_fresh(node: torch.fx.Node) -> bool:
+def is_fresh(node: torch.fx.Node) -> bool:
     """Whether a call allocates its result."""
     schema = getattr(node.target, "_schema", None)
     if node.op != "call_function" or schema is None or any(r.alias_info is not None for r in schema.returns):
@@ -92,7 +92,7 @@ def _is_fresh(node: torch.fx.Node) -> bool:
 
 
 def _may_be_a_view(user: torch.fx.Node) -> bool:
-    return not _is_fresh(user)
+    return not is_fresh(user)
 
 
 def _keeps_dtype(node: torch.fx.Node) -> bool:
@@ -112,14 +112,14 @@ def check_windows(nodes: Iterable[torch.fx.Node]) -> None:
         is_of_view = isinstance(source, torch.fx.Node) and source in views and _memory(source) == _memory(node)
         if is_of_view or (str(node.target) == "aten.unfold.default" and _leaves_values(*node.args)):
             views.add(node)
-        if not views.isdisjoint(_written(node)):
+        if not views.isdisjoint(written(node)):
             raise ModelError(
                 "a tensor is changed through windows of unfold that leave some of it out, which torch cannot export",
                 do="change slices of the tensor, or unfold as much of it as the windows cover",
             )
 
 
-def _written(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
+def written(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
     """Yield the operands that a call writes to."""
     schema = getattr(node.target, "_schema", None)
     for at, argument in enumerate(schema.arguments if schema is not None else ()):

@@ -116,7 +116,10 @@ def advice(error: Exception) -> str:
         )
     if isinstance(error, GuardOnDataDependentSymNode):
         if any(file.parent == _DISTRIBUTIONS for file in files):
-            return "give the distribution validate_args=False: it looks at the values of its arguments"
+            return (
+                "give the distribution validate_args=False, it looks at the values of its arguments; one that makes "
+                "others: torch.distributions.Distribution.set_default_validate_args(False)"
+            )
         do = "replace branches on values by torch.where or torch.cond, and numbers made of values by tensors"
         return f"{do}; or {_AROUND}"
     if isinstance(error, UserError | ConstraintViolationError):
@@ -144,7 +147,7 @@ def steady(
     ]
     attributes = Attributes(module)
     try:
-        with draws.refused(name):
+        with draws.refused(name), draws.unseen(name):
             try:
                 program = export()
             except Exception:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from frittata.egraph.errors import FrittataError, ModelError
+from frittata.frontends import torch_decided
 from frittata.frontends.torch_captured import Captured
 from frittata.frontends.torch_dims import made_of_values
 from frittata.frontends.torch_origins import innermost
@@ -57,12 +58,17 @@ def followed(
     except Exception as error:
         if dynamic_shapes:
             raise
-        try:
-            return export(_traced(module, args, kwargs, captured))
-        except FrittataError:
-            raise
-        except Exception:
-            raise error from None
+        program = _decided(module, export, captured) if isinstance(error, torch_decided.UNDECIDED) else None
+        if program is None:
+            try:
+                return export(_traced(module, args, kwargs, captured))
+            except FrittataError:
+                raise
+            except Exception:
+                raise error from None
+    else:
+        if not dynamic_shapes and torch_decided.asks(program):
+            program = _decided(module, export, captured) or program
     parts = (part for part in program.graph_module.modules() if isinstance(part, torch.fx.GraphModule))
     targets = [node.target for part in parts for node in part.graph.nodes if node.op == "call_function"]
     is_transformed = any((getattr(target, "__module__", None) or "").startswith(_TRANSFORMS) for target in targets)
@@ -82,6 +88,23 @@ def _noting(gradients: list[bool]) -> Any:
         return run(*args, **kwargs)
 
     return patch.object(torch.autograd, engine, noted)
+
+
+def _decided(
+    module: torch.nn.Module, export: Callable[[torch.nn.Module], torch.export.ExportedProgram], captured: Captured
+) -> torch.export.ExportedProgram | None:
+    """Export a module with the values of its small tensors known, if that helps; note those that decide."""
+
+    def known() -> torch.export.ExportedProgram:
+        with captured:
+            return export(module)
+
+    found = torch_decided.decided(module, known)
+    if found is None:
+        return None
+    program, tensors = found
+    captured.decided.update(tensors)
+    return program
 
 
 def _traced(

@@ -203,7 +203,8 @@ class Tensor(NDArrayOperatorsMixin):
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         raise ModelError(
             f"numpy.asarray or numpy.array of {self!r}, or a function that calls it, wants values that are not known",
-            do="leave it out: the argument behaves as an array; or write frittata.as_tensor, which takes arrays too",
+            do="leave it out: the argument behaves as an array; or write frittata.as_tensor, which takes arrays too; "
+            "of a list of tensors numpy.stack, which makes one of them",
         )
 
     def _fixed(self, *_: Any, **__: Any) -> NoReturn:

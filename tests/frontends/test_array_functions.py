@@ -480,6 +480,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "places of values": (lambda x: np.where(x > 0), "static shape"),
     "torch": (lambda x: __import__("torch").relu(x), "torch.relu"),
     "an array of an array": (lambda x: np.asarray(x) + 1, r"numpy.asarray(.|\n)*frittata.as_tensor"),
+    "an array of tensors": (lambda x: np.array([x[0], -x[1]]), r"numpy.array(.|\n)*numpy.stack"),
     "einsum": (lambda x: np.einsum("ij,jk->ik", x, x), "j has extents"),
     "einsum of too few": (lambda x: np.einsum("ij,jk->ik", x), "of 1 operands"),
     "axes that einsum would drop": (lambda x: np.einsum("...j->j", x), "the result has 'j'"),

@@ -347,6 +347,64 @@ def test_what_draws_from_a_global_generator_is_refused(name: str) -> None:
         from_module(as_module(lambda x: x * torch.as_tensor(draw())), (X,))
 
 
+class Dropped(nn.Module):
+    """Drops its layer in training, and draws in each call. Source: Fan et al., LayerDrop, ICLR 2020."""
+
+    def __init__(self, draw: Callable[[], Any], most: float = 0.5) -> None:
+        super().__init__()
+        self.draw, self.most, self.layer = draw, most, nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        drawn = self.draw()
+        return self.layer(x) if not self.training or drawn > self.most else x
+
+
+NUMBERS: dict[str, Callable[[], Any]] = {
+    "random": lambda: random.random(),
+    "uniform": lambda: random.uniform(0, 1),
+    "numpy's random": lambda: np.random.random(),
+    "numpy's rand": lambda: np.random.rand(),
+    "numpy's uniform": lambda: np.random.uniform(),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_that_is_drawn_and_not_looked_at_is_no_reason_to_refuse(name: str) -> None:
+    module = Dropped(NUMBERS[name]).eval()
+    (found,) = from_module(module, (X,)).model.interpret(X.numpy())
+    np.testing.assert_allclose(found, module(X).detach().numpy(), rtol=1e-5, atol=1e-6)
+    assert isinstance(NUMBERS[name](), float)
+
+
+LOOKS: dict[str, Callable[[Any, Any], Any]] = {
+    "a comparison": lambda x, drawn: x if drawn < 0.5 else x * 2,
+    "a product": lambda x, drawn: x * drawn,
+    "a truth value": lambda x, drawn: x if drawn else x * 2,
+    "a text": lambda x, drawn: x * len(f"{drawn}"),
+    "a rounded number": lambda x, drawn: x * round(drawn),
+    "a tensor": lambda x, drawn: x * torch.tensor(drawn),
+    "a key": lambda x, drawn: x * {}.get(drawn, 2),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+def test_a_number_that_is_drawn_and_looked_at_is_refused(look: Callable[[Any, Any], Any]) -> None:
+    for draw in NUMBERS.values():
+        with pytest.raises(ModelError, match="random number"):
+            from_module(as_module(lambda x, draw=draw: look(x, draw())), (X,))
+
+
+def test_a_look_at_what_is_drawn_whose_error_is_caught_is_refused() -> None:
+    def caught(x: Any) -> Any:
+        try:
+            return x if random.random() < 0.5 else x * 2
+        except Exception:
+            return x
+
+    with pytest.raises(ModelError, match="random number"):
+        from_module(as_module(caught), (X,))
+
+
 def test_a_generator_of_its_own_is_a_constant() -> None:
     imported = ft.from_function(lambda x: x * np.random.default_rng(3).random(4), (X.numpy(),))
     assert list(imported.model.params) and imported.model.main.outputs[0].dtype == "f64"
