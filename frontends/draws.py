@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import random
+import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
@@ -41,7 +43,7 @@ _LOOKS = {*vars(float)} - {"__new__", "__getattribute__", "__doc__"}
 def unseen(what: str) -> Generator[None]:
     """Trace something in this thread that may draw numbers and not look at them, as layers dropped in training only.
 
-    Raises: ModelError if it looks at one.
+    Raises: ModelError if it looks at one, or keeps it.
     """
     thread, seen = threading.get_ident(), list[bool]()
 
@@ -50,6 +52,7 @@ def unseen(what: str) -> Generator[None]:
         raise _refusal(what)
 
     number = type("random number", (), dict.fromkeys(_LOOKS, looked))()
+    held = sys.getrefcount(number)
 
     def instead(draw: Callable[..., Any], most: int) -> Callable[..., Any]:
         def drawn(*args: Any, **kwargs: Any) -> Any:
@@ -62,7 +65,9 @@ def unseen(what: str) -> Generator[None]:
         for (module, name), most in _BOUNDS.items():
             stack.enter_context(patch.object(module, name, instead(getattr(module, name), most)))
         yield
-    if seen:  # and the model went on
+    if sys.getrefcount(number) > held:
+        gc.collect()
+    if seen or sys.getrefcount(number) > held:  # the model went on, or has kept one
         raise _refusal(what)
 
 

@@ -405,6 +405,12 @@ def test_a_look_at_what_is_drawn_whose_error_is_caught_is_refused() -> None:
         from_module(as_module(caught), (X,))
 
 
+def test_a_number_that_is_drawn_and_kept_is_refused() -> None:
+    kept: list[Any] = []
+    with pytest.raises(ModelError, match="random number"):
+        from_module(as_module(lambda x: (kept.append(random.random()), x)[1]), (X,))
+
+
 def test_a_generator_of_its_own_is_a_constant() -> None:
     imported = ft.from_function(lambda x: x * np.random.default_rng(3).random(4), (X.numpy(),))
     assert list(imported.model.params) and imported.model.main.outputs[0].dtype == "f64"
