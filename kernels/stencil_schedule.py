@@ -9,9 +9,10 @@ their remainder modulo the stride, so that the windows of neighbouring results r
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import product
+from typing import Any
 
 from frittata.kernels.gemm_emitters import lanes_of
 from frittata.kernels.simd import Lane
@@ -209,10 +210,23 @@ class StencilPlan:
         return max(1, min(_MOST_CHUNKS, self.tasks, int(self.steps / _CHUNK_STEPS)))
 
 
-@lru_cache(maxsize=4096)
 def plan(work: Stencil) -> StencilPlan | None:
     """Choose tiles and bands; None if a tile would be too long, or a band too large."""
-    fitting = (p for p in _candidates(work) if p.scratch_bytes <= _MOST_BAND_BYTES)
+    found = _plan(_Sized(work.sizes, work))
+    return None if found is None else replace(found, work=work)
+
+
+@dataclass(frozen=True)
+class _Sized:
+    """A stencil: the same as any other of its sizes."""
+
+    sizes: tuple[Any, ...]
+    work: Stencil = field(compare=False)
+
+
+@lru_cache(maxsize=4096)
+def _plan(sized: _Sized) -> StencilPlan | None:
+    fitting = (p for p in _candidates(sized.work) if p.scratch_bytes <= _MOST_BAND_BYTES)
     return min(fitting, key=lambda p: (p.steps / efficiency(p), -p.sums, -p.turn), default=None)
 
 

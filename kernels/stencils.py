@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 from frittata.egraph import dtypes, shapes, terms
 from frittata.egraph.indexing import Affine, var
@@ -52,6 +53,11 @@ class Stencil:
     outputs: int
     lines: Plane
     pixels: Plane
+
+    @property
+    def sizes(self) -> tuple[Any, ...]:
+        """All that tells how it is cut into tiles and bands."""
+        return self.op, self.dtype, self.count, self.inputs, self.outputs, self.lines, self.pixels
 
     @property
     def dtype(self) -> str:

@@ -151,6 +151,21 @@ def test_weights_that_come_at_run_time_and_windows_of_volumes_are_refused() -> N
     assert STENCIL.estimate((build(e, *shape),), frozenset("w"), REFERENCE) is None
 
 
+def test_how_it_is_cut_depends_on_nothing_but_sizes() -> None:
+    def cut(*extents: int, bias: bool = False, dtype: str = "f32") -> tuple[int, ...]:
+        e, shape = convolution(extents, (3, 3), (8, 8, 8), padding=1, dtype=dtype)
+        body = build(element("add", e, load("b", 8, 1, 1, dtype=dtype)) if bias else e, *shape)
+        work = stencils.describe((body,))
+        assert work is not None
+        found = plan(work)
+        assert found is not None
+        assert found.work is work and work.bodies == (body,)  # not another's, for which it was found first
+        return found.outputs, found.lines, found.vectors, found.bands, found.turn
+
+    assert cut(64, 64) == cut(64, 64, bias=True)
+    assert len({cut(64, 64), cut(200, 9), cut(64, 64, dtype="f64")}) == 3
+
+
 def test_depthwise_convolutions_are_given_to_it_and_deep_ones_are_not() -> None:
     e, shape = convolution((28, 28), (3, 3), (32, 32, 32), padding=1)
     assert templates.cheapest((build(e, *shape),), frozenset("w"), REFERENCE) == NAME
