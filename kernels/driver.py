@@ -464,7 +464,7 @@ class Workers:
             thread.start()
 
     def wake(self) -> None:
-        """Let all workers look for runs again; one that is just falling asleep may miss the next.
+        """Let all workers look for runs again.
 
         No code of Python is between taking one and waking it: an interrupt there would leave it asleep for ever.
         """
@@ -477,6 +477,9 @@ class Workers:
         while not self._ended:
             seen = serve(self.offers, number, seen, BURST_S)
             self.asleep.append(wakes)
+            before, seen = seen, serve(self.offers, number, seen, 0.0)
+            if seen != before:  # offered while Python kept this thread waiting: nobody could tell that it slept
+                self.wake()
             wakes.acquire()
 
     def end(self) -> None:

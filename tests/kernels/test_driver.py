@@ -372,7 +372,8 @@ def test_the_time_of_a_step_begins_with_whichever_chunk_is_first(monkeypatch: py
 
     def late(*run: int) -> None:
         native.offer(*run)
-        all_ended.wait()
+        while not all_ended.wait(0.1):
+            driver.workers().wake()  # what is offered just before one falls asleep it may not see
         native.join(*run)
 
     code = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(kernel)
@@ -385,3 +386,27 @@ def test_the_time_of_a_step_begins_with_whichever_chunk_is_first(monkeypatch: py
     finally:
         numba.set_num_threads(before)
     assert seconds >= chunks * each_s
+
+
+def test_a_worker_that_waits_for_python_takes_part_in_what_is_offered_meanwhile(affine: CompiledKernel) -> None:
+    threads, interval, before = set[int](), sys.getswitchinterval(), numba.get_num_threads()
+    if before < 2:
+        pytest.skip("there are no workers")
+
+    def kernel(_table: int, _chunk: int) -> None:
+        threads.add(threading.get_ident())
+        time.sleep(0.05)
+
+    code = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(kernel)
+    address = ctypes.cast(code, ctypes.c_void_p).value
+    assert address is not None
+    driver.run_timed(Chain(affine, 1, 10).steps)  # all are awake
+    sys.setswitchinterval(60.0)
+    try:
+        end = time.monotonic() + 2 * driver.BURST_S
+        while time.monotonic() < end:  # no thread but this one has Python
+            pass
+        driver.run(driver.Steps([[address, 0, 8]]))
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(threads) > 1
