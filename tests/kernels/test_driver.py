@@ -389,8 +389,8 @@ def test_the_time_of_a_step_begins_with_whichever_chunk_is_first(monkeypatch: py
 
 
 def test_a_worker_that_waits_for_python_takes_part_in_what_is_offered_meanwhile(affine: CompiledKernel) -> None:
-    threads, interval, before = set[int](), sys.getswitchinterval(), numba.get_num_threads()
-    if before < 2:
+    threads, interval, awake = set[int](), sys.getswitchinterval(), Chain(affine, 1, 10)
+    if numba.get_num_threads() < 2:
         pytest.skip("there are no workers")
 
     def kernel(_table: int, _chunk: int) -> None:
@@ -400,7 +400,7 @@ def test_a_worker_that_waits_for_python_takes_part_in_what_is_offered_meanwhile(
     code = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(kernel)
     address = ctypes.cast(code, ctypes.c_void_p).value
     assert address is not None
-    driver.run_timed(Chain(affine, 1, 10).steps)  # all are awake
+    driver.run(awake.steps)
     sys.setswitchinterval(60.0)
     try:
         end = time.monotonic() + 2 * driver.BURST_S
