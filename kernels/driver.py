@@ -464,7 +464,7 @@ class Workers:
             thread.start()
 
     def wake(self) -> None:
-        """Let all workers look for runs again.
+        """Let all workers look for runs again; one that falls asleep between this and an offer may miss it.
 
         No code of Python is between taking one and waking it: an interrupt there would leave it asleep for ever.
         """
