@@ -389,24 +389,28 @@ def test_the_time_of_a_step_begins_with_whichever_chunk_is_first(monkeypatch: py
 
 
 def test_a_worker_that_waits_for_python_takes_part_in_what_is_offered_meanwhile(affine: CompiledKernel) -> None:
-    threads, interval, awake = set[int](), sys.getswitchinterval(), Chain(affine, 1, 10)
+    tries, missed, interval, awake = 8, 0, sys.getswitchinterval(), Chain(affine, 1, 10)
     if numba.get_num_threads() < 2:
         pytest.skip("there are no workers")
+    threads = set[int]()
 
     def kernel(_table: int, _chunk: int) -> None:
         threads.add(threading.get_ident())
-        time.sleep(0.05)
+        time.sleep(0.02)
 
     code = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(kernel)
     address = ctypes.cast(code, ctypes.c_void_p).value
     assert address is not None
-    driver.run(awake.steps)
-    sys.setswitchinterval(60.0)
-    try:
-        end = time.monotonic() + 2 * driver.BURST_S
-        while time.monotonic() < end:  # no thread but this one has Python
-            pass
-        driver.run(driver.Steps([[address, 0, 8]]))
-    finally:
-        sys.setswitchinterval(interval)
-    assert len(threads) > 1
+    for _ in range(tries):
+        threads.clear()
+        driver.run(awake.steps)
+        sys.setswitchinterval(60.0)
+        try:
+            end = time.monotonic() + 2 * driver.BURST_S
+            while time.monotonic() < end:  # no thread but this one has Python
+                pass
+            driver.run(driver.Steps([[address, 0, 4]]))
+        finally:
+            sys.setswitchinterval(interval)
+        missed += len(threads) < 2
+    assert missed <= 1  # one may fall asleep just before the offer
