@@ -54,6 +54,7 @@ class Engine:
         self._number_by_term: dict[Term, int] = {}
         self._seen_by_table: dict[str, set[Any]] = {}
         self._plans: list[Plan] = []
+        self._begun: set[str] = set()
         self._run_text(TABLES + "".join(map(schema_of, self.ops)))
 
     def load(self, roots: Iterable[Term], constants: Callable[[Term], bool], over_reals: bool) -> None:
@@ -133,7 +134,9 @@ class Engine:
 
         After the deadline, a time of `perf_counter`, what is left waits for the next answer.
         """
+        tables: list[Any] = []
         commands: list[Any] = []
+        rules: list[Any] = []
         new = 0
         for plan in self._plans:
             seen = self._seen_by_table.setdefault(plan.match_table, set())
@@ -150,8 +153,12 @@ class Engine:
                 result = plan.evaluate(given)
                 if result is not None:
                     new += 1
+                    if plan.plan_table not in self._begun:
+                        self._begun.add(plan.plan_table)
+                        tables += _parse(plan.tables)
+                        rules += _parse(plan.rules)
                     commands.append(_insert(plan.plan_table, [_int(i) for i in (*given, *result)]))
-        self._run(commands, "inserting guards and types")
+        self._run([*tables, *commands, *rules], "inserting guards and types")
         return new
 
     def number_of(self, term: Term) -> int:

@@ -32,11 +32,14 @@ class Plan:
     """What Python adds to a rule between rounds: from the ids of a match's types and attributes to new ids.
 
     Rows of `match_table` carry, after `skip` classes, `inputs` ids; `evaluate` gives the ids to insert after them into
-    `plan_table`, or None where the rule does not apply.
+    `plan_table`, or None where the rule does not apply. `tables` declares that table and `rules` what is done with its
+    rows, which is not declared before there are any: most rules never match.
     """
 
     match_table: str
     plan_table: str
+    tables: str
+    rules: str
     skip: int
     inputs: int
     evaluate: Callable[[tuple[int, ...]], tuple[int, ...] | None]
@@ -44,7 +47,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Program:
-    """One compiled rule: egglog text, its plan if it needs one, and the constructors that it matches and makes."""
+    """One compiled rule: egglog text, its plan if it needs one, and the constructors that it matches and makes.
+
+    With a plan, `tables` and `rules` are of its first half, which finds the matches.
+    """
 
     name: str
     number: int
@@ -117,14 +123,23 @@ def _is_told_by_sum(given: tuple[int, ...]) -> tuple[int, ...] | None:
 ADDENDS = Program(
     "addends",
     0,
-    "(relation match_addends (T T i64 i64))\n(relation plan_addends (i64 i64))\n",
+    "(relation match_addends (T T i64 i64))\n",
     """
 (rule ((= s (t_add x a)) (= s (t_add x b)) (!= a b) (= a (ordering-min a b))
        (= (varies x) 1) (= (varies a) 0) (= (varies b) 0) (= whole (ty s)) (= part (ty a)) (= part (ty b)))
       ((match_addends a b whole part)) :ruleset facts :name "facts#addends")
+""",
+    Plan(
+        "match_addends",
+        "plan_addends",
+        "(relation plan_addends (i64 i64))\n",
+        """
 (rule ((match_addends a b whole part) (plan_addends whole part)) ((union a b)) :ruleset facts :name "facts#cancel")
 """,
-    Plan("match_addends", "plan_addends", 2, 2, _is_told_by_sum),
+        skip=2,
+        inputs=2,
+        evaluate=_is_told_by_sum,
+    ),
     frozenset({"t_add"}),
 )
 """Over the reals x + a is x + b only where a is b: what constants gather to in several orders is one class.

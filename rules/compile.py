@@ -166,22 +166,21 @@ class _Compiler:
         kept = [_term(name) for name in used] + [f"a_{name}" for name in attrs]
         match, plan = f"match_{self.number}", f"plan_{self.number}"
         sorts = [SORT[self.sort_by_name[name]] for name in used] + ["i64"] * (len(attrs) + len(columns))
-        tables = (
-            f"(relation {match} ({' '.join(sorts)}))\n"
-            f"(relation {plan} ({' '.join(['i64'] * (len(columns) + len(outputs)))}))\n"
-        )
+        tables = f"(relation {match} ({' '.join(sorts)}))\n"
+        plan_table = f"(relation {plan} ({' '.join(['i64'] * (len(columns) + len(outputs)))}))\n"
         row = f"({match} {' '.join([*kept, *columns])})"
-        rules = noted + "".join(self._rule([*query, *types], [row], f"#match{at}") for at, query in enumerate(queries))
+        matching = noted + "".join(self._rule([*query, *types], [row], f"#match{at}") for at, query in enumerate(queries))
+        acting = ""
         found = [row, f"({plan} {' '.join([*columns, *outputs])})"]
         if self.neighbours:
             p, q = map(_term, self.neighbours)
             sort = SORT[self.sort_by_name[self.neighbours[0]]]
             for name in (self._next, self._last):
                 tables += f"(function {name} ({sort}) {sort} :merge (ordering-min old new))\n"
-            rules += self._rule(found, [f"(set ({self._next} {p}) {q})"], "#next")
+            acting = self._rule(found, [f"(set ({self._next} {p}) {q})"], "#next")
             found.append(f"(= {q} ({self._next} {p}))")
             actions += [f"(set ({self._last} {built.name}) {q})" for built in self._merged_nodes()]
-        rules += self._rule(found, actions, "")
+        acting += self._rule(found, actions, "")
 
         @cache
         def evaluate(given: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -191,8 +190,8 @@ class _Compiler:
             except (ModelError, facts.NotApplicable):
                 return None
 
-        answers = Plan(match, plan, len(kept), len(columns), evaluate)
-        return Program(self.rule.full_name, self.number, tables, rules, answers, *self._operators())
+        answers = Plan(match, plan, plan_table, acting, len(kept), len(columns), evaluate)
+        return Program(self.rule.full_name, self.number, tables, matching, answers, *self._operators())
 
     def _operators(self) -> tuple[frozenset[str], frozenset[str]]:
         """Return the constructors on the left, with what the conditions ask for, and on the right."""

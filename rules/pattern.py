@@ -133,7 +133,10 @@ class Rule:
     conditions: tuple[Condition, ...]
     level: Level
     location: Location
-    sort_by_variable: dict[str, Sort] = field(hash=False, default_factory=dict[str, Sort])
+    sort_by_variable: dict[str, Sort] = field(default_factory=dict[str, Sort])
+
+    def __hash__(self) -> int:
+        return hash((self.family, self.name))  # of its patterns it would take longer than all else that asks for it
 
     @property
     def full_name(self) -> str:
