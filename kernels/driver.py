@@ -400,6 +400,7 @@ class _Native(NamedTuple):
 @cache
 def _native() -> _Native:
     one, real = types.int64, types.float64
+    numba.get_num_threads()  # launches numba's own threads, without which there is none of what tells how many
     return _Native(
         _entry(_run_alone, one, one, one),
         _entry(_offer, *[one] * 5),
@@ -505,7 +506,7 @@ def workers() -> Workers:
 def _start() -> None:
     with _starting:
         if not _of_process:  # another caller may have been faster
-            numba.get_num_threads()  # launches numba's own threads, without which none knows how many there are
+            _native()  # before all workers ask for it at once
             found = Workers(_numba.config.NUMBA_NUM_THREADS - 1)
             atexit.register(found.end)
             _of_process.append(found)

@@ -388,29 +388,34 @@ def test_the_time_of_a_step_begins_with_whichever_chunk_is_first(monkeypatch: py
     assert seconds >= chunks * each_s
 
 
-def test_a_worker_that_waits_for_python_takes_part_in_what_is_offered_meanwhile(affine: CompiledKernel) -> None:
-    tries, missed, interval, awake = 8, 0, sys.getswitchinterval(), Chain(affine, 1, 10)
-    if numba.get_num_threads() < 2:
-        pytest.skip("there are no workers")
-    threads = set[int]()
+def test_a_worker_that_waits_for_python_takes_part_in_what_is_offered_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    native, threads = vars(driver)["_native"](), set[int]()
+    has_waited, offered, both = threading.Event(), threading.Event(), threading.Event()
+
+    def serve(offers: int, number: int, seen: int, seconds: float) -> int:
+        if has_waited.is_set():
+            return native.serve(offers, number, seen, seconds)
+        has_waited.set()
+        offered.wait()
+        return seen
 
     def kernel(_table: int, _chunk: int) -> None:
         threads.add(threading.get_ident())
-        time.sleep(0.02)
+        if len(threads) == 2:
+            both.set()
+        both.wait(10)
 
     code = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(kernel)
     address = ctypes.cast(code, ctypes.c_void_p).value
     assert address is not None
-    for _ in range(tries):
-        threads.clear()
-        driver.run(awake.steps)
-        sys.setswitchinterval(60.0)
-        try:
-            end = time.monotonic() + 2 * driver.BURST_S
-            while time.monotonic() < end:  # no thread but this one has Python
-                pass
-            driver.run(driver.Steps([[address, 0, 4]]))
-        finally:
-            sys.setswitchinterval(interval)
-        missed += len(threads) < 2
-    assert missed <= 1  # one may fall asleep just before the offer
+    monkeypatch.setattr(driver, "_native", lambda: native._replace(serve=serve))
+    workers, steps = driver.Workers(1), driver.Steps([[address, 0, 2]])
+    run = steps.first, steps.count, 0, steps.counters, workers.offers
+    try:
+        has_waited.wait()
+        native.offer(*run)
+        offered.set()
+        native.join(*run)
+        assert len(threads) == 2
+    finally:
+        workers.end()
