@@ -25,7 +25,7 @@ _START_SHARE = 0.35
 _LOCAL_SHARE = 0.3
 _PATIENCE = 8
 """Before the integer program parts are improved as long as that succeeds: it begins with what it has to beat."""
-_BRANCH_SHARE = 0.5
+_BRANCH_SHARE = 0.7
 _LEAST_PACES = 5
 """So many times what the greedy choice takes is needed to write down the integer program and to look at it."""
 
@@ -55,8 +55,7 @@ def solve(problem: Problem[Any], start: Iterable[int], time_limit_s: float, enou
 
 
 def _solve_region(region: Problem[Any], deadline: float, enough: float, near: frozenset[int]) -> Solution:
-    """Solve one region: by its relaxation if that proves a choice, by the integer program, and where that is too large
-    by improving parts of the choice.
+    """Solve one region by the integer program, and where that is too large by improving parts of the choice, too.
 
     The search begins at the cheapest of the greedy choices and the one next to `near`.
     """
@@ -68,17 +67,12 @@ def _solve_region(region: Problem[Any], deadline: float, enough: float, near: fr
     start = frozenset(min(starts, key=lambda chosen: check.cost(region, chosen)))
     if time.thread_time() + _LEAST_PACES * pace > deadline:
         return Solution(start, check.cost(region, start), simple_bound(region))
-    now, is_small = time.thread_time(), len(region.numbers()) <= _SMALL
-    if is_small:
-        proven = minimize(region, start, now + _LOCAL_SHARE * (deadline - now), relaxed=True)
-        if proven.is_within(GAP):
-            return proven
-    before = Solution(start, check.cost(region, start), 0.0)
-    better = improve(region, before, now + _LOCAL_SHARE * (deadline - now), enough, _PATIENCE)
-    if better.is_within(enough):
-        return better
-    if is_small:
-        return minimize(region, better.chosen, deadline, enough)
+    found = Solution(start, check.cost(region, start), 0.0)
     now = time.thread_time()
-    found = minimize(region, better.chosen, now + _BRANCH_SHARE * (deadline - now), enough)
+    if len(region.numbers()) > _SMALL:
+        found = improve(region, found, now + _LOCAL_SHARE * (deadline - now), enough, _PATIENCE)
+        if found.is_within(enough):
+            return found
+    now = time.thread_time()
+    found = minimize(region, found.chosen, now + _BRANCH_SHARE * (deadline - now), enough)
     return found if found.is_within(enough) else improve(region, found, deadline, enough)

@@ -11,7 +11,7 @@ Source: loop formulas of answer set programming, Lin and Zhao, 2004.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 from frittata.extract import check
 from frittata.extract.chains import chains_below
 from frittata.extract.greedy import made_at_once
-from frittata.extract.problem import Problem, components, derive, edges
+from frittata.extract.problem import Problem, components, derive, edges, restricted
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -32,6 +32,12 @@ _RELAXATIONS = 40
 _RELAXED_SHARE = 0.4
 _BRANCH_LEAST = 10
 """So many times what one relaxation takes must be left: at its root node HiGHS rarely looks at the time."""
+
+_FEW = 3
+"""So many times what a relaxation takes a share of must there be, or to choose among it is no easier than among all."""
+
+_TAKEN = 0.01
+_GATHERED_SHARE = 0.3
 
 _SLOWEST = 8.0
 """HiGHS ends after so many times what its processor time may be, where it does not ask whether it should."""
@@ -61,16 +67,15 @@ class Solution:
         return 0.0 if self.is_within(GAP) else 1 - self.bound / self.cost
 
 
-def minimize(
-    problem: Problem[Any], start: Iterable[int], deadline: float, enough: float = GAP, *, relaxed: bool = False
-) -> Solution:
-    """Improve on a valid choice until its gap is small enough or the time is up; `relaxed`: or it has to branch."""
+def minimize(problem: Problem[Any], start: Iterable[int], deadline: float, enough: float = GAP) -> Solution:
+    """Improve on a valid choice until its gap is small enough or the time is up."""
     first = frozenset(start)
     cost = check.cost(problem, first)
     if not 0 < cost < np.inf or time.thread_time() >= deadline:
         return Solution(first, cost, 0.0)
     program = _Program(problem, first, cost, deadline, enough)
-    if program.relax() and not relaxed:
+    if program.relax():
+        program.gather()
         program.branch()
     return Solution(program.best, program.cost, min(program.bound, program.cost))
 
@@ -100,6 +105,8 @@ class _Program:
         self.column = {n: i for i, n in enumerate(self.numbers)}
         self.y = {c: len(self.numbers) + i for i, c in enumerate(self.classes)}
         self.z = self._shares()
+        self.values = self.duals = np.zeros(0)
+        """Of the last relaxation."""
         self.begun = time.thread_time()
         self.solver = highspy.Highs()
         for option, value in (("output_flag", False), ("threads", 1), ("mip_rel_gap", enough), ("mip_abs_gap", 1e-7)):
@@ -126,13 +133,26 @@ class _Program:
             self.bound = max(self.bound, self.solver.getInfo().objective_function_value * self.unit)
             solution = self.solver.getSolution()
             values = np.asarray(solution.col_value)
+            self.values, self.duals = values, np.asarray(solution.col_dual)
             self._round(values)
             if self._is_done():
                 return False
-            self._fix(values, np.asarray(solution.col_dual))
+            self._fix(values, self.duals)
             if not self._cut(values):
                 break
         return quick
+
+    def gather(self) -> None:
+        """Choose among what the relaxation takes a share of, and the best choice so far.
+
+        Source: Danna, Rothberg and Le Pape, Exploring relaxation induced neighborhoods to improve MIP solutions, 2005.
+        """
+        taken = self.best.union(n for n, i in self.column.items() if self.values[i] > _TAKEN)
+        now = time.thread_time()
+        if _FEW * len(taken) < len(self.numbers):
+            limit = now + _GATHERED_SHARE * (self.deadline - now)
+            self._offer(minimize(restricted(self.problem, taken), self.best, limit, self.enough).chosen)
+            self._fix(self.values, self.duals)
 
     def branch(self) -> None:
         """Solve the integer program; where the answer has a cycle, cut it and solve again."""
@@ -203,7 +223,7 @@ class _Program:
         )
         self._offer(chosen)
 
-    def _offer(self, chosen: set[int]) -> None:
+    def _offer(self, chosen: Set[int]) -> None:
         cost = check.cost(self.problem, chosen)
         if cost < self.cost:
             self.best, self.cost = frozenset(chosen), cost

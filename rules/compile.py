@@ -169,7 +169,7 @@ class _Compiler:
         tables = f"(relation {match} ({' '.join(sorts)}))\n"
         plan_table = f"(relation {plan} ({' '.join(['i64'] * (len(columns) + len(outputs)))}))\n"
         row = f"({match} {' '.join([*kept, *columns])})"
-        matching = noted + "".join(self._rule([*query, *types], [row], f"#match{at}") for at, query in enumerate(queries))
+        matching = "".join(self._rule([*query, *types], [row], f"#match{at}") for at, query in enumerate(queries))
         acting = ""
         found = [row, f"({plan} {' '.join([*columns, *outputs])})"]
         if self.neighbours:
@@ -191,7 +191,7 @@ class _Compiler:
                 return None
 
         answers = Plan(match, plan, plan_table, acting, len(kept), len(columns), evaluate)
-        return Program(self.rule.full_name, self.number, tables, matching, answers, *self._operators())
+        return Program(self.rule.full_name, self.number, tables, noted + matching, answers, *self._operators())
 
     def _operators(self) -> tuple[frozenset[str], frozenset[str]]:
         """Return the constructors on the left, with what the conditions ask for, and on the right."""

@@ -388,7 +388,7 @@ def test_the_time_of_a_step_begins_with_whichever_chunk_is_first(monkeypatch: py
     assert seconds >= chunks * each_s
 
 
-def test_a_worker_that_waits_for_python_takes_part_in_what_is_offered_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_waits_for_python_takes_part_in_what_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     native, threads = vars(driver)["_native"](), set[int]()
     has_waited, offered, both = threading.Event(), threading.Event(), threading.Event()
 
