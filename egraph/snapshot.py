@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isclose
 from typing import TYPE_CHECKING, Any
 
 from frittata.egraph import dtypes, interning
 from frittata.egraph.errors import SaturationError
+from frittata.egraph.ops import registry
 from frittata.egraph.schema import CONFLICT
 from frittata.egraph.terms import Sort, TensorType, Term, walk
 
@@ -67,6 +68,15 @@ class Snapshot:
     def node_count(self) -> int:
         """How many nodes there are."""
         return sum(map(len, self.nodes))
+
+    def proper(self) -> Snapshot:
+        """Return this without element nodes that compute a class from itself, x + 0: they are no way to have it."""
+
+        def is_proper(class_: int, node: Node) -> bool:
+            return node.sort == "tensor" or class_ not in node.args or not registry.get(node.op, "element").pointwise
+
+        kept = [[node for node in nodes if is_proper(class_, node)] for class_, nodes in enumerate(self.nodes)]
+        return replace(self, nodes=kept)
 
     def builds(self, class_: int) -> list[Node]:
         """Return the definitions of a tensor class by its elements."""

@@ -170,7 +170,7 @@ def enumerate_candidates(
 
     Raises: ExtractionError if some root has no legal program.
     """
-    constants = folder.classes()
+    snapshot, constants = snapshot.proper(), folder.classes()
     free = constants | {snapshot.class_by_term[term] for term in inputs if term in snapshot.class_by_term}
     known = prices or Prices()
     parts = groups.parts_of(snapshot, free)

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
+from logging import Logger
 from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
@@ -22,8 +23,8 @@ _ASIDE = {"training", "_forward_hooks", "_forward_pre_hooks"}
 _TORCHS = frozenset({*vars(torch.nn.Module()), "_flat_weights", "_flat_weight_refs"}) - _ASIDE
 """What torch keeps in modules: parameters, recurrent layers twice, buffers, parts, and what has no part in a call."""
 
-_ATOMS = (torch.Tensor, ModuleType, type, str, bytes, int, float, complex, type(None))
-"""What nothing lies in."""
+_ATOMS = (torch.Tensor, ModuleType, Logger, type, str, bytes, int, float, complex, type(None))
+"""What nothing lies in; from a logger all others can be reached, and torch makes some while it exports."""
 
 _APART = (*_ATOMS, torch.nn.Module)
 

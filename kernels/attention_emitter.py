@@ -197,8 +197,7 @@ class AttentionCode:
             sums = emit_panels_tile(
                 builder, rows, vectors, self.plan.lanes, lane.dtype, depth, shares, [source], b_stride=stride
             )
-            for column in range(vectors):
-                self.values.epilogue(builder, table, pointers, variables, column, [total[column] for total in sums])
+            self.values.epilogues(builder, table, pointers, variables, sums)
 
         return emit
 

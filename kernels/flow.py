@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from frittata.kernels.simd import I64, Builder, Index, Value, as_index
+from llvmlite import ir
+
+from frittata.kernels.simd import I64, Builder, Index, Value, as_index, overload_name
 
 
 def for_range(
@@ -69,3 +71,21 @@ def rarely(builder: Builder, condition: Value, value: Value, emit: Callable[[], 
     result = _phi(builder, value, entry)
     result.add_incoming(other, source)
     return result
+
+
+def apart(builder: Builder, name: str, operands: Sequence[Value], emit: Callable[..., Value]) -> Value:
+    """Return what `emit(builder, *operands)` computes, of the type of the first, in a function beside the others.
+
+    A module has one for each name and types of operands: what is seldom needed is compiled once for all places.
+    """
+    types = [operand.type for operand in operands]
+    symbol = ".".join([name, *map(overload_name, types)])
+    function = builder.module.globals.get(symbol)
+    if function is None:
+        function = ir.Function(builder.module, ir.FunctionType(types[0], types), symbol)
+        function.linkage = "internal"
+        for attribute in ("noinline", "cold", "nounwind"):
+            function.attributes.add(attribute)
+        inside = ir.IRBuilder(function.append_basic_block())
+        inside.ret(emit(inside, *function.args))
+    return builder.call(function, list(operands))

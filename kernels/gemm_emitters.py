@@ -122,8 +122,7 @@ class Code:
                 for number, value in enumerate(value for row_sums in tile for value in row_sums):
                     memory.store(builder, value, sums, number * lanes)
                 return
-            for column in range(len(tile[0])):
-                self.epilogue(builder, table, pointers, variables, column, [row_sums[column] for row_sums in tile])
+            self.epilogues(builder, table, pointers, variables, tile)
 
         return emit
 
@@ -148,30 +147,59 @@ class Code:
         starts = (memory.advance(builder, pointers[found.leaf], values.first(at)) for at in offsets)
         return [builder.bitcast(start, self.lane.scalar.as_pointer()) for start in starts], found.runs
 
-    def epilogue(
+    def epilogues(
         self,
         builder: Builder,
         table: Value,
         pointers: Mapping[Term, Value],
         variables: Mapping[int | str, Value],
-        column: int,
+        tile: Accumulators,
+    ) -> None:
+        """Compute the outputs from the sums of a tile, in a loop over vectors of columns: LLVM unrolls short ones.
+
+        Written out for each vector, a long epilogue takes up to twice as long to compile, and is no faster.
+        """
+        rows, lanes = len(tile), self.lanes
+        held = memory.on_stack(builder, self.lane, rows * len(tile[0]))
+        for number, value in enumerate(value for sums in zip(*tile, strict=True) for value in sums):
+            memory.store(builder, value, held, number * lanes)
+
+        def turn(column: Value) -> None:
+            start = memory.advance(builder, held, builder.mul(column, I64(rows * lanes)))
+            sums = [memory.load(builder, self.lane, start, row * lanes) for row in range(rows)]
+            self._epilogue(builder, table, pointers, variables, column, sums)
+
+        repeat(builder, 0, len(tile[0]), 1, turn)
+
+    def _epilogue(
+        self,
+        builder: Builder,
+        table: Value,
+        pointers: Mapping[Term, Value],
+        variables: Mapping[int | str, Value],
+        column: Value,
         sums: list[Value],
     ) -> None:
         """Compute one vector of columns of the outputs from its sums, row by row."""
         columns, lanes = self.work.columns, self.lanes
-        at = builder.add(variables["j"], I64(column * lanes))
+        at = builder.add(variables["j"], builder.mul(column, I64(lanes)))
 
-        def store() -> None:
-            valid = None
-            if columns % lanes:
-                valid = simd.minimum(builder, builder.sub(I64(columns), at), I64(lanes))
+        inside = builder.sub(I64(columns), at)
+
+        def store(valid: Value | None = None) -> None:
             self._store_rows(builder, table, pointers, {**variables, "j": at}, valid, sums)
 
-        if columns % self.width == 0 or column == 0:
+        if columns % self.width == 0:
             store()
-        else:
-            with builder.if_then(builder.icmp_signed("<", at, I64(columns))):
+        elif columns % lanes == 0:
+            with builder.if_then(builder.icmp_signed(">", inside, I64(0))):
                 store()
+        else:
+            with builder.if_else(builder.icmp_signed(">=", inside, I64(lanes)), likely=True) as (whole, part):
+                with whole:
+                    store()
+                with part, builder.if_then(builder.icmp_signed(">", inside, I64(0))):
+                    store(inside)
 
     def _store_rows(
         self,

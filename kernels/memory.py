@@ -93,6 +93,14 @@ def pointer_from_address(builder: Builder, lane: Lane, address: Value) -> Value:
     return builder.inttoptr(address, lane.memory_scalar.as_pointer())
 
 
+def on_stack(builder: Builder, lane: Lane, count: int) -> Value:
+    """Return a pointer to elements for so many vectors, there for as long as the function runs."""
+    with builder.goto_entry_block():
+        held = builder.alloca(lane.memory_type, count)
+        held.align = processor().width
+        return builder.bitcast(held, lane.memory_scalar.as_pointer())
+
+
 def valid_mask(builder: Builder, lane: Lane, count: Index) -> Value:
     """Return the mask of the first `count` lanes."""
     if isinstance(count, int):

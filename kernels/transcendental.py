@@ -15,10 +15,10 @@ from math import factorial, inf, nan, pi
 
 from frittata.kernels import simd
 from frittata.kernels.expressions import Expr
-from frittata.kernels.flow import rarely
+from frittata.kernels.flow import apart, rarely
 from frittata.kernels.piecewise import Pieces, entry, has_sixteen_pieces
 from frittata.kernels.processor import processor
-from frittata.kernels.simd import Value, constant_like
+from frittata.kernels.simd import Builder, Value, constant_like
 
 
 @dataclass(frozen=True)
@@ -371,15 +371,16 @@ def cos(x: Expr) -> Expr:
 def _circular(x: Expr, name: str, quarter: int) -> Expr:
     """Return sin(x + quarter * pi/2); what is far from 0 takes longer."""
 
-    def distant() -> Expr:
-        return x.by_lane(name) if x.is_double else _circular_in_double(x, name, quarter)
+    def distant(builder: Builder, value: Value) -> Value:
+        y = Expr(builder, value)
+        return (y.by_lane(name) if y.is_double else _circular_in_double(y, name, quarter)).value
 
     if not processor().fuses:
-        return distant()
+        return x.wrap(distant(x.builder, x.value))
     size = abs(x)
     far = simd.any_lane(x.builder, size.is_(">", 2.0**30 if x.is_double else 2.0**15))
     near = _circular_at_once(x, size, quarter)
-    return x.wrap(rarely(x.builder, far, near.value, lambda: distant().value))
+    return x.wrap(rarely(x.builder, far, near.value, lambda: apart(x.builder, f"{name}.far", [x.value], distant)))
 
 
 def _circular_at_once(x: Expr, size: Expr, quarter: int) -> Expr:

@@ -14,7 +14,7 @@ from frittata.egraph import dtypes
 from frittata.egraph.errors import LoweringError
 from frittata.kernels import narrow, simd, transcendental
 from frittata.kernels.expressions import Expr
-from frittata.kernels.flow import rarely
+from frittata.kernels.flow import apart, rarely
 from frittata.kernels.processor import processor
 from frittata.kernels.simd import Builder, Value, constant_like, lane_of
 
@@ -184,7 +184,11 @@ def _fused_remainder(a: Expr, b: Expr) -> Expr:
     whole = ratio.call("trunc")
     near = a.where(whole.is_("==", 0.0), (-whole).fma(b, a))
     far = simd.any_lane(builder, builder.not_(abs(ratio).is_("<", 2.0**51 if a.is_double else 2.0**22)))
-    return a.wrap(rarely(builder, far, near.value, lambda: builder.frem(a.value, b.value)))
+
+    def by_lane() -> Value:
+        return apart(builder, "frem", [a.value, b.value], lambda inside, x, y: inside.frem(x, y))
+
+    return a.wrap(rarely(builder, far, near.value, by_lane))
 
 
 def _mod(a: Expr, b: Expr) -> Expr:

@@ -13,8 +13,10 @@ from frittata.egraph.ops.registry import tensor
 from frittata.egraph.phases import Phase
 from frittata.egraph.program import Program
 from frittata.egraph.saturate import saturate
+from frittata.egraph.script import parse
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import Sort, Term, walk
+from frittata.extract import choose
 from frittata.extract.choose import extract
 from frittata.extract.layouts import computed, ends, layouts
 from frittata.kernels.templates import TEMPLATES
@@ -100,6 +102,21 @@ def test_a_fold_is_stored_where_it_is_spread_along_an_axis_of_another_extent() -
     total = tensor("reduce_sum", tensor("square", x), axis=-1)
     names = [kernel.template for kernel in chosen(tensor("softmax", tensor("add", total, y), axis=-1)).kernels]
     assert names == ["row", "row"]
+
+
+def test_what_adds_nothing_is_no_way_to_have_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With y = y + 0 the permutation that y is was another layout of what is computed, and y had no kernel."""
+    monkeypatch.setattr(choose, "everywhere", lambda _: pytest.fail("the analysis of cuts leads to no program"))
+    model = parse("""
+        def main(x: f32[1, 5, 8], y: f32[1, 5, 8]) -> f32[1, 8, 5]:
+            p: f32[1, 8, 5] = permute(x, permutation=(0, 2, 1))
+            q: f32[1, 8, 5] = permute(y, permutation=(0, 2, 1))
+            v1: f32[1, 8, 5] = add(f32(0.0), p)
+            v2: f32[1, 8, 5] = add(v1, q)
+            return v2
+    """)
+    (kernel,) = chosen(*model.main.outputs).kernels
+    assert {term.op for term in walk(kernel.outputs[0].body)} == {"build", "add", "reindex", "load", "input"}
 
 
 def test_layouts_of_the_same_values_are_told_from_parts_and_from_what_is_not_computed() -> None:

@@ -255,6 +255,21 @@ def test_what_the_next_call_would_compute_otherwise_is_refused(name: str) -> Non
     assert (list(module.queue), module.object.count, calls_of_modules) == ([1.0], 0, [0])
 
 
+def test_loggers_that_are_made_during_an_export_are_no_change_of_the_module() -> None:
+    """Torch makes some as it loads its own modules: the module was exported again, and the loggers were lost."""
+    made = "made during an export"
+    log = logging.getLogger(__name__)
+
+    class Logs(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            log.debug("a call")
+            logging.getLogger(made)
+            return x + 1
+
+    from_module(Logs(), (X,))
+    assert made in logging.Logger.manager.loggerDict
+
+
 def test_functions_that_change_what_they_have_from_elsewhere_are_refused() -> None:
     total = [0]
 

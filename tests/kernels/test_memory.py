@@ -11,7 +11,7 @@ import pytest
 from frittata.egraph.dtypes import to_numpy
 from frittata.kernels import memory, simd
 from frittata.kernels.compile import compile_kernel
-from frittata.kernels.flow import for_range, rarely
+from frittata.kernels.flow import apart, for_range, rarely
 from frittata.kernels.intrinsics import make_tile_intrinsic, table_pointer, table_value
 from frittata.kernels.simd import I64, Lane
 
@@ -221,3 +221,19 @@ def test_a_rare_branch_is_taken_when_its_condition_holds(value: int) -> None:
         memory.store(builder, chosen, result)
 
     assert run(emit, "rare", "i64", np.zeros(1, np.int64), 1, value).tolist() == [value if value <= 5 else -value]
+
+
+def test_what_is_computed_apart_is_one_function_for_all_places() -> None:
+    """One for each name and types of operands."""
+    found: list[str] = []
+
+    def emit(builder: Any, _: Any, result: Any, number: Any) -> None:
+        for at in range(3):
+            value = apart(builder, "negative", [builder.add(number, simd.I64(at))], lambda inside, x: inside.neg(x))
+            memory.store(builder, value, result, at)
+        single = apart(builder, "negative", [simd.constant(Lane("f32"), 2.0)], lambda inside, x: inside.fneg(x))
+        memory.store(builder, builder.fptosi(single, simd.I64), result, 3)
+        found.extend(name for name in builder.module.globals if name.startswith("negative"))
+
+    assert run(emit, "apart", "i64", np.zeros(1, np.int64), 4, 5).tolist() == [-5, -6, -7, -2]
+    assert sorted(found) == ["negative.f32", "negative.i64"]
