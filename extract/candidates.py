@@ -24,7 +24,8 @@ from frittata.egraph.program import HOST, Estimate, Template, is_in_place, opera
 from frittata.egraph.shapes import Shape
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import Term, size_bytes
-from frittata.extract.bodies import Body, Search, combinations, ran
+from frittata.extract import siblings
+from frittata.extract.bodies import Body, Search, combinations, contexts, ran
 from frittata.extract.cuts import (
     ATTENDED,
     CONTRACTED,
@@ -128,6 +129,7 @@ class Enumerator:
         self._pricing = Pricing(self.templates, self.machine, self.prices, self._is_constant)
         self._settled = self.cuts.must | self.constants
         self._storable = self.cuts.may - self.free
+        self._at_hand = self.cuts.must | self.cuts.outputs | self.free
         self.evaluated = always_evaluated(self.snapshot, self.free)
         self._works, self._views = Works(), Views(self.snapshot)
         self._depths: dict[Term, int] = {}
@@ -159,6 +161,31 @@ class Enumerator:
 
     def offers(self, class_: int) -> list[Offer]:
         """Return all candidates of a tensor class without their prices."""
+        return [*self._own_offers(class_), *self._offers_beside.get(class_, ())]
+
+    @cached_property
+    def _offers_beside(self) -> dict[int, list[Offer]]:
+        """Kernels that compute several tensors of those that are stored in any case."""
+        found: dict[int, list[Offer]] = {}
+        alone = {class_: self._kernels_alone(class_) for class_ in self._at_hand - self.free}
+        for kernels in siblings.together(alone, self._is_constant, self.evaluated, self._works):
+            bodies = tuple(body for kernel in kernels for body in kernel.bodies)
+            loads, rules, binders = (
+                frozenset[int]().union(*sets)
+                for sets in zip(*((k.loads, k.rules, k.binders) for k in kernels), strict=True)
+            )
+            offer = Offer(bodies, loads, self._structure_of(bodies), "", rules, binders)
+            for class_, _ in bodies:
+                found.setdefault(class_, []).append(offer)
+        return found
+
+    def _kernels_alone(self, class_: int) -> list[Offer]:
+        """Return the kernels for a tensor alone that load only what is stored in any case."""
+        kernels = (o for o in self._own_offers(class_) if o.structure is not None and len(o.bodies) == 1)
+        return [kernel for kernel in kernels if kernel.loads <= self._at_hand]
+
+    def _own_offers(self, class_: int) -> list[Offer]:
+        """Return the candidates that are made for a tensor class."""
         if class_ not in self._offers:
             shape = self.snapshot.tensor_type(class_).shape
             out = self._offers[class_] = list[Offer]()
@@ -378,17 +405,17 @@ class Enumerator:
 
     def _apply(self, class_: int, node: Node, context: Shape) -> Search:
         """Combine the bodies of a node's arguments."""
-        contexts = _contexts(node, context)
-        if contexts is None:
+        inners = contexts(node, context)
+        if inners is None:
             return [], _FINISHED
         low = _FINISHED
         choices: list[list[Body]] = []
-        for position, (arg, inner) in enumerate(zip(node.args, contexts, strict=True)):
+        for position, (arg, inner) in enumerate(zip(node.args, inners, strict=True)):
             bodies, met = yield self._search(arg, inner)
             low = min(low, met)
             use = use_of(node, position)
             choices.append([b for b in bodies if may_stand_under(use, b.kind) and not _is_reshaped_window(use, b)])
-        made = (self._combine(class_, node, combination) for combination in combinations(choices))
+        made = (self._combine(class_, node, combination) for combination in combinations(choices, self._is_alone))
         return [body for body in made if body is not None], low
 
     def _combine(self, class_: int, node: Node, parts: tuple[Body, ...]) -> Body | None:
@@ -443,7 +470,7 @@ class Enumerator:
 
         The best of each kind is kept in any case, for what may stand over a body depends on its kind; and so is the
         best of those with each contraction, for a sum of two has bodies with one, and with the other; and of those that
-        compute it by each algorithm, and of values of each dtype.
+        compute it by each algorithm, and of values of each dtype; and of those for which nothing more has to be stored.
         """
         unique = {body.term: body for body in found if not self._repeats(body)}
         ranked = sorted(unique.values(), key=self._rank)
@@ -451,7 +478,7 @@ class Enumerator:
         kinds: set[Any] = set()
         room = _MOST_OPERATORS
         for body in ranked:
-            kind = body.kind, self._way(body)
+            kind = body.kind, self._way(body), self._is_alone(body)
             size = self._works.operators(body.term)
             is_full = len(kept) >= OPTION_LIMIT or (len(kept) >= _FEW and size > room)
             if is_full and kind in kinds:
@@ -468,6 +495,10 @@ class Enumerator:
             return None
         read = {leaf.dtype for leaf in operands_of(body.anchor)} if self._has_narrow else set[str]()
         return body.binders, body.anchor.op, frozenset(read)
+
+    def _is_alone(self, body: Body) -> bool:
+        """Whether a body without a contraction loads only what is stored in any case."""
+        return body.anchor is None and body.reads.keys() <= self._at_hand
 
     def _repeats(self, body: Body) -> bool:
         """Whether a body computes anew what was computed for some of its loads, where that could be stored instead.
@@ -524,46 +555,6 @@ def _is_reshaped_window(use: str, body: Body) -> bool:
 def _call_key(node: Node) -> tuple[Any, ...]:
     """Return what the results of one call share."""
     return node.op, node.args, node.attrs[:1]
-
-
-def _contexts(node: Node, context: Shape) -> list[Shape] | None:
-    """Return the context of each argument of an element node, None if the node may not stand in `context`."""
-    match node.op:
-        case "fold":
-            _, axis, extent = node.attrs
-            return [_with(context, axis, extent)]
-        case "scan":
-            _, axis, extent = node.attrs
-            return [context] if extent in (1, shapes.dim_at(context, axis)) else None
-        case "dot" | "attend":
-            depth = node.attrs[0]
-            return [_with(context, -1, depth), _with(context, -2, depth)]
-        case "window_dot":
-            source, channels, kernel, *_, groups = node.attrs
-            rank = len(kernel)
-            return [
-                (*context[: max(0, len(context) - rank - 1)], *source),
-                (channels, source[0] // groups, *kernel),
-            ]
-        case "winograd_dot":
-            source, channels, *_ = node.attrs
-            return [(*context[: max(0, len(context) - 3)], *source), (channels, source[2], 3, 3)]
-        case "reindex":
-            mapping = node.attrs[0]
-            return [mapping.source] if shapes.fits(mapping.result, context) else None
-        case "at":
-            axis, extent = node.attrs
-            return [_with(context, axis, extent), context]
-        case "iota":
-            axis, extent, _ = node.attrs
-            return [] if extent in (1, shapes.dim_at(context, axis)) else None
-        case _:
-            return [context] * len(node.args)
-
-
-def _with(context: Shape, axis: int, extent: Any) -> Shape:
-    padded = (*(1,) * (-axis - len(context)), *context)
-    return (*padded[: len(padded) + axis], extent, *padded[len(padded) + axis + 1 :])
 
 
 def _is_contiguous(join: Term) -> bool:

@@ -6,15 +6,14 @@ contraction or what depends on folds along another axis, or one of another exten
 what is looked up, a broadcast would repeat one, or a fold in an inner loop; many parts of a join stand in between, or
 parts along an axis that is folded; or views read more places than there are, or show more than once what is computed of
 dear values. A tensor without a block never needs memory: the kernel that computes it can hold
-it and go on. All others, the outputs, and those whose uses never meet, may be cut at; and so may, in long chains, a
-tensor now and then.
+it and go on. All others and the outputs may be cut at. What several kernels can each compute, for only what is stored
+lies between, or the uses never meet, may be cut at if it takes much; and in long chains, a tensor now and then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from frittata.egraph.ops import registry
 from frittata.egraph.ops.elements import CONTRACTIONS
 from frittata.egraph.snapshot import Node, Snapshot
 from frittata.egraph.terms import ElementType
+from frittata.extract.formulas import dear_to_share, now_and_then
 from frittata.extract.layouts import MOVES, computed, ends, layouts
 from frittata.extract.problem import components
 from frittata.extract.repeated import (
@@ -52,9 +52,6 @@ FOLDS = ("fold", "scan")
 DEEPEST = 256
 """So many operators may be computed from each other in one kernel: what compiles it recurses."""
 
-_APART = 64
-"""After so many operators a kernel may end."""
-
 _MOST_PARTS = 8
 """What joins more parts is written part by part, or by a kernel of its own."""
 
@@ -63,6 +60,9 @@ _MOST_SHIFTS = 4
 """What may stand between a narrow element and what is stored wide of it, and how much of it."""
 
 _SINK = -1
+
+BLOCKED, SHARED = "blocked", "shared"
+"""What stands between a tensor and the place where its uses meet: what no kernel may contain, or what is stored."""
 
 _Axis = tuple[int, shapes.Dim]
 """Which axis from the end, and its extent."""
@@ -76,7 +76,8 @@ class Cuts:
     is what a contraction slides over, which would compute it for each place of the window.
     `meeting` has the immediate post-dominators of classes of both sorts, where all of their uses meet again.
     `exchanged` are the element classes that may be had from another layout of theirs, all if it is None: those that are
-    stored in some layout. `shown` are the element classes that show narrow values as wide ones.
+    stored in some layout. `shown` are the element classes that show narrow values as wide ones. `outputs` are the
+    classes that a program gives, or passes to the host.
     """
 
     may: frozenset[int]
@@ -84,6 +85,7 @@ class Cuts:
     meeting: Mapping[int, int]
     exchanged: frozenset[int] | None = None
     shown: frozenset[int] = frozenset()
+    outputs: frozenset[int] = frozenset()
 
     def leads_to(self, class_: int, other: int) -> bool:
         """Whether all uses of a class are for computing the other."""
@@ -117,18 +119,23 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
     known = _Known(kinds, _extents(snapshot), axes, apart, looking_up, dear, readers(snapshot))
     again = read_again(snapshot, graph, known.extents)
     may, must = joined | set(outputs) | _computed_by_the_host(snapshot), set(passed)
+    shared = set[int]()
     for class_ in range(len(snapshot.nodes)):
         if snapshot.sorts[class_] == "element" and class_ in graph:
             tensors = [node.args[0] for node in snapshot.nodes[class_] if node.op == "load"]
             if class_ in looked_up or class_ in again or any(node.op == "scan" for node in snapshot.nodes[class_]):
                 may.update(tensors)  # places may be read more than once; scans of one kernel run along one axis
-            if tensors and _is_blocked(snapshot, graph, class_, meeting.get(class_, _SINK), known):
+            block = _block(snapshot, graph, class_, meeting.get(class_, _SINK), known) if tensors else None
+            if block == BLOCKED or class_ in loaded:
                 may.update(tensors)
                 if class_ in slid_over or class_ in loaded:
                     must.update(tensors)
+            elif block == SHARED:
+                shared.add(class_)
+    may |= dear_to_share(snapshot, shared, may)
     may |= joined_under_folds(snapshot) & graph.nodes
     may |= computed_again(snapshot, graph, may, dear)
-    may |= _now_and_then(snapshot, may)
+    may |= now_and_then(snapshot, may)
     shown = _shown_narrow(snapshot, known.extents)
     narrow, wide = _stored_narrow(snapshot, graph, may, shown)
     may = may - (wide - outputs) | (narrow & graph.nodes)
@@ -136,38 +143,7 @@ def find_cuts(snapshot: Snapshot, outputs: Iterable[int]) -> Cuts:
     exchanged = _exchanged(snapshot, must | outputs)
     may.update(node.args[0] for class_ in exchanged for node in snapshot.nodes[class_] if node.op == "load")
     meeting = {c: other for c, other in meeting.items() if c != _SINK}
-    return Cuts(frozenset(may), frozenset(must), meeting, exchanged, frozenset(shown))
-
-
-def _now_and_then(snapshot: Snapshot, cut: Collection[int]) -> set[int]:
-    """Return tensors beside those where kernels may end, so that no kernel is too deep on the shortest way.
-
-    Source: Knuth, A generalization of Dijkstra's algorithm, 1977.
-    """
-    users: dict[int, list[tuple[int, Node]]] = {}
-    ready: list[tuple[int, int, int]] = []
-    for class_, nodes in enumerate(snapshot.nodes):
-        for node in nodes if snapshot.sorts[class_] == "element" else ():
-            (arg, *_) = node.args or (None,)
-            if arg is None or (node.op == "load" and (arg in cut or is_given(snapshot, arg))):
-                ready.append((0, class_, 0))
-            for arg in set(node.args) if node.op != "load" else ():
-                users.setdefault(arg, []).append((class_, node))
-    heapify(ready)
-    depth: dict[int, int] = {}
-    since: dict[int, int] = {}
-    found: set[int] = set()
-    while ready:
-        deep, class_, chain = heappop(ready)
-        if class_ in depth:
-            continue
-        tensors = [node.args[0] for node in snapshot.nodes[class_] if node.op == "load"] if chain >= _APART else []
-        found.update(tensors)
-        depth[class_], since[class_] = deep, 0 if tensors else chain
-        for user, node in users.get(class_, ()):
-            if user not in depth and all(arg in depth for arg in node.args):
-                heappush(ready, (1 + max(depth[a] for a in node.args), user, 1 + max(since[a] for a in node.args)))
-    return found
+    return Cuts(frozenset(may), frozenset(must), meeting, exchanged, frozenset(shown), outputs)
 
 
 def _shown_narrow(snapshot: Snapshot, extents: Mapping[int, shapes.Shape]) -> dict[int, set[int]]:
@@ -479,29 +455,34 @@ class _Known:
     reads: dict[tuple[int, int], list[Node]]
 
 
-def _is_blocked(snapshot: Snapshot, graph: nx.DiGraph[int], class_: int, meeting: int, known: _Known) -> bool:
-    """Walk from a class to where its uses meet and look for what no kernel may contain."""
-    if meeting == _SINK or all(node.op == "load" for node in snapshot.nodes[class_]):
-        return True
+def _block(snapshot: Snapshot, graph: nx.DiGraph[int], class_: int, meeting: int, known: _Known) -> str | None:
+    """Walk from a class to where its uses meet and look for what no kernel may contain.
+
+    It is `SHARED` if only what is stored lies between, or its uses never meet: each of several kernels can compute it.
+    """
+    if all(node.op == "load" for node in snapshot.nodes[class_]):
+        return BLOCKED
     folded = known.axes[class_] | _bound(snapshot, class_)
-    seen = {class_}
+    found = SHARED if meeting == _SINK else None
+    seen = {class_, _SINK}
     stack = [class_]
     while stack:
         current = stack.pop()
         for user in graph.successors(current):
             for node in known.reads.get((current, user), ()):
                 if (
-                    (user in known.loaded and user != meeting)
-                    or _blocks(node, current, user, class_, known)
+                    _blocks(node, current, user, class_, known)
                     or _is_across(node, known.axes[class_])
                     or _is_beside(known.extents.get(user, ()), folded)
                     or (current == class_ and _is_repeated(node, class_, user, known))
                 ):
-                    return True
-            if user != meeting and user not in seen:
+                    return BLOCKED
+            if user in known.loaded and user != meeting:
+                found = SHARED
+            elif user != meeting and user not in seen:
                 seen.add(user)
                 stack.append(user)
-    return False
+    return found
 
 
 def _blocks(node: Node, current: int, user: int, class_: int, known: _Known) -> bool:

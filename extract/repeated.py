@@ -16,7 +16,7 @@ from frittata.extract.problem import components
 if TYPE_CHECKING:
     import networkx as nx
 
-_DEAR = 16.0
+DEAR = 16.0
 """In additions: values that take more are worth storing where others would compute each of them several times."""
 
 
@@ -46,7 +46,7 @@ def readers(snapshot: Snapshot) -> dict[tuple[int, int], list[Node]]:
 
 def dear_classes(snapshot: Snapshot, loaded: Iterable[int]) -> set[int]:
     """The element classes whose values take much, if no more is loaded than must be."""
-    return {class_ for class_, work in _work(snapshot, loaded).items() if work >= _DEAR}
+    return {class_ for class_, work in _work(snapshot, loaded).items() if work >= DEAR}
 
 
 def _work(snapshot: Snapshot, loaded: Iterable[int]) -> dict[int, float]:

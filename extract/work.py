@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from frittata.egraph import shapes
 from frittata.egraph.ops import registry
@@ -19,6 +19,10 @@ class Works:
     def of(self, term: Term) -> float:
         """Return additions for all nodes of a body; what a view shows is computed for it alone."""
         return self._weighed(term)[1]
+
+    def together(self, terms: Iterable[Term]) -> float:
+        """Return additions for all nodes of several bodies."""
+        return self._with(map(self._weighed, terms), 0, 0.0)[1]
 
     def operators(self, term: Term) -> int:
         """Return how many different operators a body has."""
@@ -37,13 +41,16 @@ class Works:
                 sides = zip(term.args[1:], args[1:], (share, 1 - share), strict=True)
                 weight += sum(part * work if _spans(arg, term.args[0]) else work for arg, (_, work), part in sides)
                 args = args[:1]
-            nodes, total = 1 << len(self._weights), weight
             self._weights.append(weight)
-            for bits, work in sorted(args, key=lambda arg: arg[1], reverse=True):
-                total += work - sum(self._weights[bit] for bit in _set_bits(bits & nodes))
-                nodes |= bits
-            self._known[term] = nodes, total
+            self._known[term] = self._with(args, 1 << len(self._weights) - 1, weight)
         return self._known[term]
+
+    def _with(self, parts: Iterable[tuple[int, float]], nodes: int, total: float) -> tuple[int, float]:
+        """Add parts to what nodes take in total."""
+        for bits, work in sorted(parts, key=lambda part: part[1], reverse=True):
+            total += work - sum(self._weights[bit] for bit in _set_bits(bits & nodes))
+            nodes |= bits
+        return nodes, total
 
 
 def _share(e: Term) -> float | None:

@@ -19,8 +19,8 @@ from frittata.egraph.script import parse
 from frittata.egraph.shapes import Shape
 from frittata.egraph.snapshot import Node
 from frittata.egraph.terms import Scalar
-from frittata.extract import candidates, check
-from frittata.extract.bodies import Body
+from frittata.extract import check
+from frittata.extract.bodies import Body, contexts
 from frittata.extract.candidates import OPTION_LIMIT, Candidate, Enumerator
 from frittata.extract.choose import build_program, extract
 from frittata.extract.collect import collect
@@ -245,7 +245,7 @@ CONTEXTS: dict[str, tuple[str, tuple[Any, ...], Shape, list[Shape] | None]] = {
 def test_operators_stand_where_their_indices_fit(name: str) -> None:
     op, attrs, context, expected = CONTEXTS[name]
     node = Node(op, "element", tuple(range(len(expected or ()))), attrs, 0)
-    assert vars(candidates)["_contexts"](node, context) == expected
+    assert contexts(node, context) == expected
 
 
 def test_what_binders_have_to_load_is_stored_and_what_only_passes_is_not() -> None:

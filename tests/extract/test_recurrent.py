@@ -111,7 +111,7 @@ def test_states_are_stored_and_not_computed_again_for_each_of_their_sums() -> No
         given = (torch.randn(steps, 512, 16), torch.randn(steps, 512, 16), torch.randn(steps, 16))
         return sum(kernel.estimate.flops for kernel in extraction(Scan(), given).program.kernels)
 
-    assert flops(12) < 2.5 * flops(6)
+    assert flops(12) < 4 * flops(6)  # up to eight sums are one kernel; each from the first state would be 13 times
 
 
 @pytest.mark.parametrize(
