@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field, replace
@@ -27,6 +27,8 @@ from frittata.extract.prices import Prices
 from frittata.extract.pricing import Spread
 from frittata.extract.problem import Problem, restricted
 from frittata.extract.views import view_offset
+
+log = logging.getLogger("frittata")
 
 _CONTRACTION_NAMES = {"window_dot": "conv", "winograd_dot": "conv_winograd", "attend": "attention", "dot": "matmul"}
 """What kernels are called after."""
@@ -179,9 +181,10 @@ def enumerate_candidates(
         enumerator = Enumerator(snapshot, templates, machine, constants, free, groups.fused(cuts, wanted), known)
         return groups.admitted(collect(enumerator, roots, spread), wanted)
 
-    with contextlib.suppress(ExtractionError):
+    try:
         return found(find_cuts(snapshot, roots), parts), free
-    # The analysis of cuts is a heuristic: without it everything may be stored.
+    except ExtractionError as error:  # the analysis of cuts is a heuristic
+        log.info("extract: all tensors may be stored, which takes long; with fewer there is no program: %s", error)
     problem = found(everywhere(snapshot), {})
     for group, classes in parts.items():
         with groups.blamed(group, snapshot):
