@@ -192,7 +192,7 @@ class Interpreter:
         places = self._element(e.args[1], index, known)
         if self._checked:
             indices.check_range(places, extent, e.op)
-        return self._element(e.args[0], {**index, axis: np.clip(places, 0, extent - 1)}, {})
+        return self._element(e.args[0], {**index, axis: _inside(places, extent)}, {})
 
     def _window_dot(self, e: Term, index: Index) -> Array:
         source, channels, kernel, stride, padding, dilation, groups = e.attrs
@@ -210,7 +210,7 @@ class Interpreter:
             for i in range(rank):
                 inside = inside & (at[i] >= 0) & (at[i] < source[1 + i])
             left_index = {**outer, -rank - 1: group * inputs + np.arange(inputs)}
-            left_index.update({i - rank: np.clip(at[i], 0, source[1 + i] - 1) for i in range(rank)})
+            left_index.update({i - rank: _inside(at[i], source[1 + i]) for i in range(rank)})
             right_index = {-rank - 2: channel, -rank - 1: np.arange(inputs)}
             right_index.update({i - rank: np.asarray(offset[i]) for i in range(rank)})
             left = self._element(e.args[0], left_index, {})
@@ -241,7 +241,12 @@ def _widened(value: Array) -> Array:
 
 
 def _at(index: Index, axis: int, extent: int) -> Array:
-    return np.clip(index.get(axis, np.asarray(0)), 0, extent - 1)
+    return _inside(index.get(axis, np.asarray(0)), extent)
+
+
+def _inside(places: Array, extent: int) -> Array:
+    """Take places to the nearest ones of an axis; `np.clip` spends several times as long on few of them."""
+    return np.minimum(np.maximum(places, 0), extent - 1)
 
 
 def _bind(index: Index, axis: int, values: Array) -> Index:

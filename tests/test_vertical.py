@@ -13,14 +13,13 @@ from perturbation import perturbed
 import frittata as ft
 from bench import workloads
 from frittata.egraph import interpret
+from frittata.egraph.interpret import Interpreter
 from frittata.egraph.machine import REFERENCE
 from frittata.egraph.model import Function, Model
 from frittata.egraph.ops.registry import tensor
 from frittata.egraph.program import Kernel
 from frittata.egraph.shapes import Sym
 from frittata.egraph.terms import walk
-from frittata.kernels import runtime
-from frittata.kernels.cache import KernelCache
 from frittata.optimized import Optimized
 
 MODELS: dict[str, Any] = {
@@ -78,7 +77,7 @@ def test_float64_throughout(name: str, cache: Path) -> None:
     assert error(found, law) < TOLERANCE[torch.float64]
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if "-" in name])
+@pytest.mark.parametrize("name", ["mlp-odd", "encoder-odd", "block-odd", "block-one"])
 def test_plain_form_gives_the_same(name: str, cache: Path) -> None:
     fast, module, args = compiled(name, cache, form="plain")
     with torch.no_grad():
@@ -91,11 +90,11 @@ def test_one_percent_in_any_kernel_would_be_noticed(name: str, cache: Path) -> N
     fast, module, args = compiled(name, cache)
     with torch.no_grad():
         eager = module(*args)
-    values = fast.compilation.model.params
-    arrays = [a.numpy() for a in args]
+    given = zip(fast.program.inputs, args, strict=True)
+    interpreter = Interpreter({**fast.compilation.model.params, **{name: arg.numpy() for name, arg in given}}, "f64")
     for kernel in fast.program.kernels:
-        wrong = runtime.build(perturbed(fast.program, kernel), values, KernelCache(cache / "kernels"))
-        assert error(wrong(*arrays)[0], eager) > 10 * TOLERANCE[torch.float32], kernel.name
+        (wrong,) = map(interpreter.tensor, perturbed(fast.program, kernel).to_terms())
+        assert error(wrong, eager) > 10 * TOLERANCE[torch.float32], kernel.name
 
 
 def binders(kernel: Kernel) -> list[str]:

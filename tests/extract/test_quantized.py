@@ -69,8 +69,9 @@ def check(fast: ft.Optimized, proto: Any, x: Array) -> None:
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
 @pytest.mark.parametrize("zero", [0, 3])
 @pytest.mark.parametrize("operator", ["Gemm", "MatMul"])
-@pytest.mark.parametrize("by_column", [False, True])
-def test_dense_layers(kind: Any, zero: int, operator: str, by_column: bool) -> None:
+def test_dense_layers(kind: Any, zero: int, operator: str) -> None:
+    """Scales are by column in half of the cases, so that any two choices meet in every way."""
+    by_column = (kind is np.int8) ^ (zero == 3) ^ (operator == "MatMul")
     w, v = (RNG.integers(-127, 128, shape).astype(np.int8) for shape in ((512, 512), (512, 256)))
     turned = operator == "Gemm"
     constants: dict[str, Array] = {
@@ -104,8 +105,8 @@ def test_dense_layers(kind: Any, zero: int, operator: str, by_column: bool) -> N
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
 @pytest.mark.parametrize("zero", [0, 5])
-@pytest.mark.parametrize(("stride", "padding"), [(1, 1), (2, 0)])
-def test_convolutions(kind: Any, zero: int, stride: int, padding: int) -> None:
+def test_convolutions(kind: Any, zero: int) -> None:
+    stride, padding = (2, 0) if (kind is np.int8) ^ (zero == 5) else (1, 1)
     constants: dict[str, Array] = {
         "w": RNG.integers(-127, 128, (64, 3, 3, 3)).astype(np.int8),
         "v": RNG.integers(-127, 128, (48, 64, 3, 3)).astype(np.int8),

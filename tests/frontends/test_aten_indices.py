@@ -378,15 +378,18 @@ ORDERS: dict[str, tuple[Forward, tuple[Any, ...]]] = {
 }
 
 
-def check(function: Forward, args: tuple[Any, ...], library: bool = True) -> ft.Model:
+def check(function: Forward, args: tuple[Any, ...], *others: tuple[Any, ...], library: bool = True) -> ft.Model:
+    """Compare with torch what is imported for the first arguments and compiled once, for these and others."""
     module = Apply(function).eval()
-    with torch.no_grad():
-        expected = module(*args)
     imported = from_module(module, args)
-    found = imported.model.interpret(*[arg.numpy() for arg in imported.flatten(args)])
-    assert_same(imported.unflatten(found), expected)
     assert parse(show(imported.model)) == imported.model
-    assert_same(ft.optimize(module, args, machine=REFERENCE, library=library)(*args), expected)
+    fast = ft.optimize(module, args, machine=REFERENCE, library=library)
+    for given in (args, *others):
+        with torch.no_grad():
+            expected = module(*given)
+        found = imported.model.interpret(*[arg.numpy() for arg in imported.flatten(given)])
+        assert_same(imported.unflatten(found), expected)
+        assert_same(fast(*given), expected)
     return imported.model
 
 
@@ -419,8 +422,8 @@ BAGS: dict[str, Forward] = {
 def test_bags_of_rows_are_those_of_torch(name: str) -> None:
     weight = floats(23, 17)
     weight[9], weight[7], weight[3, 2] = torch.nan, torch.inf, torch.nan
-    for indices in ([3, 9, 3, 7, 9, 5, 0], [3, 3, 3, 3, 7, 1, 3], [5, 9, 9, 5, 1, 2, 4]):
-        check(BAGS[name], (torch.tensor(indices), weight, torch.tensor([0, 3, 3])))
+    indices = ([3, 9, 3, 7, 9, 5, 0], [3, 3, 3, 3, 7, 1, 3], [5, 9, 9, 5, 1, 2, 4])
+    check(BAGS[name], *((torch.tensor(of_bags), weight, torch.tensor([0, 3, 3])) for of_bags in indices))
 
 
 MAXIMA: dict[str, Forward] = {

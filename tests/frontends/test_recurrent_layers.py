@@ -59,7 +59,9 @@ def assert_equal(found: tuple[Any, ...], law: tuple[Tensor, ...]) -> None:
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_torch_layers_in_all_their_forms(name: str) -> None:
-    for layers, both, first, bias, begun in product((1, 2), *((False, True),) * 4):
+    """Half of all ways: any four of the five choices meet in every way."""
+    for layers, both, first, bias in product((1, 2), *((False, True),) * 3):
+        begun = (layers == 2) ^ both ^ first ^ bias
         layer = made(name, num_layers=layers, bidirectional=both, batch_first=first, bias=bias)
         x = torch.randn((BATCH, STEPS, INPUTS) if first else (STEPS, BATCH, INPUTS), dtype=torch.float64)
         args = (x, *(states(layer) if begun else ()))

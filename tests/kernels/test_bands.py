@@ -30,17 +30,16 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("parts", [1, 2, 5])
-def test_bands_change_nothing(name: str, parts: int) -> None:
+def test_bands_change_nothing(name: str) -> None:
     images = CASES[name]()
-    apart = images.program()
-    together = banded(apart, parts)
-    assert sum(len(band.kernels) for band in together.bands) >= 2
-    argument = images.image()
-    got = run(images, together, argument)
-    np.testing.assert_array_equal(got, run(images, apart, argument))
+    apart, argument = images.program(), images.image()
+    expected = run(images, apart, argument)
     (law,) = interpret.evaluate(apart.to_terms(), {"x": argument, **images.values()})
-    assert np.abs(got - law).max() <= 2e-6 * np.abs(law).max()
+    assert np.abs(expected - law).max() <= 2e-6 * np.abs(law).max()
+    for parts in (1, 2, 5):
+        together = banded(apart, parts)
+        assert sum(len(band.kernels) for band in together.bands) >= 2
+        np.testing.assert_array_equal(run(images, together, argument), expected, f"in {parts} parts")
 
 
 def test_all_lines_come_from_the_last_call() -> None:

@@ -239,8 +239,8 @@ def models(ledger: Ledger) -> None:
 
     made: dict[str, Any] = {
         "mlp": workloads.mlp(7, 5, 3, batch=3),
-        "encoder layer": workloads.encoder_layer(16, 2, 20, tokens=5, batch=1),
-        "basic block": workloads.basic_block(3, 8, batch=1),
+        "encoder layer": workloads.encoder_layer(10, 2, 12, tokens=3, batch=1),
+        "basic block": workloads.basic_block(3, 5, batch=1),
     }
     for name, dtype in (("mlp", torch.float16), ("encoder layer", torch.bfloat16), ("basic block", torch.bfloat16)):
         module, args = made[name]
