@@ -28,7 +28,7 @@ def written_over(program: Program, changes: Sequence[int]) -> dict[int, int]:
     found: dict[int, int] = {}
     for number, change in enumerate(changes):
         name, old = program.outputs[number], inputs[change]
-        writers = [at for at, kernel in enumerate(kernels) if [output.name for output in kernel.outputs] == [name]]
+        writers = [at for at, kernel in enumerate(kernels) if any(output.name == name for output in kernel.outputs)]
         readers = [at for at, kernel in enumerate(kernels) if any(root[operand] == old for operand in kernel.operands)]
         if not writers or old in elsewhere or program.outputs.count(name) > 1:
             continue
@@ -40,17 +40,17 @@ def written_over(program: Program, changes: Sequence[int]) -> dict[int, int]:
 
 
 def _reads_what_it_writes(kernel: Kernel, old: str, places: Places) -> bool:
-    """Whether a kernel reads an element of a buffer only where it writes the result of that element, and before."""
+    """Whether a kernel reads an element of a buffer only where it writes the results of that element, and before."""
     if any(operand != old and places.by_name[operand].root == old for operand in kernel.operands):
         return False
-    (body,) = (output.body for output in kernel.outputs)
+    bodies = [output.body for output in kernel.outputs]
     match kernel.template:
         case "write":
-            base, *others = body.args
+            base, *others = bodies[0].args
             return base.attrs[0] == old and not any(leaf.attrs[0] == old for leaf in operands_of(*others))
         case "pointwise":
             once = POINTWISE.computes_once(placed_bodies(kernel, places))
-            return once and _is_read_in_place(body.args[0], old)
+            return once and all(_is_read_in_place(body.args[0], old) for body in bodies)
         case _:
             return False
 

@@ -345,6 +345,30 @@ def test_what_is_computed_twice_is_not_written_over_what_it_is_computed_from(siz
     assert over == ({0: 0} if size == (64, 64) else {})
 
 
+def test_one_kernel_may_write_over_several_of_what_it_reads() -> None:
+    """Each becomes what is computed from both; where lines are turned around, x would be read after it is written."""
+
+    def exchanges(x: Tensor, y: Tensor) -> None:
+        before = x * 2 + y
+        x.copy_(y * 3 - x)
+        y.copy_(before)
+
+    def turns(x: Tensor, y: Tensor) -> None:
+        before = x.flip(0) + y
+        x.add_(y)
+        y.copy_(before)
+
+    x, y = drawn(40, 29), drawn(40, 29, seed=1)
+    for model, expected in ((exchanges, {0: 0, 1: 1}), (turns, {1: 1})):
+        args = x.clone(), y.clone()
+        fast, over = optimized(model, *args)
+        assert len(fast.program.kernels) == 1 and over == expected
+        others = copy.deepcopy(args)
+        fast(*args)
+        model(*others)
+        fits(args, others)
+
+
 def test_a_place_that_is_refused_is_not_written_to() -> None:
     module = Attention().eval()
     fast, over = optimized(module, drawn(1, 1, 6), torch.tensor([0]))
