@@ -168,6 +168,12 @@ class Passes:
         heights = range(step, min(max(step, self._near_rows), extent) + 1, step)
         return min(heights, key=lambda height: (-(-extent // height) * height, -height))
 
+    @property
+    def tiles_overlap(self) -> bool:
+        """Whether there are tiles, and the last ones compute again what those before have computed."""
+        loop = self.tile_loop
+        return loop is not None and bool(self.frame.extent % self.tile or loop.extent % self.tile_rows)
+
     @cached_property
     def _near_rows(self) -> int:
         """How many rows of results lie near in a first-level cache: not those whose lines share a few of its sets."""

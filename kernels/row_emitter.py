@@ -276,6 +276,7 @@ class RowEmitter:
         return out
 
     def _write(self, emitter: ElementEmitter, outputs: Sequence[int], valid: int | None) -> None:
+        """Store outputs, once all of them are computed: one may lie where an operand of another does."""
         points = [self._plan.outputs[i] for i in outputs]
         values = [emitter.emit(point.term, point.where.index) for point in points]
         for i, value in zip(outputs, values, strict=True):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from frittata.egraph.ops import registry
-from frittata.egraph.places import find_places
+from frittata.egraph.places import Places, find_places, placed_bodies
 from frittata.egraph.program import Join, Kernel, Program, operands_of
 from frittata.egraph.terms import Term
+from frittata.kernels.templates.pointwise import POINTWISE
 
 
 def written_over(program: Program, changes: Sequence[int]) -> dict[int, int]:
@@ -27,28 +28,29 @@ def written_over(program: Program, changes: Sequence[int]) -> dict[int, int]:
     found: dict[int, int] = {}
     for number, change in enumerate(changes):
         name, old = program.outputs[number], inputs[change]
-        writers = [at for at, kernel in enumerate(kernels) if [output.name for output in kernel.outputs] == [name]]
+        writers = [at for at, kernel in enumerate(kernels) if any(output.name == name for output in kernel.outputs)]
         readers = [at for at, kernel in enumerate(kernels) if any(root[operand] == old for operand in kernel.operands)]
         if not writers or old in elsewhere or program.outputs.count(name) > 1:
             continue
         (writer,) = writers
         is_last = max(readers, default=writer) <= writer and in_bands.isdisjoint((writer, *readers))
-        if is_last and (writer not in readers or _reads_what_it_writes(kernels[writer], old, root)):
+        if is_last and (writer not in readers or _reads_what_it_writes(kernels[writer], old, places)):
             found[number] = change
     return found
 
 
-def _reads_what_it_writes(kernel: Kernel, old: str, root: Mapping[str, str]) -> bool:
-    """Whether a kernel reads an element of a buffer only where it writes the result of that element, and before."""
-    if any(operand != old and root[operand] == old for operand in kernel.operands):
+def _reads_what_it_writes(kernel: Kernel, old: str, places: Places) -> bool:
+    """Whether a kernel reads an element of a buffer only where it writes the results of that element, and before."""
+    if any(operand != old and places.by_name[operand].root == old for operand in kernel.operands):
         return False
-    (body,) = (output.body for output in kernel.outputs)
+    bodies = [output.body for output in kernel.outputs]
     match kernel.template:
         case "write":
-            base, *others = body.args
+            base, *others = bodies[0].args
             return base.attrs[0] == old and not any(leaf.attrs[0] == old for leaf in operands_of(*others))
         case "pointwise":
-            return _is_read_in_place(body.args[0], old)
+            once = POINTWISE.computes_once(placed_bodies(kernel, places))
+            return once and all(_is_read_in_place(body.args[0], old) for body in bodies)
         case _:
             return False
 

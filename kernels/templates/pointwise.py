@@ -48,6 +48,11 @@ class PointwiseTemplate:
         notes = [f"# {part.plan.frame.describe()}" for part in ranges[1:]]
         return row_kernel(name, bodies, ranges[0].plan, planned.chunks, planned.lines(), namespace, notes)
 
+    def computes_once(self, bodies: tuple[Term, ...]) -> bool:
+        """Whether its kernel computes no element twice."""
+        planned = _plan(bodies)
+        return planned is not None and not any(part.plan.tiles_overlap for part in planned.ranges)
+
 
 POINTWISE = PointwiseTemplate()
 

@@ -331,6 +331,44 @@ def test_what_is_written_or_computed_where_it_was_is_not_copied() -> None:
     assert list(fast.program.inputs).index("lines") not in over.values()
 
 
+@pytest.mark.parametrize("size", [(70, 50), (96, 67), (101, 96), (64, 64)])
+def test_what_is_computed_twice_is_not_written_over_what_it_is_computed_from(size: tuple[int, int]) -> None:
+    """Tiles in which x is transposed reach over the end, unless the sizes are multiples of theirs."""
+
+    def averages(mean: Tensor, x: Tensor) -> None:
+        mean.mul_(0.5).add_(x.mT)
+
+    mean, x = drawn(*size), drawn(*size[::-1], seed=1)
+    fast, over = optimized(averages, mean, x)
+    fast(mean, x)
+    fits(mean, 0.5 * drawn(*size) + x.mT)
+    assert over == ({0: 0} if size == (64, 64) else {})
+
+
+def test_one_kernel_may_write_over_several_of_what_it_reads() -> None:
+    """Each becomes what is computed from both; where lines are turned around, x would be read after it is written."""
+
+    def exchanges(x: Tensor, y: Tensor) -> None:
+        before = x * 2 + y
+        x.copy_(y * 3 - x)
+        y.copy_(before)
+
+    def turns(x: Tensor, y: Tensor) -> None:
+        before = x.flip(0) + y
+        x.add_(y)
+        y.copy_(before)
+
+    x, y = drawn(40, 29), drawn(40, 29, seed=1)
+    for model, expected in ((exchanges, {0: 0, 1: 1}), (turns, {1: 1})):
+        args = x.clone(), y.clone()
+        fast, over = optimized(model, *args)
+        assert len(fast.program.kernels) == 1 and over == expected
+        others = copy.deepcopy(args)
+        fast(*args)
+        model(*others)
+        fits(args, others)
+
+
 def test_a_place_that_is_refused_is_not_written_to() -> None:
     module = Attention().eval()
     fast, over = optimized(module, drawn(1, 1, 6), torch.tensor([0]))
