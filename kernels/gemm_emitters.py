@@ -183,7 +183,6 @@ class Code:
         """Compute one vector of columns of the outputs from its sums, row by row."""
         columns, lanes = self.work.columns, self.lanes
         at = builder.add(variables["j"], builder.mul(column, I64(lanes)))
-
         inside = builder.sub(I64(columns), at)
 
         def store(valid: Value | None = None) -> None:
