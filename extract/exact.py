@@ -16,7 +16,7 @@ from frittata.extract.problem import Problem
 from frittata.extract.regions import cut, necessary, solve_each
 
 _SMALL = 2000
-"""A region with at most so many candidates is left to the integer program alone."""
+"""A region with at most so many candidates is given to the integer program at once."""
 
 _FINE_SHARE = 0.6
 """Of the time, for regions that a cycle may run through; where one does, they are joined and solved again."""
@@ -24,7 +24,7 @@ _FINE_SHARE = 0.6
 _START_SHARE = 0.35
 _LOCAL_SHARE = 0.3
 _PATIENCE = 8
-"""Before the integer program parts are improved as long as that succeeds: it begins with what it has to beat."""
+"""Before the integer program of a larger one, parts are improved as long as that succeeds: it has more to beat."""
 _BRANCH_SHARE = 0.7
 _LEAST_PACES = 5
 """So many times what the greedy choice takes is needed to write down the integer program and to look at it."""

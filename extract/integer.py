@@ -34,7 +34,7 @@ _BRANCH_LEAST = 10
 """So many times what one relaxation takes must be left: at its root node HiGHS rarely looks at the time."""
 
 _FEW = 3
-"""So many times what a relaxation takes a share of must there be, or to choose among it is no easier than among all."""
+"""To choose among so large a part of the candidates, one of so many, is no easier than among all."""
 
 _TAKEN = 0.01
 _GATHERED_SHARE = 0.3

@@ -418,4 +418,5 @@ def test_a_worker_that_waits_for_python_takes_part_in_what_is_offered(monkeypatc
         native.join(*run)
         assert len(threads) == 2
     finally:
+        offered.set()
         workers.end()
